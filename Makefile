@@ -1,0 +1,46 @@
+# Every target sets up .venv by itself, and again whenever pyproject.toml or constraints.txt change.
+
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+READY := $(VENV)/.ready
+
+# The first Python that is new enough, python3 before others. Or: make test PYTHON=/path/to/python
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
+	&& echo $$python && break; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench docs clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+demo: $(READY)  ## embed a few sentences with the model that ships inside the package
+	$(RUN) elmokit.demo
+
+test: $(READY)  ## run the tests; ARGS='-k cli' is handed to pytest
+	$(RUN) pytest $(ARGS)
+
+lint: $(READY)  ## check style (ruff) and types (mypy)
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy --strict src/elmokit
+
+bench: $(READY)  ## measure speed; ARGS are handed to benchmarks/run.py
+	$(VENV)/bin/python benchmarks/run.py $(ARGS)
+
+docs: $(READY)  ## build the documentation into site/
+	$(RUN) mkdocs build --strict --site-dir site
+
+clean:  ## delete .venv and everything that was built
+	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Touched last: an install that fails or is stopped is done again the next time.
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "elmokit needs Python 3.10 or newer, and none was found:" \
+		"install one, or name it with make PYTHON=/path/to/python." >&2; exit 1; }
+	@echo "Setting up $(VENV) with $(PYTHON): a few minutes the first time."
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv --clear $(VENV)
+	$(RUN) pip install -qq -c constraints.txt -e '.[dev]'
+	@touch $@

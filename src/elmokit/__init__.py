@@ -1,0 +1,79 @@
+"""ELMo for PyTorch: contextual word vectors from a bidirectional language model.
+
+The public names are imported when they are first used, so that `import elmokit` alone
+costs milliseconds; torch and numpy come with the first name that needs them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elmokit.config import BiLMConfig
+    from elmokit.embed import Embedder, Sentence
+    from elmokit.errors import ElmokitError
+    from elmokit.formats.detect import load
+    from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState
+    from elmokit.model.elmo import ElmoLayer
+    from elmokit.model.scalar_mix import ScalarMix
+    from elmokit.text.tokenize import tokenize
+
+    __version__: str
+
+__all__ = [
+    "BiLM",
+    "BiLMConfig",
+    "BiLMOutput",
+    "BiLMState",
+    "ElmoLayer",
+    "ElmokitError",
+    "Embedder",
+    "ScalarMix",
+    "Sentence",
+    "__version__",
+    "load",
+    "tokenize",
+]
+
+# public name: the module that defines it
+MODULES = {
+    "BiLM": "elmokit.model.bilm",
+    "BiLMConfig": "elmokit.config",
+    "BiLMOutput": "elmokit.model.bilm",
+    "BiLMState": "elmokit.model.bilm",
+    "ElmoLayer": "elmokit.model.elmo",
+    "ElmokitError": "elmokit.errors",
+    "Embedder": "elmokit.embed",
+    "ScalarMix": "elmokit.model.scalar_mix",
+    "Sentence": "elmokit.embed",
+    "load": "elmokit.formats.detect",
+    "tokenize": "elmokit.text.tokenize",
+}
+
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for granted
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            value = installed_version()
+        elif name in MODULES:
+            import importlib
+
+            value = getattr(importlib.import_module(MODULES[name]), name)
+        else:
+            raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
+        globals()[name] = value  # found directly from now on
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def installed_version() -> str:
+    """The version that was installed, or "unknown" for a source tree that never was."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("elmokit")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,7 @@
+"""`python -m elmokit …` is the command line `elmokit …`."""
+
+import sys
+
+from elmokit.cli import main
+
+sys.exit(main())

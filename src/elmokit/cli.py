@@ -1,0 +1,173 @@
+"""The command line: `elmokit <command> …`, one row of a table for each command.
+
+A row names the function that does the work, and that function's signature is the command
+line: parameters without a default are positional, the others are options, the docstring is
+the help. Only the chosen command's module is imported, so `elmokit --help` is immediate.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from elmokit.errors import ElmokitError
+
+# command: (module:function, help in one line)
+COMMANDS = {
+    "embed": ("elmokit.embed_file:embed_file", "write the contextual vectors of a text file"),
+    "info": ("elmokit.formats.info:info", "say what a checkpoint is, whatever its format"),
+    "convert": ("elmokit.formats.convert:convert", "rewrite a checkpoint in another format"),
+}
+
+# Exit codes as shells know them: 2 for wrong use, 128 + the number of the signal that ended it.
+USER_ERROR, STOPPED, BROKEN_PIPE = 2, 130, 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that `arguments` name and return the exit code of the process.
+
+    What the user can cause or mend ends as one sentence on stderr, with a traceback only
+    when ELMOKIT_DEBUG=1. Any other exception is a defect and always keeps its traceback.
+    """
+    try:
+        code = run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()  # a closed pipe shows here, not while the interpreter shuts down
+        return code
+    except KeyboardInterrupt:
+        print("elmokit: stopped.", file=sys.stderr)
+        return STOPPED
+    except BrokenPipeError:
+        # `elmokit … | head` is no error; what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:
+        sentence = explain(error)
+        if sentence is None or os.environ.get("ELMOKIT_DEBUG") == "1":
+            raise
+        print(f"elmokit: error: {sentence}", file=sys.stderr)
+        return USER_ERROR
+
+
+def explain(error: Exception) -> str | None:
+    """The sentence for an error that the user can mend, None for a defect of ours."""
+    if isinstance(error, ElmokitError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" at {error.filename}" if error.filename else ""
+        return f"the disk is full{where}: free some space or write to another disk."
+    if isinstance(error, MemoryError) or is_torch_out_of_memory(error):
+        return "the memory is full: try a smaller batch or shorter texts."
+    return None
+
+
+def is_torch_out_of_memory(error: Exception) -> bool:
+    """Whether torch found no memory; on the CPU only the text of its error tells."""
+    return isinstance(error, RuntimeError) and (
+        type(error).__name__ == "OutOfMemoryError"
+        or "DefaultCPUAllocator: can't allocate memory" in str(error)
+    )
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Find the command, let jsonargparse read its options, call its function."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    if arguments[0] == "--version":
+        import elmokit
+
+        print(f"elmokit {elmokit.__version__}")
+        return 0
+    command, *options = arguments
+    if command not in COMMANDS:
+        raise ElmokitError(no_such_command(command))
+    module, _, name = COMMANDS[command][0].partition(":")
+    function = getattr(importlib.import_module(module), name)
+    return call(function, config_first(with_underscores(options)), program=f"elmokit {command}")
+
+
+def usage() -> str:
+    """The text of `elmokit --help`."""
+    width = max(map(len, COMMANDS))
+    rows = [f"  {command:<{width}}  {line}" for command, (_, line) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: elmokit <command> [options]",
+            "",
+            "ELMo: contextual word vectors, from raw text to task models.",
+            "",
+            "commands:",
+            *rows,
+            "",
+            "elmokit <command> --help gives the command's options, elmokit --version the version.",
+        ]
+    )
+
+
+def no_such_command(command: str) -> str:
+    """One sentence with the command that was probably meant."""
+    import difflib
+
+    near = difflib.get_close_matches(command, COMMANDS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "elmokit --help lists the commands."
+    return f"there is no command {command!r}: {hint}"
+
+
+def call(function: Callable[..., int | None], options: list[str], *, program: str) -> int:
+    """Call `function` with the values that `options` give to its parameters."""
+    # Imported and subclassed only here: `elmokit --help` need not pay 0.1 s for it.
+    from jsonargparse import ActionYesNo, ArgumentParser, auto_cli
+
+    class CommandParser(ArgumentParser):
+        def add_argument(self, *names: str, **settings: Any) -> Any:
+            # A boolean option takes no value: it is the pair --name and --no_name.
+            if settings.get("type") is bool and names[0].startswith("--"):
+                del settings["type"]
+                settings["action"] = ActionYesNo
+            return super().add_argument(*names, **settings)
+
+        def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+            sentence = " ".join(message.split()).rstrip(".")
+            raise ElmokitError(f"{sentence} ({program} --help gives the options).") from ex
+
+    config_help = "A YAML file with options; what the command line says wins."
+    code: int | None = auto_cli(
+        function, args=options, prog=program, config_help=config_help, parser_class=CommandParser
+    )
+    return code or 0
+
+
+def with_underscores(options: list[str]) -> list[str]:
+    """Let `--batch-size=8` stand for `--batch_size=8`; what follows a bare `--` stays.
+
+    >>> with_underscores(["--batch-size", "8", "--", "--as-it-is"])
+    ['--batch_size', '8', '--', '--as-it-is']
+    """
+    end = options.index("--") if "--" in options else len(options)
+    return [
+        re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), option)
+        for option in options[:end]
+    ] + options[end:]
+
+
+def config_first(options: list[str]) -> list[str]:
+    """Move `--config FILE` to the front, since jsonargparse lets the later value win.
+
+    >>> config_first(["in.txt", "--layers=top", "--config", "a.yaml"])
+    ['--config', 'a.yaml', 'in.txt', '--layers=top']
+    """
+    first: list[str] = []
+    rest: list[str] = []
+    remaining = iter(options)
+    for option in remaining:
+        file = next(remaining, None) if option == "--config" else None
+        if file is not None:
+            first += [option, file]
+        else:
+            (first if option.startswith("--config=") else rest).append(option)
+    return first + rest

@@ -1,0 +1,185 @@
+"""The shape of a biLM: one flat, validated dataclass, read and written as JSON.
+
+Every part of the model is built from these fields alone, so a `config.json` with the tensors
+beside it is a whole model. A wrong value is refused with the field's name and what it may be.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from elmokit.errors import ElmokitError
+
+LARGEST = 1 << 22  # a dimension beyond this is a damaged file, not a model
+PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiLMConfig:
+    """Sizes and switches of a bidirectional language model.
+
+    The defaults are those of the published `small` English model.
+    """
+
+    token_encoder: Literal["characters", "words"] = "characters"
+    """Token vectors from a character CNN, or from a table of word vectors."""
+    character_dim: int = 16
+    """Columns of a character's vector."""
+    n_characters: int = 261
+    """Rows of the character table: 256 bytes and 5 marks."""
+    max_characters: int = 50
+    """Characters of a word, its two boundary marks included; longer words are cut."""
+    filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS
+    """Convolutions as (width in characters, number of filters)."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """Applied to the maximum of each filter."""
+    highway_layers: int = 1
+    """Highway layers between the convolutions and the projection."""
+    project_tokens: bool = True
+    """Project the filters to `projection_dim`; False needs as many filters as that."""
+    n_words: int = 0
+    """Rows of the word table of a model with token_encoder="words"."""
+    lstm_dim: int = 1024
+    """Cells of an LSTM layer in one direction."""
+    projection_dim: int = 128
+    """Columns of a token vector and of each direction's output."""
+    project_state: bool = True
+    """Project the LSTM's output to `projection_dim`; False needs lstm_dim of the same size."""
+    layers: int = 2
+    """LSTM layers in each direction."""
+    cell_clip: float = 3.0
+    """Bound of the cell state; 0 for none."""
+    projection_clip: float = 3.0
+    """Bound of the projected output; 0 for none."""
+    skip_connections: bool = True
+    """Add a layer's input to its output, from the second layer on."""
+    forget_bias: float = 1.0
+    """Added to the forget gate when running; not part of the stored bias."""
+    vocabulary_size: int = 0
+    """Words of the softmax (and lines of vocab.txt); 0 for a model without softmax."""
+    dropout: float = 0.1
+    """Dropout of each LSTM layer's input, when training."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "filters", _pairs(self.filters))
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                _refuse(name, getattr(self, name), "one of " + ", ".join(map(repr, allowed)))
+        for name, (low, high) in _WHOLE_NUMBERS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                _refuse(name, value, f"a whole number from {low} to {high}")
+        for name in ("project_tokens", "project_state", "skip_connections"):
+            if not isinstance(getattr(self, name), bool):
+                _refuse(name, getattr(self, name), "true or false")
+        for name, (least, most) in _NUMBERS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                _refuse(name, value, f"a number from {least} to {most}")
+            if not least <= value <= most:
+                _refuse(name, value, f"a number from {least} to {most}")
+            object.__setattr__(self, name, float(value))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.token_encoder == "words" and self.n_words < 3:
+            _refuse("n_words", self.n_words, "at least 3 when token_encoder is 'words'")
+        if self.token_encoder == "characters":
+            widest = max(width for width, _ in self.filters)
+            if widest > self.max_characters:
+                _refuse("filters", self.filters, f"of width at most {self.max_characters}")
+            if not self.project_tokens and self.n_filters != self.projection_dim:
+                _refuse(
+                    "project_tokens", False, f"true unless filters sum to {self.projection_dim}"
+                )
+        if not self.project_state and self.lstm_dim != self.projection_dim:
+            _refuse("project_state", False, "true unless lstm_dim equals projection_dim")
+
+    @property
+    def n_filters(self) -> int:
+        """Filters of all widths together."""
+        return sum(number for _, number in self.filters)
+
+    @property
+    def dim(self) -> int:
+        """Columns of a layer's vector: both directions side by side."""
+        return 2 * self.projection_dim
+
+    @classmethod
+    def preset(cls, name: str) -> BiLMConfig:
+        """A named size: tiny, small, medium or original (the last three as published)."""
+        if name not in PRESETS:
+            raise ElmokitError(f"there is no preset {name!r}; it may be {', '.join(PRESETS)}")
+        return cls(**PRESETS[name])
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> BiLMConfig:
+        """Build from a mapping, as read from JSON or YAML; unknown fields are refused."""
+        known = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ElmokitError(f"the model configuration has no field {name!r}{hint}")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON takes them."""
+        values = asdict(self)
+        values["filters"] = [list(pair) for pair in self.filters]
+        return values
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "token_encoder": ("characters", "words"),
+    "activation": ("relu", "tanh"),
+}
+_WHOLE_NUMBERS = {
+    "character_dim": (1, LARGEST),
+    "n_characters": (261, LARGEST),
+    "max_characters": (3, 10_000),
+    "highway_layers": (0, 100),
+    "n_words": (0, 1 << 28),
+    "lstm_dim": (1, LARGEST),
+    "projection_dim": (1, LARGEST),
+    "layers": (1, 100),
+    "vocabulary_size": (0, 1 << 28),
+}
+_NUMBERS = {
+    "cell_clip": (0.0, 1e6),
+    "projection_clip": (0.0, 1e6),
+    "forget_bias": (-100.0, 100.0),
+    "dropout": (0.0, 0.99),
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "filters": ((1, 32), (2, 64), (3, 128), (4, 128), (5, 160)),
+        "lstm_dim": 512,
+        "projection_dim": 128,
+    },
+    "small": {"lstm_dim": 1024, "projection_dim": 128, "highway_layers": 1},
+    "medium": {"lstm_dim": 2048, "projection_dim": 256, "highway_layers": 1},
+    "original": {"lstm_dim": 4096, "projection_dim": 512, "highway_layers": 2},
+}
+
+
+def _refuse(name: str, value: object, allowed: str) -> None:
+    raise ElmokitError(f"the model configuration's {name} must be {allowed}, not {value!r}")
+
+
+def _pairs(filters: object) -> tuple[tuple[int, int], ...]:
+    wanted = "a list of [width, number] pairs of whole numbers of at least 1"
+    if not isinstance(filters, list | tuple) or not filters:
+        _refuse("filters", filters, wanted)
+    pairs = []
+    for pair in filters:  # type: ignore[attr-defined]
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            _refuse("filters", filters, wanted)
+        for value in pair:
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+                _refuse("filters", filters, wanted)
+        pairs.append((pair[0], pair[1]))
+    return tuple(pairs)

@@ -1,0 +1,512 @@
+"""Text in, contextual vectors out: the Embedder that `elmokit.load` gives.
+
+Sentences are gathered in a window, each distinct word goes through the token encoder once (and
+stays in a bounded cache), batches are formed by length, and results come back in order. The same
+sentence gives the same vectors whatever stands beside it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import ElmokitError
+from elmokit.formats.checkpoint import Checkpoint, build, tensors_of
+from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState, find_representation, unflatten
+from elmokit.model.inference import FastBiLM
+from elmokit.model.linear import PRECISIONS, Precision
+from elmokit.text.batches import Indexer
+from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
+from elmokit.text.tokenize import tokenizer as find_tokenizer
+from elmokit.text.vocabulary import Vocabulary, WordIndexer
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+Layers: TypeAlias = "str | int | Sequence[float]"
+Text: TypeAlias = "str | Sequence[str]"
+Pooling = Literal["mean", "max", "min", "sum", "first", "last", "ends"]
+POOLINGS: tuple[Pooling, ...] = ("mean", "max", "min", "sum", "first", "last", "ends")
+
+WINDOW_BYTES = 128 << 20  # results that one look-ahead window may hold
+LONGEST = 4096  # tokens; a longer sentence is read by the model in windows of this length
+LARGEST_IN_MEMORY = 512 << 20  # bytes of one sentence's vectors; more go to a temporary file
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence's tokens and their vectors."""
+
+    tokens: list[str]
+    layers: NDArray[Any]
+    """The chosen layers: (layers, tokens, dim)."""
+
+    @property
+    def vectors(self) -> NDArray[Any]:
+        """The vectors, where one layer or one mix was asked for: (tokens, dim)."""
+        if len(self.layers) != 1:
+            raise ElmokitError(
+                f"this sentence has {len(self.layers)} layers; ask for one of them or "
+                "layers='average', or take .layers"
+            )
+        return self.layers[0]  # type: ignore[no-any-return]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A single representation such as "token", "forward_1", "backward_2": (tokens, size)."""
+        layer, columns = find_representation(name, len(self.layers) - 1, self.layers.shape[-1])
+        return self.layers[layer, :, columns]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class WordVectors:
+    """Token vectors of words met before; exact, and bounded in memory."""
+
+    def __init__(self, size: int, limit: int, device: torch.device) -> None:
+        self.rows: dict[str, int] = {}
+        self.limit = limit
+        self.table = torch.empty(0, size, device=device)
+
+    def lookup(self, words: dict[str, None], engine: FastBiLM, indexer: Indexer) -> None:
+        """Make sure that every one of the distinct `words` has its row."""
+        missing = [word for word in words if word not in self.rows]
+        if not missing:
+            return
+        if len(self.rows) + len(missing) > self.limit:
+            self.rows.clear()  # start afresh: simple, and rare
+            missing = list(words)
+        ids = torch.from_numpy(indexer.encode(missing)).to(self.table.device)
+        start = len(self.rows)
+        self._grow(start + len(missing))
+        self.table[start : start + len(missing)] = engine.encode(ids)
+        self.rows.update(zip(missing, range(start, start + len(missing)), strict=True))
+
+    def _grow(self, rows: int) -> None:
+        if rows > len(self.table):
+            larger = self.table.new_empty(max(rows, 2 * len(self.table)), self.table.shape[1])
+            larger[: len(self.table)] = self.table
+            self.table = larger
+
+
+class Embedder:
+    """A biLM with everything needed to turn text into vectors."""
+
+    def __init__(
+        self,
+        model: BiLM,
+        *,
+        vocabulary: Vocabulary | None = None,
+        tokenizer: str = "elmokit",
+        precision: Precision = "float32",
+        facts: dict[str, Any] | None = None,
+        source: str = "memory",
+        batch_tokens: int = 2048,
+        cache_bytes: int = 128 << 20,
+    ) -> None:
+        """Wrap a model.
+
+        Args:
+            model: the biLM.
+            vocabulary: the words of its softmax or word table.
+            tokenizer: what splits strings: "elmokit", "whitespace" or "chinese".
+            precision: of the weights at inference: "float32", "float16" or "int8".
+            facts: what is known of its training.
+            source: where it comes from, for messages.
+            batch_tokens: tokens of a batch, at most (but at least one sentence).
+            cache_bytes: memory for the vectors of words met before.
+        """
+        if precision not in PRECISIONS:
+            raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}")
+        self.model, self.vocabulary = model, vocabulary
+        self.tokenizer_name, self.tokenize = tokenizer, find_tokenizer(tokenizer)
+        self.precision: Precision = precision
+        self.facts, self.source = facts or {}, source
+        self.batch_tokens, self.cache_bytes = batch_tokens, cache_bytes
+        self.indexer = make_indexer(model.config, vocabulary)
+        self._lock = threading.Lock()
+        self._versions: tuple[int, ...] = ()
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, **settings: Any) -> Embedder:
+        """An Embedder of what a format has read; settings as in the constructor."""
+        words = checkpoint.vocabulary
+        return cls(
+            build(checkpoint),
+            vocabulary=None if words is None else Vocabulary(words),
+            facts=checkpoint.facts,
+            source=checkpoint.source,
+            **settings,
+        )
+
+    # ------------------------------------------------------------------ facts
+    @property
+    def config(self) -> BiLMConfig:
+        """The model's sizes."""
+        return self.model.config
+
+    @property
+    def dim(self) -> int:
+        """Columns of a vector."""
+        return self.config.dim
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def __repr__(self) -> str:
+        config = self.config
+        return (
+            f"Embedder({self.source}: {config.layers} layers of "
+            f"{config.lstm_dim}/{config.projection_dim}, dim {config.dim}, {self.precision})"
+        )
+
+    def to(self, device: torch.device | str) -> Embedder:
+        """Move the model to a device."""
+        self.model.to(device)
+        return self
+
+    def checkpoint(self) -> Checkpoint:
+        """What a format writes."""
+        return Checkpoint(
+            config=self.config,
+            tensors=tensors_of(self.model),
+            vocabulary=None if self.vocabulary is None else self.vocabulary.words,
+            facts=self.facts,
+            source=self.source,
+        )
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        dtype: Literal["float32", "float16"] = "float32",
+        overwrite: bool = False,
+    ) -> None:
+        """Write the model as a native folder."""
+        from elmokit.formats import native
+
+        native.write(self.checkpoint(), Path(folder), dtype=dtype, overwrite=overwrite)
+
+    def push(self, repository: str, **settings: Any) -> str:
+        """Upload the model to the Hugging Face Hub as `owner/name`; gives its address."""
+        from elmokit.formats import hub
+
+        return hub.push(self.checkpoint(), repository, **settings)
+
+    # ------------------------------------------------------------------ embedding
+    def embed(
+        self,
+        text: Text | Sequence[Text],
+        layers: Layers = "all",
+        *,
+        batch_size: int | None = None,
+        boundaries: bool = False,
+        dtype: str = "float32",
+    ) -> Any:
+        """Vectors of a sentence, or of many.
+
+        Args:
+            text: a string, or a list of tokens: one Sentence. A list of those: a list of
+                Sentences. (A list of strings is one tokenized sentence, unless a string in it
+                has a space: then each is a sentence.)
+            layers: "all", "top", "average", an index from 0, or a weight for each layer.
+            batch_size: sentences of a batch, at most.
+            boundaries: keep `<S>` and `</S>` as first and last token.
+            dtype: "float32" or "float16" of the result.
+        """
+        many = _as_many(text)
+        settings = {"batch_size": batch_size, "boundaries": boundaries, "dtype": dtype}
+        if many is None:
+            return next(self.stream([text], layers, **settings))  # type: ignore[list-item,arg-type]
+        return list(self.stream(many, layers, **settings))  # type: ignore[arg-type]
+
+    def stream(
+        self,
+        sentences: Iterable[Text],
+        layers: Layers = "all",
+        *,
+        batch_size: int | None = None,
+        boundaries: bool = False,
+        dtype: str = "float32",
+    ) -> Iterator[Sentence]:
+        """Vectors of any number of sentences, in order and in bounded memory.
+
+        A string is a sentence to be tokenized, a list of strings a tokenized one.
+        """
+        weights = layer_weights(layers, self.config.layers)
+        kind = float_type(dtype)
+        for window in self.windows(sentences, kept=len(weights)):
+            yield from self._embed_window(window, weights, batch_size, boundaries, kind)
+
+    def windows(self, sentences: Iterable[Text], kept: int = 1) -> Iterator[list[list[str]]]:
+        """Tokenize and gather sentences into look-ahead windows of bounded size."""
+        limit = max(4 * self.batch_tokens, WINDOW_BYTES // (4 * kept * self.dim))
+        window: list[list[str]] = []
+        tokens = 0
+        for sentence in sentences:
+            split = self.tokenize(sentence) if isinstance(sentence, str) else list(sentence)
+            if window and tokens + len(split) > limit:
+                yield window
+                window, tokens = [], 0
+            window.append(split)
+            tokens += len(split) + 1  # empty sentences count too
+        if window:
+            yield window
+
+    def sentence_vectors(
+        self,
+        sentences: Text | Sequence[Text],
+        layers: Layers = "average",
+        *,
+        pooling: Pooling = "mean",
+        batch_size: int | None = None,
+    ) -> NDArray[np.float32]:
+        """One vector for each sentence: (sentences, dim), or (dim,) for a single string.
+
+        Args:
+            sentences: strings, or lists of tokens.
+            layers: as for `embed`, but one layer or mix ("all" gives them side by side).
+            pooling: "mean", "max", "min" or "sum" over the tokens, the "first" or "last" token,
+                or "ends": the forward half of the last and the backward half of the first.
+            batch_size: sentences of a batch, at most.
+        """
+        one = isinstance(sentences, str)
+        many: Iterable[Text] = [sentences] if isinstance(sentences, str) else sentences
+        found = [
+            pool(sentence.layers, pooling).reshape(-1)
+            for sentence in self.stream(many, layers, batch_size=batch_size)
+        ]
+        if one:
+            return found[0]
+        columns = len(layer_weights(layers, self.config.layers)) * self.dim
+        return np.stack(found) if found else np.zeros((0, columns), np.float32)
+
+    def embed_batch(
+        self, sentences: Sequence[Text], *, state: BiLMState | Literal["carry"] | None = None
+    ) -> tuple[list[Sentence], BiLMState | None]:
+        """One batch, in the order given, with the LSTM state carried as the original systems did.
+
+        Pass `state="carry"` first and the returned state from then on; row i of a batch continues
+        row i of the one before.
+        """
+        split = [self.tokenize(s) if isinstance(s, str) else list(s) for s in sentences]
+        if state is None:
+            found = self._embed_window(
+                split, layer_weights("all", self.config.layers), None, False, np.dtype("float32")
+            )
+            return list(found), None
+        framed = [[BEGIN_SENTENCE, *sentence, END_SENTENCE] for sentence in split]
+        with self._lock, torch.inference_mode():
+            engine = self._engine()
+            vectors, lengths = self._vectors(framed, engine), _lengths(framed)
+            before = None if isinstance(state, str) else state
+            layers, after = engine.carried_layers(vectors, lengths, before)
+        pieces = layers.cpu().numpy()
+        result = [
+            Sentence(tokens, pieces[:, end - len(tokens) - 1 : end - 1].copy())
+            for tokens, end in zip(split, np.cumsum(lengths.numpy()), strict=True)
+        ]
+        return result, after
+
+    def layers_of(self, sentences: Sequence[Sequence[str]]) -> BiLMOutput:
+        """Tokenized sentences as one padded batch of tensors, without gradients."""
+        with self._lock, torch.inference_mode():
+            lengths = _lengths(sentences)
+            engine = self._engine()
+            flat = engine.layers(self._vectors(sentences, engine), lengths)
+        longest = int(lengths.max()) if len(lengths) else 0
+        on_device = lengths.to(self.device)
+        return BiLMOutput(unflatten(flat.clone(), on_device, longest), on_device)
+
+    def warm(self, window: Sequence[Sequence[str]]) -> None:
+        """Put a window's words into the cache, as embedding it would."""
+        with self._lock, torch.inference_mode():
+            self._vectors(window, self._engine())
+
+    # ------------------------------------------------------------------ inside
+    def _engine(self) -> FastBiLM:
+        """The packed weights; made anew when a parameter has changed or moved."""
+        versions = tuple(
+            number for p in self.model.parameters() for number in (p.data_ptr(), p._version)
+        )
+        if versions != self._versions:
+            boundaries = torch.from_numpy(self.indexer.encode([BEGIN_SENTENCE, END_SENTENCE]))
+            self._fast = FastBiLM(self.model, boundaries, self.precision)
+            size = self.config.projection_dim
+            limit = max(1000, self.cache_bytes // (4 * size))
+            self._words = WordVectors(size, limit, self.device)
+            self._versions = versions
+        return self._fast
+
+    def clear_cache(self) -> None:
+        """Forget the vectors of words met before."""
+        self._engine()
+        self._words.rows.clear()
+
+    def _vectors(self, sentences: Sequence[Sequence[str]], engine: FastBiLM) -> Tensor:
+        """Token vectors, sentence after sentence: (positions, projection_dim)."""
+        self._words.lookup(dict.fromkeys(chain.from_iterable(sentences)), engine, self.indexer)
+        rows = self._words.rows
+        flat = [rows[word] for sentence in sentences for word in sentence]
+        return self._words.table[torch.tensor(flat, dtype=torch.long, device=engine.device)]
+
+    def _embed_window(
+        self,
+        window: list[list[str]],
+        weights: NDArray[np.float32],
+        batch_size: int | None,
+        boundaries: bool,
+        dtype: np.dtype[Any],
+    ) -> Iterator[Sentence]:
+        """All sentences of a window, in order."""
+        if boundaries:
+            window = [[BEGIN_SENTENCE, *sentence, END_SENTENCE] for sentence in window]
+        results = [_room(len(weights), len(sentence), self.dim, dtype) for sentence in window]
+        pieces = [
+            (number, slice(start, min(start + LONGEST, len(sentence))))
+            for number, sentence in enumerate(window)
+            for start in range(0, len(sentence), LONGEST)
+        ]
+        with self._lock, torch.inference_mode():
+            engine = self._engine()
+            # all distinct words at once: the token encoder likes large batches
+            self._words.lookup(dict.fromkeys(chain.from_iterable(window)), engine, self.indexer)
+            sizes = [place.stop - place.start for _, place in pieces]
+            for numbers in make_batches(sizes, self.batch_tokens, batch_size):
+                batch = [pieces[number] for number in numbers]
+                texts = [window[sentence][place] for sentence, place in batch]
+                lengths, vectors = _lengths(texts), self._vectors(texts, engine)
+                if boundaries:
+                    layers, _ = engine.carried_layers(vectors, lengths, None)
+                else:
+                    layers = engine.layers(vectors, lengths)
+                arrays = combine(layers, weights).cpu().numpy()
+                end = 0
+                for (sentence, place), text in zip(batch, texts, strict=True):
+                    end += len(text)
+                    results[sentence][:, place] = arrays[:, end - len(text) : end]
+        results.reverse()
+        for tokens in window:
+            yield Sentence(tokens, results.pop())  # nothing is kept longer than needed
+
+
+def make_indexer(config: BiLMConfig, vocabulary: Vocabulary | None) -> Indexer:
+    """What turns words into the ids that a model takes."""
+    if config.token_encoder == "characters":
+        return CharacterIndexer(config.max_characters)
+    if vocabulary is None:
+        raise ElmokitError("a model on words needs its vocabulary")
+    return WordIndexer(vocabulary)
+
+
+def layer_weights(layers: Layers, top: int) -> NDArray[np.float32]:
+    """What to compute from layers 0..top, as a matrix: (results, top + 1)."""
+    identity = np.eye(top + 1, dtype=np.float32)
+    if isinstance(layers, str):
+        if layers.lstrip("-").isdigit():
+            layers = int(layers)
+        elif layers in ("all", "top", "average"):
+            average = np.full((1, top + 1), 1 / (top + 1), np.float32)
+            return {"all": identity, "top": identity[-1:], "average": average}[layers]
+    if isinstance(layers, int) and not isinstance(layers, bool):
+        if -top - 1 <= layers <= top:
+            return identity[[layers]]
+        raise ElmokitError(f"there is no layer {layers}; this model has layers 0 to {top}")
+    try:
+        weights = np.asarray(layers, np.float32)
+    except (ValueError, TypeError):
+        weights = np.empty(0, np.float32)
+    if weights.shape != (top + 1,) or not np.isfinite(weights).all():
+        raise ElmokitError(
+            f"layers must be 'all', 'top', 'average', an index from 0 to {top} "
+            f"or {top + 1} weights, not {layers!r}"
+        )
+    return weights[None]
+
+
+def combine(layers: Tensor, weights: NDArray[np.float32]) -> Tensor:
+    """The wanted combinations of layers (L + 1, positions, dim): (results, positions, dim)."""
+    chosen = weights.argmax(axis=1)
+    if np.array_equal(weights, np.eye(weights.shape[1], dtype=np.float32)[chosen]):
+        if len(chosen) == len(layers):
+            return layers
+        return layers[torch.from_numpy(chosen).to(layers.device)]
+    matrix = torch.from_numpy(weights).to(layers.device)
+    return torch.einsum("kl,lnd->knd", matrix, layers)
+
+
+def make_batches(
+    lengths: Sequence[int], batch_tokens: int, batch_size: int | None
+) -> Iterator[list[int]]:
+    """Numbers of the sentences that go together: of similar length, bounded in tokens."""
+    order = sorted(range(len(lengths)), key=lambda number: (lengths[number], number))
+    batch: list[int] = []
+    tokens = 0
+    for number in order:
+        full = tokens + lengths[number] > batch_tokens or len(batch) == batch_size
+        if batch and full:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(number)
+        tokens += lengths[number]
+    if batch:
+        yield batch
+
+
+def pool(layers: NDArray[Any], pooling: Pooling) -> NDArray[Any]:
+    """One vector from a sentence's tokens: (layers, tokens, dim) to (layers, dim)."""
+    if pooling not in POOLINGS:
+        raise ElmokitError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
+    if layers.shape[1] == 0:
+        return np.zeros((layers.shape[0], layers.shape[2]), layers.dtype)
+    if pooling == "first":
+        return layers[:, 0]
+    if pooling == "last":
+        return layers[:, -1]
+    if pooling == "ends":
+        half = layers.shape[2] // 2
+        return np.concatenate([layers[:, -1, :half], layers[:, 0, half:]], axis=1)
+    if pooling in ("mean", "sum"):  # in float32, whatever the vectors are stored as
+        return getattr(layers, pooling)(axis=1, dtype=np.float32).astype(layers.dtype)  # type: ignore[no-any-return]
+    return getattr(layers, pooling)(axis=1)  # type: ignore[no-any-return]
+
+
+def float_type(name: str) -> np.dtype[Any]:
+    """float32 or float16."""
+    if name not in ("float32", "float16"):
+        raise ElmokitError(f"dtype must be float32 or float16, not {name!r}")
+    return np.dtype(name)
+
+
+def _room(layers: int, tokens: int, dim: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Memory for a sentence's vectors; on disk where a single one would fill the memory."""
+    shape = (layers, tokens, dim)
+    if layers * tokens * dim * dtype.itemsize <= LARGEST_IN_MEMORY:
+        return np.empty(shape, dtype)
+    return np.memmap(tempfile.TemporaryFile(prefix="elmokit-"), dtype, "w+", shape=shape)
+
+
+def _lengths(sentences: Sequence[Sequence[str]]) -> Tensor:
+    return torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
+
+
+def _as_many(text: Text | Sequence[Text]) -> Sequence[Text] | None:
+    """The sentences of `text`, or None if it is a single one."""
+    if isinstance(text, str):
+        return None
+    items = list(text)
+    tokens = [item for item in items if isinstance(item, str) and len(item.split()) < 2]
+    return items if not items or len(tokens) < len(items) else None

@@ -1,0 +1,200 @@
+"""`elmokit embed INPUT OUTPUT`: the vectors of a file of any size, in bounded memory.
+
+Sentences are read, embedded and written window by window; each window is a part that is safe on
+the disk before the next begins. A run that was stopped goes on with `--resume` to the same bytes:
+the windows do not depend on where it was stopped, and skipped ones still fill the word cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tqdm import tqdm
+
+from elmokit.errors import ElmokitError
+from elmokit.text.readers import Line, read_sentences, total_bytes
+
+if TYPE_CHECKING:
+    from elmokit.embed import Sentence
+
+
+def embed_file(
+    input: str,
+    output: str,
+    *,
+    model: str = "shipped",
+    layers: str = "all",
+    pooling: str | None = None,
+    dtype: Literal["float32", "float16"] = "float32",
+    precision: Literal["float32", "float16", "int8"] = "float32",
+    tokenizer: Literal["elmokit", "whitespace", "chinese"] = "elmokit",
+    kind: Literal["auto", "text", "jsonl", "conll", "conllu"] = "auto",
+    split: bool = False,
+    field: str = "text",
+    column: int | None = None,
+    errors: Literal["strict", "replace"] = "strict",
+    format: Literal["auto", "hdf5", "npz", "parquet", "npy"] = "auto",
+    batch_tokens: int = 2048,
+    batch_size: int | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Write the contextual vectors of every sentence of a file.
+
+    Args:
+        input: a text file (.txt, .jsonl, .conll, .conllu; also .gz, .xz, .zst), or - for standard
+            input.
+        output: vectors.h5, .npz, .parquet, or a folder .npy of shards for memory-mapped use.
+        model: a model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
+        layers: all, top, average, an index from 0, or weights separated by commas.
+        pooling: one vector a sentence instead of one a token: mean, max, min, sum, first, last
+            or ends.
+        dtype: of the vectors in the output.
+        precision: of the weights while computing; float16 and int8 are faster.
+        tokenizer: whitespace for text that is tokenized already.
+        kind: what the input is; by its extension if auto.
+        split: the input is running text, to be split into sentences.
+        field: the JSONL field with the text.
+        column: the CoNLL column with the words.
+        errors: what to do with bytes that are not UTF-8.
+        format: of the output; by its extension if auto.
+        batch_tokens: tokens of a batch, at most.
+        batch_size: sentences of a batch, at most.
+        device: where to run, such as cpu or cuda.
+        threads: threads to use; all cores if not given.
+        resume: go on with a run that was stopped.
+        overwrite: replace the output if it exists.
+        quiet: no progress and no summary.
+    """
+    started = time.perf_counter()
+    with tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet) as bar:
+        lines = read_sentences(
+            input,
+            kind=kind,
+            tokenizer=tokenizer,
+            split=split,
+            field=field,
+            column=column,
+            errors=errors,
+            on_warning=_warn,
+            on_bytes=bar.update,  # type: ignore[arg-type]
+        )
+        lines = chain([next(lines)], lines)  # trouble with the input is told before torch loads
+        if threads is not None:
+            _use_threads(threads)
+        from elmokit.embed import POOLINGS, layer_weights
+        from elmokit.formats.detect import load
+        from elmokit.formats.vectors import PartWriter
+
+        if pooling is not None and pooling not in POOLINGS:
+            raise ElmokitError(f"pooling may be {', '.join(POOLINGS)}, not {pooling!r}")
+        elmo = load(model, precision=precision, device=device, batch_tokens=batch_tokens)
+        wanted = parse_layers(layers)
+        settings = {
+            "input": input_identity(input),
+            "model": elmo.checkpoint().fingerprint(),
+            "layers": layers,
+            "pooling": pooling,
+            "dtype": dtype,
+            "precision": precision,
+            "tokenizer": tokenizer,
+            "kind": kind,
+            "split": split,
+            "field": field,
+            "column": column,
+            "batch_tokens": batch_tokens,
+            "batch_size": batch_size,
+        }
+        writer = PartWriter(
+            output,
+            settings,
+            format=None if format == "auto" else format,
+            pooled=pooling is not None,
+            squeeze=len(layer_weights(wanted, elmo.config.layers)) == 1,
+            resume=resume,
+            overwrite=overwrite,
+        )
+        tokens = sentences = 0
+        for window in elmo.windows(whole_lines(lines), kept=elmo.config.layers + 1):
+            sentences += len(window)
+            if sentences <= writer.done:  # written before the run was stopped
+                elmo.warm(window)
+                continue
+            found = elmo.stream(window, wanted, batch_size=batch_size, dtype=dtype)
+            writer.write(list(found if pooling is None else pooled(found, pooling)))
+            tokens += sum(map(len, window))
+            bar.set_postfix_str(f"{tokens / (time.perf_counter() - started):,.0f} tokens/s")
+        writer.finish()
+    if not quiet:
+        seconds = time.perf_counter() - started
+        print(
+            f"{output}: {sentences:,} sentences; {tokens:,} tokens embedded in {seconds:.1f} s",
+            file=sys.stderr,
+        )
+
+
+def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
+    """The tokens of each line, one that came in pieces put together; long ones are told of."""
+    from elmokit.embed import LONGEST
+
+    tokens: list[str] = []
+    for line in lines:
+        tokens = tokens + line.tokens if tokens else line.tokens
+        if line.continues:
+            continue
+        if len(tokens) > LONGEST:
+            _warn(
+                f"sentence {line.number} has {len(tokens):,} tokens: the model reads it in "
+                f"windows of {LONGEST:,}"
+            )
+        yield tokens
+        tokens = []
+
+
+def pooled(sentences: Iterable[Sentence], pooling: str) -> Iterator[Sentence]:
+    """The same sentences with one vector each: layers (K, dim)."""
+    from elmokit.embed import Sentence, pool
+
+    for sentence in sentences:
+        yield Sentence(sentence.tokens, pool(sentence.layers, pooling))  # type: ignore[arg-type]
+
+
+def parse_layers(layers: str) -> Any:
+    """The `--layers` option: a word, an index, or weights separated by commas."""
+    if "," not in layers:
+        return layers
+    try:
+        return [float(weight) for weight in layers.split(",")]
+    except ValueError:
+        raise ElmokitError(f"layers are weights separated by commas, not {layers!r}") from None
+
+
+def input_identity(path: str) -> dict[str, Any]:
+    """What tells one input from another without reading all of it."""
+    if path == "-":
+        return {"name": "standard input"}
+    file = Path(path)
+    with file.open("rb") as stream:
+        start = hashlib.blake2b(stream.read(1 << 20), digest_size=16).hexdigest()
+    return {"bytes": file.stat().st_size, "start": start}
+
+
+def _warn(text: str) -> None:
+    tqdm.write(f"elmokit: {text}", file=sys.stderr)
+
+
+def _use_threads(threads: int) -> None:
+    import torch
+
+    if threads < 1:
+        raise ElmokitError(f"threads must be at least 1, not {threads}")
+    torch.set_num_threads(threads)

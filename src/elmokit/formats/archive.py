@@ -1,0 +1,94 @@
+"""Archives with a model inside: unpacked into a temporary folder, every path checked.
+
+Only plain files are taken. A member that would leave the folder, a link or a device is refused,
+and so is more data than a model can have.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from elmokit.errors import ElmokitError
+
+SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
+LARGEST = 16 << 30
+MOST_FILES = 10_000
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a name looks like an archive's."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """The archive's contents in a temporary folder, for the length of the block."""
+    with tempfile.TemporaryDirectory(prefix="elmokit-") as temporary:
+        folder = Path(temporary)
+        try:
+            _unpack_zip(path, folder) if zipfile.is_zipfile(path) else _unpack_tar(path, folder)
+        except FileNotFoundError:
+            raise ElmokitError(f"there is no file {path}") from None
+        except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, ValueError) as error:
+            raise ElmokitError(f"{path} is not an archive that can be read: {error}") from None
+        except (RuntimeError, NotImplementedError):
+            raise ElmokitError(f"{path} is encrypted or packed in an unknown way") from None
+        yield folder
+
+
+def _unpack_zip(path: Path, folder: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        members = [member for member in archive.infolist() if not member.is_dir()]
+        _check_total(path, [member.file_size for member in members])
+        for member in members:
+            if (member.external_attr >> 16) & 0o170000 not in (0, 0o100000):
+                raise ElmokitError(f"{path}: {member.filename!r} is a link or a device")
+            with archive.open(member) as source:
+                _copy(source, _target(path, folder, member.filename), member.file_size)
+
+
+def _unpack_tar(path: Path, folder: Path) -> None:
+    with tarfile.open(path) as archive:
+        sizes: list[int] = []
+        for member in archive:
+            if member.isdir():
+                continue
+            if not member.isfile():
+                raise ElmokitError(f"{path}: {member.name!r} is a link or a device")
+            sizes.append(member.size)
+            _check_total(path, sizes)
+            source = archive.extractfile(member)
+            assert source is not None
+            with source:
+                _copy(source, _target(path, folder, member.name), member.size)
+
+
+def _check_total(path: Path, sizes: list[int]) -> None:
+    if len(sizes) > MOST_FILES or sum(sizes) > LARGEST:
+        raise ElmokitError(f"{path} unpacks to more than a model can be; it was not unpacked")
+
+
+def _target(path: Path, folder: Path, name: str) -> Path:
+    parts = PurePosixPath(name.replace("\\", "/"))
+    if parts.is_absolute() or ".." in parts.parts or ":" in name or "\0" in name:
+        raise ElmokitError(f"{path}: the member {name!r} would be written outside its folder")
+    target = folder / parts
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _copy(source: IO[bytes], target: Path, size: int) -> None:
+    """Copy, but never more than was declared."""
+    with target.open("wb") as file:
+        left = size
+        while block := source.read(min(1 << 20, left)):
+            file.write(block)
+            left -= len(block)
+    if target.stat().st_size != size:
+        raise ElmokitError(f"the member {target.name!r} is shorter than the archive says")

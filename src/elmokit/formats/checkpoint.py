@@ -1,0 +1,105 @@
+"""A model between files and memory: configuration, named tensors, vocabulary, facts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import ElmokitError
+
+if TYPE_CHECKING:
+    from elmokit.model.bilm import BiLM
+
+Tensors = dict[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What every format reads and writes."""
+
+    config: BiLMConfig
+    tensors: Tensors
+    """By the names of the model's parameters."""
+    vocabulary: list[str] | None = None
+    """The words of the softmax or of the word table, by id."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """How the model was trained and where it comes from, as far as its files say."""
+    source: str = "memory"
+    """What to call it in a message: its path or name."""
+    format: str = "native"
+
+    def fingerprint(self) -> str:
+        """A hash of configuration and weights: equal models have equal vectors."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(json.dumps(self.config.to_dict(), sort_keys=True).encode())
+        for name in sorted(self.tensors):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(self.tensors[name]).data)
+        return digest.hexdigest()
+
+
+def expected_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
+    """The name and shape of every tensor that a configuration needs."""
+    import torch
+
+    from elmokit.model.bilm import BiLM
+
+    with torch.device("meta"):  # shapes only: no memory, whatever the sizes are
+        model = BiLM(config)
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def check_tensors(checkpoint: Checkpoint) -> None:
+    """Every tensor there, of its shape, finite, and no other; or one sentence that names it."""
+    expected = expected_shapes(checkpoint.config)
+    where = checkpoint.source
+    for name in checkpoint.tensors:
+        if name not in expected:
+            raise ElmokitError(f"{where} has a tensor {name!r} that its configuration does not")
+    for name, shape in expected.items():
+        if name not in checkpoint.tensors:
+            raise ElmokitError(f"{where} lacks the tensor {name!r}")
+        tensor = checkpoint.tensors[name]
+        if tensor.shape != shape:
+            raise ElmokitError(
+                f"{where}: the tensor {name!r} has the shape {list(tensor.shape)} "
+                f"where its configuration gives {list(shape)}"
+            )
+        # The sum is finite unless something in it is not (or it overflows: then look closely).
+        if not np.isfinite(tensor.sum()) and not np.isfinite(tensor).all():
+            raise ElmokitError(f"{where}: the tensor {name!r} has values that are not finite (NaN)")
+    if checkpoint.config.vocabulary_size and checkpoint.vocabulary is not None:
+        words = len(checkpoint.vocabulary)
+        if words != checkpoint.config.vocabulary_size:
+            raise ElmokitError(
+                f"{where}: the vocabulary has {words} words "
+                f"but the softmax has {checkpoint.config.vocabulary_size}"
+            )
+
+
+def build(checkpoint: Checkpoint) -> BiLM:
+    """The model of a checkpoint, ready to run, its tensors checked."""
+    import torch
+
+    from elmokit.model.bilm import BiLM
+
+    check_tensors(checkpoint)
+    with torch.device("meta"):
+        model = BiLM(checkpoint.config)
+    tensors = {
+        name: torch.from_numpy(np.ascontiguousarray(value, np.float32))
+        for name, value in checkpoint.tensors.items()
+    }
+    model.load_state_dict(tensors, assign=True)
+    return model.eval()
+
+
+def tensors_of(model: BiLM) -> Tensors:
+    """The named tensors of a model, as NumPy arrays on the CPU."""
+    return {name: value.detach().cpu().numpy() for name, value in model.state_dict().items()}

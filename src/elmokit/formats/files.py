@@ -1,0 +1,71 @@
+"""Files and folders that appear whole or not at all, and JSON read with a sentence for errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import ElmokitError
+
+LARGEST_JSON = 64 << 20
+
+
+@contextmanager
+def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its name when the block ends well."""
+    folder = Path(folder).absolute()
+    if folder.exists() and not overwrite:
+        raise ElmokitError(f"{folder} exists already; remove it or allow to overwrite it")
+    if not folder.parent.is_dir():
+        raise ElmokitError(f"there is no folder {folder.parent} to write {folder.name} into")
+    try:
+        making = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise ElmokitError(f"cannot write into {folder.parent}: {error.strerror}") from None
+    try:
+        yield making
+        making.chmod(0o755)
+        for file in making.iterdir():
+            sync(file)
+        if folder.exists():
+            aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+            folder.rename(aside / folder.name)
+            making.rename(folder)
+            shutil.rmtree(aside)
+        else:
+            making.rename(folder)
+        sync(folder.parent)
+    except OSError as error:
+        raise ElmokitError(f"cannot write {folder}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Have the system write a file or a folder's entries to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise ElmokitError(f"{path} is too large for a configuration")
+        values = json.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ElmokitError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ElmokitError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ElmokitError(f"{path} holds no JSON object")
+    return values

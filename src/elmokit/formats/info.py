@@ -1,0 +1,87 @@
+"""`elmokit info MODEL`: what a model is, read off its files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from elmokit.formats.checkpoint import Checkpoint, check_tensors
+from elmokit.formats.detect import read_checkpoint
+
+PARTS = {
+    "token_encoder.characters": "characters",
+    "token_encoder.words": "words",
+    "token_encoder.convolutions": "convolutions",
+    "token_encoder.highways": "highway layers",
+    "token_encoder.projection": "token projection",
+    "forward_layers": "forward LSTMs",
+    "backward_layers": "backward LSTMs",
+    "softmax": "softmax",
+}
+
+
+def info(model: str, *, as_json: bool = False) -> None:
+    """Show sizes, parameters by part, layers, characters, training facts and format of a model.
+
+    Args:
+        model: a model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
+        as_json: print JSON for programs.
+    """
+    checkpoint = read_checkpoint(model)
+    check_tensors(checkpoint)
+    facts = describe(checkpoint)
+    if as_json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+        return
+    for line in _lines(facts):
+        print(line)
+
+
+def describe(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Everything that `info` shows."""
+    config = checkpoint.config
+    by_part = dict.fromkeys(PARTS.values(), 0)
+    for name, tensor in checkpoint.tensors.items():
+        part = next(label for prefix, label in PARTS.items() if name.startswith(prefix))
+        by_part[part] += tensor.size
+    return {
+        "model": checkpoint.source,
+        "format": checkpoint.format,
+        "layers": config.layers,
+        "dim": config.dim,
+        "lstm": f"{config.lstm_dim} cells, projection {config.projection_dim}",
+        "parameters": sum(by_part.values()),
+        "parameters_by_part": {part: number for part, number in by_part.items() if number},
+        "vocabulary": None if checkpoint.vocabulary is None else len(checkpoint.vocabulary),
+        "fingerprint": checkpoint.fingerprint(),
+        "config": config.to_dict(),
+        "facts": checkpoint.facts,
+    }
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
+    config = facts["config"]
+    yield f"model        {facts['model']} ({facts['format']} format)"
+    yield f"layers       0 (token) to {facts['layers']}, {facts['dim']} columns each"
+    clips = f"clips {config['cell_clip']:g} and {config['projection_clip']:g}"
+    yield f"lstm         {facts['lstm']}, {clips}"
+    if config["token_encoder"] == "characters":
+        filters = " ".join(f"{width}x{number}" for width, number in config["filters"])
+        yield (
+            f"characters   {config['n_characters']} of {config['character_dim']} columns, "
+            f"{config['max_characters']} a word; filters {filters}, {config['activation']}; "
+            f"{config['highway_layers']} highway"
+        )
+    else:
+        yield f"words        {config['n_words']:,}"
+    if facts["vocabulary"]:
+        yield f"vocabulary   {facts['vocabulary']:,} words"
+    yield f"parameters   {facts['parameters']:,}"
+    for part, number in facts["parameters_by_part"].items():
+        share = number / facts["parameters"]
+        yield f"  {part:<18} {number:>12,}  {share:6.1%}"
+    yield f"fingerprint  {facts['fingerprint']}"
+    for name, value in facts["facts"].items():
+        if name != "options":  # the bilm options say again what stands above
+            yield f"{name:<12} {json.dumps(value, ensure_ascii=False)}"

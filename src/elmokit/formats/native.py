@@ -1,0 +1,123 @@
+"""Our own format: a folder with `config.json`, `model.safetensors` and often `vocab.txt`.
+
+The folder is what the Hugging Face Hub holds for a model, so the same layout works locally and
+there. Weights are stored as float32 or float16 and are float32 in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import ElmokitError
+from elmokit.formats.checkpoint import Checkpoint, Tensors
+from elmokit.formats.files import new_folder, read_json
+from elmokit.text.vocabulary import Vocabulary
+
+CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
+FORMAT, VERSION = "elmokit", 1
+
+
+def is_native(folder: Path) -> bool:
+    """Whether a folder says that it is ours."""
+    path = folder / CONFIG
+    if not path.is_file() or not (folder / WEIGHTS).is_file():
+        return False
+    return read_json(path).get("format") == FORMAT
+
+
+def read(folder: Path) -> Checkpoint:
+    """Read a native model folder."""
+    values = read_json(folder / CONFIG)
+    if values.get("format") != FORMAT:
+        raise ElmokitError(f"{folder / CONFIG} is not of an elmokit model")
+    if values.get("format_version") != VERSION:
+        raise ElmokitError(
+            f"{folder / CONFIG} has format version {values.get('format_version')!r}; "
+            f"this elmokit reads version {VERSION}"
+        )
+    if not isinstance(values.get("model"), dict):
+        raise ElmokitError(f"{folder / CONFIG} lacks the object 'model'")
+    try:
+        config = BiLMConfig.from_dict(values["model"])
+    except ElmokitError as error:
+        raise ElmokitError(f"{folder / CONFIG}: {error}") from None
+    facts = values.get("facts")
+    return Checkpoint(
+        config=config,
+        tensors=_read_tensors(folder / WEIGHTS),
+        vocabulary=_read_vocabulary(folder, config),
+        facts=facts if isinstance(facts, dict) else {},
+        source=str(folder),
+        format="native",
+    )
+
+
+def write(
+    checkpoint: Checkpoint,
+    folder: Path,
+    *,
+    dtype: Literal["float32", "float16"] = "float32",
+    overwrite: bool = False,
+) -> None:
+    """Write a native model folder; it appears whole or not at all."""
+    from safetensors.numpy import save_file
+
+    if dtype not in ("float32", "float16"):
+        raise ElmokitError(f"weights are stored as float32 or float16, not {dtype!r}")
+    tensors = {name: _as(value, dtype, name) for name, value in checkpoint.tensors.items()}
+    with new_folder(folder, overwrite=overwrite) as making:
+        text = json.dumps(_config_values(checkpoint), indent=2, ensure_ascii=False)
+        (making / CONFIG).write_text(text + "\n", encoding="utf-8")
+        save_file(dict(sorted(tensors.items())), making / WEIGHTS, metadata={"format": "pt"})
+        if checkpoint.vocabulary is not None:
+            text = Vocabulary(checkpoint.vocabulary).text()
+            (making / VOCABULARY).write_text(text, encoding="utf-8", newline="")
+
+
+def _config_values(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "format_version": VERSION,
+        "model_type": "elmo",
+        "model": checkpoint.config.to_dict(),
+        "facts": checkpoint.facts,
+    }
+
+
+def _as(value: Any, dtype: str, name: str) -> Any:
+    stored = np.ascontiguousarray(value, np.dtype(dtype))
+    if not np.isfinite(stored).all():
+        raise ElmokitError(f"the tensor {name!r} has values that {dtype} cannot hold")
+    return stored
+
+
+def _read_tensors(path: Path) -> Tensors:
+    from safetensors import SafetensorError, safe_open
+
+    tensors: Tensors = {}
+    try:
+        with safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118 (not a mapping)
+                tensor = file.get_tensor(name)
+                if tensor.dtype.kind != "f":
+                    raise ElmokitError(f"{path}: the tensor {name!r} holds no floating numbers")
+                tensors[name] = tensor.astype(np.float32, copy=False)
+    except FileNotFoundError:
+        raise ElmokitError(f"there is no file {path}") from None
+    except (SafetensorError, OSError, TypeError, ValueError) as error:
+        raise ElmokitError(f"{path} is not a safetensors file that can be read: {error}") from None
+    return tensors
+
+
+def _read_vocabulary(folder: Path, config: BiLMConfig) -> list[str] | None:
+    path = folder / VOCABULARY
+    if path.is_file():
+        return Vocabulary.read(path).words
+    if config.vocabulary_size or config.token_encoder == "words":
+        raise ElmokitError(f"{folder} lacks {VOCABULARY}, which its model needs")
+    return None

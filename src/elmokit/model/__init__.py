@@ -1,0 +1,1 @@
+"""The biLM itself: token encoder, LSTMs, scalar mix. Nothing here reads files."""

@@ -1,0 +1,1 @@
+"""From raw text to tokens, character ids and batches: the steps before the model."""

@@ -1,0 +1,70 @@
+"""The words a softmax predicts, or that a model on word ids takes as its input.
+
+One word a line, the line number its id; `<S>`, `</S>` and `<UNK>` come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.errors import ElmokitError
+from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
+
+UNKNOWN = "<UNK>"
+SPECIAL = (BEGIN_SENTENCE, END_SENTENCE, UNKNOWN)
+
+
+class Vocabulary:
+    """An ordered list of distinct words with their ids."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = list(words)
+        self.ids = {word: number for number, word in enumerate(self.words)}
+        missing = [word for word in SPECIAL if word not in self.ids]
+        if missing:
+            raise ElmokitError(f"the vocabulary lacks {', '.join(missing)}")
+        if len(self.ids) != len(self.words):
+            twice = next(word for i, word in enumerate(self.words) if self.ids[word] != i)
+            raise ElmokitError(f"the vocabulary has the word {twice!r} twice")
+        self.unknown = self.ids[UNKNOWN]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self.ids
+
+    def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
+        """Ids of the words, unknown ones as `<UNK>`: (words,)."""
+        unknown = self.unknown
+        ids = self.ids
+        return np.fromiter((ids.get(word, unknown) for word in words), np.int32, len(words))
+
+    @classmethod
+    def read(cls, path: Path) -> Vocabulary:
+        """Read `vocab.txt`; only a newline ends a word."""
+        try:
+            text = path.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ElmokitError(f"{path} is not UTF-8 text (byte {error.start})") from None
+        lines = text.removesuffix("\n").split("\n")
+        return cls(line.removesuffix("\r") for line in lines)
+
+    def text(self) -> str:
+        """The contents of `vocab.txt`."""
+        return "\n".join(self.words) + "\n"
+
+
+class WordIndexer:
+    """Turns words into rows of one id each, for models whose token vectors are a table."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
+        """Word ids: (words, 1)."""
+        return self.vocabulary.encode(words)[:, None]
