@@ -84,9 +84,9 @@ class PackedLinear:
         """(n, in) to (n, out)."""
         if self.is_half:
             half: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
-            return half  # noqa: RET504 (mypy needs the name)
+            return half
         y: Tensor = torch.ops.quantized.linear_dynamic(x, self.packed, self.reduce_range)
-        return y  # noqa: RET504 (mypy needs the name)
+        return y
 
     def into(self, x: Tensor, target: Tensor) -> None:
         """Write the product into `target`."""
