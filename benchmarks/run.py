@@ -1,0 +1,29 @@
+"""`make bench`: every measurement, then the tables and the plot in results/.
+
+    make bench ARGS="--text news.txt --peers run_peers.py --peer bilm=/venvs/tf/bin/python"
+
+Arguments go to speed.py (see there); --quick leaves out the gigabyte of text.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--quick"]
+    scripts = [["peak.py"], ["startup.py"], ["speed.py", *arguments]]
+    if not quick:
+        scripts.append(["memory.py"])
+    for script, *rest in [*scripts, ["report.py"]]:
+        print(f"benchmarks/{script}", file=sys.stderr)
+        subprocess.run([sys.executable, str(HERE / script), *rest], check=True)
+
+
+if __name__ == "__main__":
+    main()

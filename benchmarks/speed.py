@@ -1,0 +1,223 @@
+"""How fast is embedding, beside the older ELMo systems? Tokens in, NumPy layers out.
+
+    python benchmarks/speed.py --text news.txt --peers ../shared/bench/run_peers.py \
+        --peer bilm=/venvs/tf/bin/python --peer allennlp=/venvs/allennlp/bin/python
+
+Each system runs in its own process on the same random-weight checkpoint and the same sentences;
+the systems take turns, round after round, and the median of the rounds counts. Without --peer
+only elmokit is measured, and without --text on the help texts that come with Python.
+
+elmokit is measured in three ways. "same batches" gets the sentences in batches in the order
+given, one call a batch, as the older systems do. "look-ahead" gets all sentences in one call,
+with the same batch size, and forms its batches by length, as `elmokit embed` does. Both start
+each round with an empty word cache ("cold"); "warm" has met the words before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CASES = [  # size, batch, sentences, our precisions
+    ("small", 32, 640, ("float32", "float16", "int8")),
+    ("small", 1, 96, ("float32",)),
+    ("original", 32, 192, ("float32", "float16", "int8")),
+    ("original", 1, 24, ("float32", "float16", "int8")),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--text", help="tokenized sentences, one a line")
+    parser.add_argument("--peers", help="the script that runs the older systems")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", help="only cases of this size, or size/batch")
+    parser.add_argument("--out", default=str(HERE / "results" / "speed.json"))
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        return child(json.loads(arguments.child))
+    with tempfile.TemporaryDirectory() as folder:
+        text = arguments.text or stand_in_text(Path(folder))
+        rows = []
+        for size, batch, sentences, precisions in CASES:
+            if arguments.only and arguments.only not in (size, f"{size}/{batch}"):
+                continue
+            checkpoint = Path(folder) / size
+            if not checkpoint.exists():
+                make_checkpoint(size, checkpoint)
+            rows += measure(arguments, text, checkpoint, batch, sentences, precisions)
+    for row in rows:
+        print(json.dumps(row))
+    Path(arguments.out).write_text(
+        json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n"
+    )
+    return None
+
+
+def measure(arguments, text, checkpoint, batch, sentences, precisions) -> list[dict]:
+    """All systems on one case, in turns."""
+    ours = [
+        {"precision": precision, "way": way, "cache": cache}
+        for precision in precisions
+        for way, cache in (("same batches", "cold"), ("look-ahead", "cold"), ("look-ahead", "warm"))
+        if batch > 1 or way == "same batches" or cache == "warm"
+    ]
+    found: dict[str, list[dict]] = {}
+    for _ in range(arguments.rounds):
+        for peer in arguments.peer:
+            command = [
+                sys.executable, arguments.peers, "--ckpt", str(checkpoint), "--text", text,
+                "--batch-size", str(batch), "--limit", str(sentences), "--repeats", "1",
+                "--threads", str(arguments.threads), "--peer", peer,
+            ]  # fmt: skip
+            found.setdefault(peer.partition("=")[0], []).append(run(command))
+        for setting in ours:
+            job = {
+                "checkpoint": str(checkpoint), "text": text, "batch": batch, "limit": sentences,
+                "threads": arguments.threads, **setting,
+            }  # fmt: skip
+            name = f"elmokit {setting['precision']}, {setting['way']}, {setting['cache']}"
+            command = [sys.executable, __file__, "--child", json.dumps(job)]
+            found.setdefault(name, []).append(run(command))
+    rows = [summary(name, checkpoint.name, batch, runs) for name, runs in found.items()]
+    fastest = max((r["tokens_per_s"] for r in rows if r["system"] in ANY_WORD), default=None)
+    for row in rows:
+        row["ratio"] = round(row["tokens_per_s"] / fastest, 2) if fastest else None
+    return rows
+
+
+ANY_WORD = ("bilm", "allennlp", "simple-elmo")  # allennlp-cached knows prepared words only
+
+
+def summary(name: str, size: str, batch: int, runs: list[dict]) -> dict:
+    rates = [one["tokens_per_s"] for one in runs]
+    return {
+        "system": name, "size": size, "batch": batch,
+        "tokens_per_s": round(statistics.median(rates), 1), "all": rates,
+        "peak_rss_mb": max(one["peak_rss_mb"] for one in runs), "tokens": runs[0]["tokens"],
+    }  # fmt: skip
+
+
+def run(command: list[str]) -> dict:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines or "error" in lines[-1][:60]:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr[-3000:]}")
+    return json.loads(lines[-1])
+
+
+def child(job: dict) -> None:
+    """Our side, in a process of its own."""
+    import torch
+
+    import elmokit
+
+    torch.set_num_threads(job["threads"])
+    sentences = read_sentences(job["text"], job["limit"])
+    tokens = sum(map(len, sentences))
+    elmo = elmokit.load(job["checkpoint"], precision=job["precision"], tokenizer="whitespace")
+    size = job["batch"]
+    batches = [sentences[start : start + size] for start in range(0, len(sentences), size)]
+
+    def embed() -> list:
+        if job["way"] == "same batches":
+            return [found for batch in batches for found in elmo.embed(batch, batch_size=size)]
+        return elmo.embed(sentences, batch_size=size)
+
+    elmo.embed(batches[0], batch_size=size)
+    if job["cache"] == "warm":
+        embed()
+    times = []
+    for _ in range(3):
+        if job["cache"] == "cold":
+            elmo.clear_cache()
+        start = time.perf_counter()
+        result = embed()
+        times.append(time.perf_counter() - start)
+        assert [found.tokens for found in result] == sentences
+        del result
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    rate = tokens / statistics.median(times)
+    print(json.dumps({"tokens_per_s": round(rate, 1), "peak_rss_mb": round(rss), "tokens": tokens}))
+
+
+def read_sentences(path: str, limit: int) -> list[list[str]]:
+    with Path(path).open(encoding="utf-8") as file:
+        split = (line.split() for line in file)
+        return [words for words in split if words][:limit]
+
+
+def make_checkpoint(size: str, folder: Path) -> None:
+    """A model of a published size with random weights and activations like a trained one's."""
+    import numpy as np
+
+    from elmokit.config import BiLMConfig
+    from elmokit.formats import bilm
+    from elmokit.formats.checkpoint import Checkpoint, expected_shapes
+
+    config = BiLMConfig.preset(size)
+    random = np.random.default_rng(0)
+    spread = {"input_weight": 1.6, "recurrent_weight": 1.6, "characters": 0.6}
+    tensors = {}
+    for name, shape in expected_shapes(config).items():
+        last = name.rpartition(".")[2]
+        if len(shape) == 1:
+            value = random.normal(-2.0 if name.endswith("gate.bias") else 0.0, 0.1, shape)
+        elif last in ("input_weight", "recurrent_weight"):
+            value = random.normal(0, 1.6 / np.sqrt(2 * shape[1]), shape)
+        elif last == "characters":
+            value = random.normal(0, spread[last], shape)
+        else:
+            gain = 0.6 if "convolutions" in name else 1.3 if "layers" in name else 1.0
+            value = random.normal(0, gain / np.sqrt(np.prod(shape[1:])), shape)
+        tensors[name] = value.astype(np.float32)
+    bilm.write(Checkpoint(config, tensors), folder)
+
+
+def stand_in_text(folder: Path) -> str:
+    """Real English sentences that every Python has: its help texts."""
+    from pydoc_data.topics import topics
+
+    from elmokit.text.tokenize import split_sentences, tokenize
+
+    path = folder / "help.txt"
+    split = (tokenize(s) for topic in sorted(topics) for s in split_sentences(topics[topic]))
+    lines = [" ".join(words) for words in split if 4 < len(words) < 60]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def machine() -> dict:
+    import os
+    import platform
+
+    import torch
+
+    cpuinfo = Path("/proc/cpuinfo")
+    names = (
+        [x for x in cpuinfo.read_text().splitlines() if "model name" in x]
+        if cpuinfo.exists()
+        else []
+    )
+    return {
+        "processor": names[0].partition(":")[2].strip() if names else platform.processor(),
+        "cores": os.cpu_count(), "instructions": torch.backends.cpu.get_cpu_capability(),
+        "python": platform.python_version(), "torch": torch.__version__,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
