@@ -54,9 +54,10 @@ def main() -> None:
 
 def make_text(source: str, target: Path, gigabytes: float) -> None:
     """Repeat the lines of `source`, shuffled each time, to the wanted size."""
-    opened = lzma.open(source, "rb") if source.endswith(".xz") else Path(source).open("rb")
-    with opened as file:
-        lines = [line for line in file.read().split(b"\n") if line.strip()]
+    content = Path(source).read_bytes()
+    if source.endswith(".xz"):
+        content = lzma.decompress(content)
+    lines = [line for line in content.split(b"\n") if line.strip()]
     written, wanted = 0, gigabytes * 1e9
     with target.open("wb") as out:
         while written < wanted:

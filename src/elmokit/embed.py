@@ -7,6 +7,8 @@ sentence gives the same vectors whatever stands beside it.
 
 from __future__ import annotations
 
+import re
+import reprlib
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,10 +25,17 @@ from torch import Tensor
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, build, tensors_of
-from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState, find_representation, unflatten
+from elmokit.model.bilm import (
+    BiLM,
+    BiLMOutput,
+    BiLMState,
+    find_representation,
+    given_state,
+    unflatten,
+)
 from elmokit.model.inference import FastBiLM
 from elmokit.model.linear import PRECISIONS, Precision
-from elmokit.text.batches import Indexer
+from elmokit.text.batches import Indexer, refuse_strings
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.text.vocabulary import Vocabulary, WordIndexer
@@ -64,6 +73,8 @@ class Sentence:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """A single representation such as "token", "forward_1", "backward_2": (tokens, size)."""
+        if len(self.layers) == 1:  # a model has at least two: this is one of them, or a mix
+            raise ElmokitError(f"{name!r} is found in all layers only: embed with layers='all'")
         layer, columns = find_representation(name, len(self.layers) - 1, self.layers.shape[-1])
         return self.layers[layer, :, columns]
 
@@ -137,6 +148,16 @@ class Embedder:
         self.indexer = make_indexer(model.config, vocabulary)
         self._lock = threading.Lock()
         self._versions: tuple[int, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied or pickled: not the lock, nor what can be computed from the weights."""
+        made_here = ("_lock", "_versions", "_fast", "_words")
+        return {name: value for name, value in self.__dict__.items() if name not in made_here}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+        self._versions = ()
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, **settings: Any) -> Embedder:
@@ -227,11 +248,13 @@ class Embedder:
             boundaries: keep `<S>` and `</S>` as first and last token.
             dtype: "float32" or "float16" of the result.
         """
-        many = _as_many(text)
-        settings = {"batch_size": batch_size, "boundaries": boundaries, "dtype": dtype}
-        if many is None:
-            return next(self.stream([text], layers, **settings))  # type: ignore[list-item,arg-type]
-        return list(self.stream(many, layers, **settings))  # type: ignore[arg-type]
+        sentences, one = _as_sentences(text)
+        found = list(
+            self.stream(
+                sentences, layers, batch_size=batch_size, boundaries=boundaries, dtype=dtype
+            )
+        )
+        return found[0] if one else found
 
     def stream(
         self,
@@ -248,6 +271,7 @@ class Embedder:
         """
         weights = layer_weights(layers, self.config.layers)
         kind = float_type(dtype)
+        _check_batch_size(batch_size)
         for window in self.windows(sentences, kept=len(weights)):
             yield from self._embed_window(window, weights, batch_size, boundaries, kind)
 
@@ -257,7 +281,7 @@ class Embedder:
         window: list[list[str]] = []
         tokens = 0
         for sentence in sentences:
-            split = self.tokenize(sentence) if isinstance(sentence, str) else list(sentence)
+            split = self.tokenize(sentence) if isinstance(sentence, str) else _tokens(sentence)
             if window and tokens + len(split) > limit:
                 yield window
                 window, tokens = [], 0
@@ -283,6 +307,7 @@ class Embedder:
                 or "ends": the forward half of the last and the backward half of the first.
             batch_size: sentences of a batch, at most.
         """
+        _check_pooling(pooling)
         one = isinstance(sentences, str)
         many: Iterable[Text] = [sentences] if isinstance(sentences, str) else sentences
         found = [
@@ -302,7 +327,7 @@ class Embedder:
         Pass `state="carry"` first and the returned state from then on; row i of a batch continues
         row i of the one before.
         """
-        split = [self.tokenize(s) if isinstance(s, str) else list(s) for s in sentences]
+        split = [self.tokenize(s) if isinstance(s, str) else _tokens(s) for s in sentences]
         if state is None:
             found = self._embed_window(
                 split, layer_weights("all", self.config.layers), None, False, np.dtype("float32")
@@ -312,8 +337,7 @@ class Embedder:
         with self._lock, torch.inference_mode():
             engine = self._engine()
             vectors, lengths = self._vectors(framed, engine), _lengths(framed)
-            before = None if isinstance(state, str) else state
-            layers, after = engine.carried_layers(vectors, lengths, before)
+            layers, after = engine.carried_layers(vectors, lengths, given_state(state))
         pieces = layers.cpu().numpy()
         result = [
             Sentence(tokens, pieces[:, end - len(tokens) - 1 : end - 1].copy())
@@ -323,6 +347,7 @@ class Embedder:
 
     def layers_of(self, sentences: Sequence[Sequence[str]]) -> BiLMOutput:
         """Tokenized sentences as one padded batch of tensors, without gradients."""
+        refuse_strings(sentences)
         with self._lock, torch.inference_mode():
             lengths = _lengths(sentences)
             engine = self._engine()
@@ -352,9 +377,12 @@ class Embedder:
         return self._fast
 
     def clear_cache(self) -> None:
-        """Forget the vectors of words met before."""
-        self._engine()
-        self._words.rows.clear()
+        """Forget the vectors of words met before, and the weights as packed for inference.
+
+        Changed weights are noticed without this, unless they were changed through `.data`.
+        """
+        with self._lock:
+            self._versions = ()
 
     def _vectors(self, sentences: Sequence[Sequence[str]], engine: FastBiLM) -> Tensor:
         """Token vectors, sentence after sentence: (positions, projection_dim)."""
@@ -372,35 +400,42 @@ class Embedder:
         dtype: np.dtype[Any],
     ) -> Iterator[Sentence]:
         """All sentences of a window, in order."""
-        if boundaries:
-            window = [[BEGIN_SENTENCE, *sentence, END_SENTENCE] for sentence in window]
-        results = [_room(len(weights), len(sentence), self.dim, dtype) for sentence in window]
+        edge = int(boundaries)  # columns that a boundary takes at either end
+        before, after = ([BEGIN_SENTENCE], [END_SENTENCE]) if boundaries else ([], [])
+        results = [_room(len(weights), len(s) + 2 * edge, self.dim, dtype) for s in window]
         pieces = [
             (number, slice(start, min(start + LONGEST, len(sentence))))
             for number, sentence in enumerate(window)
-            for start in range(0, len(sentence), LONGEST)
+            for start in range(0, len(sentence) or edge, LONGEST)
         ]
         with self._lock, torch.inference_mode():
             engine = self._engine()
             # all distinct words at once: the token encoder likes large batches
-            self._words.lookup(dict.fromkeys(chain.from_iterable(window)), engine, self.indexer)
+            words = dict.fromkeys(chain(before, after, *window))
+            self._words.lookup(words, engine, self.indexer)
             sizes = [place.stop - place.start for _, place in pieces]
             for numbers in make_batches(sizes, self.batch_tokens, batch_size):
                 batch = [pieces[number] for number in numbers]
-                texts = [window[sentence][place] for sentence, place in batch]
+                texts = [[*before, *window[sentence][place], *after] for sentence, place in batch]
                 lengths, vectors = _lengths(texts), self._vectors(texts, engine)
                 if boundaries:
                     layers, _ = engine.carried_layers(vectors, lengths, None)
                 else:
                     layers = engine.layers(vectors, lengths)
                 arrays = combine(layers, weights).cpu().numpy()
-                end = 0
-                for (sentence, place), text in zip(batch, texts, strict=True):
-                    end += len(text)
-                    results[sentence][:, place] = arrays[:, end - len(text) : end]
+                ends = np.cumsum(lengths.numpy())
+                for (sentence, place), text, end in zip(batch, texts, ends, strict=True):
+                    found, result = arrays[:, end - len(text) : end], results[sentence]
+                    if boundaries and place.start == 0:
+                        result[:, 0] = found[:, 0]
+                    if boundaries and place.stop == len(window[sentence]):
+                        result[:, -1] = found[:, -1]
+                    inner = found[:, edge : len(text) - edge]
+                    result[:, place.start + edge : place.stop + edge] = inner
         results.reverse()
         for tokens in window:
-            yield Sentence(tokens, results.pop())  # nothing is kept longer than needed
+            # nothing is kept longer than needed
+            yield Sentence([*before, *tokens, *after], results.pop())
 
 
 def make_indexer(config: BiLMConfig, vocabulary: Vocabulary | None) -> Indexer:
@@ -416,18 +451,19 @@ def layer_weights(layers: Layers, top: int) -> NDArray[np.float32]:
     """What to compute from layers 0..top, as a matrix: (results, top + 1)."""
     identity = np.eye(top + 1, dtype=np.float32)
     if isinstance(layers, str):
-        if layers.lstrip("-").isdigit():
+        if re.fullmatch(r"-?[0-9]{1,9}", layers):
             layers = int(layers)
         elif layers in ("all", "top", "average"):
             average = np.full((1, top + 1), 1 / (top + 1), np.float32)
             return {"all": identity, "top": identity[-1:], "average": average}[layers]
-    if isinstance(layers, int) and not isinstance(layers, bool):
+    if isinstance(layers, int | np.integer) and not isinstance(layers, bool):
         if -top - 1 <= layers <= top:
             return identity[[layers]]
         raise ElmokitError(f"there is no layer {layers}; this model has layers 0 to {top}")
     try:
-        weights = np.asarray(layers, np.float32)
-    except (ValueError, TypeError):
+        with np.errstate(over="ignore"):
+            weights = np.asarray(layers, np.float32)
+    except (ValueError, TypeError, OverflowError):
         weights = np.empty(0, np.float32)
     if weights.shape != (top + 1,) or not np.isfinite(weights).all():
         raise ElmokitError(
@@ -468,8 +504,7 @@ def make_batches(
 
 def pool(layers: NDArray[Any], pooling: Pooling) -> NDArray[Any]:
     """One vector from a sentence's tokens: (layers, tokens, dim) to (layers, dim)."""
-    if pooling not in POOLINGS:
-        raise ElmokitError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
+    _check_pooling(pooling)
     if layers.shape[1] == 0:
         return np.zeros((layers.shape[0], layers.shape[2]), layers.dtype)
     if pooling == "first":
@@ -482,6 +517,16 @@ def pool(layers: NDArray[Any], pooling: Pooling) -> NDArray[Any]:
     if pooling in ("mean", "sum"):  # in float32, whatever the vectors are stored as
         return getattr(layers, pooling)(axis=1, dtype=np.float32).astype(layers.dtype)  # type: ignore[no-any-return]
     return getattr(layers, pooling)(axis=1)  # type: ignore[no-any-return]
+
+
+def _check_pooling(pooling: str) -> None:
+    if pooling not in POOLINGS:
+        raise ElmokitError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
+
+
+def _check_batch_size(size: int | None) -> None:
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise ElmokitError(f"batch_size must be a whole number of at least 1, not {size!r}")
 
 
 def float_type(name: str) -> np.dtype[Any]:
@@ -503,10 +548,23 @@ def _lengths(sentences: Sequence[Sequence[str]]) -> Tensor:
     return torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
 
 
-def _as_many(text: Text | Sequence[Text]) -> Sequence[Text] | None:
-    """The sentences of `text`, or None if it is a single one."""
+def _tokens(sentence: object) -> list[str]:
+    """The tokens of a tokenized sentence."""
+    tokens: list[Any] = list(sentence) if isinstance(sentence, Iterable) else [None]
+    if not all(isinstance(token, str) for token in tokens):
+        raise ElmokitError(
+            f"a sentence is a string or a list of strings, not {reprlib.repr(sentence)}"
+        )
+    return tokens
+
+
+def _as_sentences(text: Text | Sequence[Text]) -> tuple[Sequence[Text], bool]:
+    """The sentences of `text`, and whether it was a single one."""
     if isinstance(text, str):
-        return None
+        return [text], True
+    if not isinstance(text, Iterable):
+        raise ElmokitError(f"text is a string, a list of tokens or a list of those, not {text!r}")
     items = list(text)
-    tokens = [item for item in items if isinstance(item, str) and len(item.split()) < 2]
-    return items if not items or len(tokens) < len(items) else None
+    if items and all(isinstance(item, str) and len(item.split()) < 2 for item in items):
+        return [items], True  # type: ignore[list-item]
+    return items, False

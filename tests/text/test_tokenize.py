@@ -25,12 +25,13 @@ ENGLISH = {
     "other apostrophes stay inside": "O'Neil|'s rock'n'roll ma'am at five o'clock",
     "shortened words keep theirs": "rock 'n' roll of the '90s|, tell 'em",
     "single quotes stand apart": "'|hello|' she said|, |'|yes|.|'",
+    "a quoted letter is no elision": "the letter |'|l|' is here",
     "numbers keep their points": "1,234.56 and 3.14|, or 10,000|.",
     "units of money and percent stand apart": "$|5.50|, £|3bn|, 5|€|, 40|%",
     "signs and bare fractions belong to numbers": "-5 or +3 or .75|, 5-3",
     "times and dates stay whole": "at 10:30 on 2024-02-29|, 9/11",
     "words are split at a slash": "and|/|or",
-    "hyphenated words stay whole": "a well-known mother-in-law|'s U.S.-based non-U.S. 3.5-inch firm",
+    "hyphenated words stay whole": "well-known mother-in-law|'s U.S.-based non-U.S. 20-year-old",
     "a hyphen that waits for its word stays": "two- and three-year plans",
     "titles and initials keep their dot": "Mr. Lee|, Dr. Ng and George W. Shaw met J. R. Poe|.",
     "dotted abbreviations stay whole": "in the U.S. at 5 p.m.|, e.g. there|, i.e. here",
@@ -108,10 +109,11 @@ def test_a_text_without_words_has_no_tokens() -> None:
 
 
 WORDS = """
-    the He well-known U.S. e.g. Mr. No. W. don't I'm John's dogs' we'll 'em '90s l'homme qu'il n't N’T
-    's ’t s t n d Vor- und I Ph.D etc etc. 1,234.56 -5 .5 5% $3 10:30 1/2 AT&T http://a.b/c(d) www.e.org
-    x@y.com @you #tag :-) :( :D <3 <unk> ... … -- — - _ ' ’ " “ ” ` `` '' ( ) [ ] , ; : ! ? . / \\ &
-    @ # * = ~ ^ % ¿ « » Straße été Москва م ا वि हिन्दी 한국 漢字 東 かな カナ ー 😀 👍🏽 👩‍👧 🇩🇪
+    the He well-known U.S. e.g. Mr. No. W. don't I'm John's dogs' we'll 'em '90s l'homme qu'il
+    n't N’T 's ’t s t n d Vor- und I Ph.D etc etc. 1,234.56 -5 .5 5% $3 10:30 1/2 AT&T @you #tag
+    http://a.b/c(d) www.e.org x@y.com :-) :( :D <3 <unk> ... … -- — - _ ' ’ " “ ” ` `` '' ( ) [ ]
+    , ; : ! ? . / \\ & @ # * = ~ ^ % ¿ « » Straße été Москва م ا वि हिन्दी 한국 漢字 東
+    かな カナ ー 😀 👍🏽 👩‍👧 🇩🇪
 """
 FRAGMENTS = st.sampled_from(WORDS.split())
 TRICKY = st.sampled_from(
@@ -127,7 +129,7 @@ REALISTIC = st.lists(st.tuples(FRAGMENTS, st.sampled_from(["", " ", " "])), max_
 ANY_TEXT = st.one_of(REALISTIC, st.lists(TRICKY, max_size=12).map("".join), st.text(max_size=30))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(ANY_TEXT)
 def test_every_character_is_in_one_token_in_order(text: str) -> None:
     tokens = tokenize(text)
@@ -135,14 +137,14 @@ def test_every_character_is_in_one_token_in_order(text: str) -> None:
     assert all(token and token.split() == [token] for token in tokens)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(ANY_TEXT)
 def test_text_that_is_tokenized_already_stays_as_it_is(text: str) -> None:
     tokens = tokenize(text)
     assert tokenize(" ".join(tokens)) == tokens
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(ANY_TEXT)
 def test_no_token_begins_with_a_mark_that_belongs_to_the_character_before(text: str) -> None:
     position = 0
@@ -158,13 +160,13 @@ def test_a_lone_surrogate_and_control_characters_are_tokens() -> None:
 
 
 def seconds(function: Callable[[str], list[str]], text: str) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     function(text)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 # With quadratic behaviour each of these would take minutes.
-@pytest.mark.parametrize("unit", ["a.", "'", "(", "1,"])
+@pytest.mark.parametrize("unit", ["a.", "'", "(", "1,", " "])
 def test_a_megabyte_of_one_pattern_takes_linear_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))
     assert seconds(tokenize, text) + seconds(split_sentences, text) < 10
@@ -192,8 +194,8 @@ UNITS = [
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_no_pattern_is_slow(unit: str) -> None:
-    text = unit * (100_000 // len(unit)) + "x"
-    assert seconds(tokenize, text) + seconds(split_sentences, text) < 3
+    text = unit * (40_000 // len(unit)) + "x"
+    assert seconds(tokenize, text) + seconds(split_sentences, text) < 2
 
 
 def test_a_tokenizer_is_found_by_its_name() -> None:
@@ -224,8 +226,9 @@ SENTENCES = {
     "initials do not": "George W. Shaw and J. R. Poe came.| A. Lee left.",
     "an I does": "She is taller than I.| Tom is not.",
     "abbreviations do before an opener": "He left the U.S. in May.| He is in the U.S.| The end.",
-    "abbreviations do not before a name": "Acme Inc. President Lee met U.S. Senators at 5 p.m. Monday.",
+    "abbreviations do not before a name": "Acme Inc. President Lee met a U.S. Senator.",
     "a lower-case word goes on": "Apples, pears etc. are fruit... or so. they say.",
+    "etc. ends before a capital letter": "Apples, pears, etc.| Paris is big.",
     "decimals do not": "It cost 3.50 dollars.| 5.25 is more.",
     "numbered things do not": "See No. 5 and Fig. 2.| Then stop.",
     "a year does": "It was in 1990.| The war was over.",
@@ -240,7 +243,7 @@ SENTENCES = {
     "Arabic": "ما اسمك؟| اسمي علي.| أهلا!",
     "Hindi": "यह एक है।| वह दो है।",
     "Korean": "나는 산다.| 너는 간다.",
-    "Chinese": "我来了。|他问：“真的吗？”|好！|走吧",
+    "Chinese": "我来了。|他问：“真的吗？”|“好！”|走吧?|走",
     "Japanese": "「行きます。」|はい！|そうです。",
 }
 
@@ -257,7 +260,7 @@ def test_a_blank_line_ends_a_sentence_and_a_newline_is_a_space() -> None:
     assert split_sentences(" \n\n ") == []
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(ANY_TEXT)
 def test_splitting_loses_no_character(text: str) -> None:
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())

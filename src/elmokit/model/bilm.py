@@ -37,13 +37,19 @@ class BiLMState:
         return len(self.forward[0][0])
 
     @classmethod
-    def zeros(cls, config: BiLMConfig, rows: int, device: torch.device | str) -> BiLMState:
+    def zeros(
+        cls,
+        config: BiLMConfig,
+        rows: int,
+        device: torch.device | str,
+        dtype: torch.dtype = torch.float32,
+    ) -> BiLMState:
         """What a model remembers before it has read anything."""
 
         def layer() -> LayerState:
             return (
-                torch.zeros(rows, config.projection_dim, device=device),
-                torch.zeros(rows, config.lstm_dim, device=device),
+                torch.zeros(rows, config.projection_dim, device=device, dtype=dtype),
+                torch.zeros(rows, config.lstm_dim, device=device, dtype=dtype),
             )
 
         return cls([layer() for _ in range(config.layers)], [layer() for _ in range(config.layers)])
@@ -158,10 +164,9 @@ class BiLM(nn.Module):
         flat = index[mask_of(lengths, index.shape[1])]  # sentence-major rows
         x = vectors[flat[packing.sentence_major.to(device)]]  # packed (positions, projection_dim)
         order = packing.order.to(device)
-        if state is None or isinstance(state, str):
-            before = BiLMState.zeros(self.config, len(lengths), device)
-        else:
-            before = state
+        dtype = next(self.parameters()).dtype  # whatever autocast makes of x
+        zeros = BiLMState.zeros(self.config, len(lengths), device, dtype)
+        before = given_state(state) or zeros
         start = before.take(order)
         turned = packing.turned.to(device)
         forward, forward_state = self._run(self.forward_layers, x, packing.sizes, start.forward)
@@ -190,6 +195,15 @@ class BiLM(nn.Module):
             outputs.append(x)
             states.append(last)
         return outputs, states
+
+
+def given_state(state: BiLMState | str | None) -> BiLMState | None:
+    """The state to go on from, or None where there is none yet."""
+    if isinstance(state, str):
+        if state != "carry":
+            raise ElmokitError(f"state must be 'carry', a returned state or None, not {state!r}")
+        return None
+    return state
 
 
 def with_boundaries(batch: TokenBatch) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ model can put them around every sentence without knowing any words.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from elmokit.errors import ElmokitError
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class TokenBatch:
 
 def make_batch(sentences: Sequence[Sequence[str]], indexer: Indexer) -> TokenBatch:
     """Collect the distinct words of some sentences and index them."""
+    refuse_strings(sentences)
     rows = {BEGIN_SENTENCE: 0, END_SENTENCE: 1}
     flat = [rows.setdefault(word, len(rows)) for sentence in sentences for word in sentence]
     lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
@@ -61,3 +64,12 @@ def make_batch(sentences: Sequence[Sequence[str]], indexer: Indexer) -> TokenBat
     mask = torch.arange(longest) < lengths[:, None]
     index[mask] = torch.tensor(flat, dtype=torch.long)
     return TokenBatch(torch.from_numpy(indexer.encode(list(rows))), index, lengths)
+
+
+def refuse_strings(sentences: Sequence[Sequence[str]]) -> None:
+    """A string is a sequence too, of its characters, which is never what was meant."""
+    for sentence in [sentences, *sentences]:
+        if isinstance(sentence, str):
+            raise ElmokitError(
+                f"give a sentence as a list of tokens, not as the string {reprlib.repr(sentence)}"
+            )

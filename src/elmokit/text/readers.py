@@ -24,16 +24,17 @@ from typing import Any, BinaryIO
 
 from elmokit.errors import ElmokitError, require
 from elmokit.text import tokenize as tokenizers
-from elmokit.text.tokenize import HAN, KANA, split_sentences
+from elmokit.text.tokenize import EAST_ASIAN, split_sentences
 
 STANDARD_INPUT = "-"
 KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".conllu": "conllu"}
 WORD_COLUMN = {"conll": 0, "conllu": 1}
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 8 << 20  # more than a million words
+MIN_LINE_BYTES = 4  # a character of UTF-8
 MAX_SENTENCE_ROWS = 2_000_000
-# A few KiB of a compressed file can stand for 100 MB: small blocks keep even that in bounds.
-COMPRESSED_BLOCK_BYTES = 4 << 10
+# A byte of a compressed file can stand for 32 KB: small blocks keep even that in bounds.
+COMPRESSED_BLOCK_BYTES = 256
 BINARY_CHECK_BYTES = 8 << 10
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -41,7 +42,6 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NARROWEST_PAGE = 50
 WIDEST_PAGE = 120
 MAX_PARAGRAPH_LINES = 5000
-ASIAN = re.compile(f"[{HAN}{KANA}]")
 
 FilePath = str | os.PathLike[str]
 Tokenize = Callable[[str], list[str]]
@@ -96,6 +96,8 @@ def read_sentences(
     name = "standard input" if os.fspath(path) == STANDARD_INPUT else os.fspath(path)
     kind = _kind_of(path) if kind == "auto" else kind
     _check_options(kind, errors, split=split, column=column)
+    if max_line_bytes < MIN_LINE_BYTES:
+        raise ElmokitError(f"max_line_bytes must be at least {MIN_LINE_BYTES}.")
     tokenize = tokenizers.tokenizer(tokenizer)
 
     blocks = _text_blocks(_blocks(path, name, on_bytes or _ignore), name)
@@ -249,16 +251,18 @@ def _decompressed(blocks: Iterable[bytes], name: str, compression: str) -> Itera
     _, make = COMPRESSIONS[compression]
     decompressor: Any = None
     for part in _small_blocks(blocks):
-        while part:
+        # Zero bytes between streams and behind the last one are padding.
+        while part := part.lstrip(b"\0") if decompressor is None else part:
             if decompressor is None:
                 decompressor, corrupt = make()
             try:
-                yield decompressor.decompress(part)
+                data = decompressor.decompress(part)
             except corrupt:
                 raise ElmokitError(f"{name} is corrupt: it cannot be decompressed.") from None
+            yield data
             part = b""
-            if decompressor.eof:  # zero bytes between streams and at the end are padding
-                part, decompressor = decompressor.unused_data.lstrip(b"\0"), None
+            if decompressor.eof:
+                part, decompressor = decompressor.unused_data, None
     if decompressor is not None:
         raise ElmokitError(f"{name} is cut off: its compressed data has no end.")
 
@@ -462,7 +466,7 @@ def _is_wrapped(line: str, following: str) -> bool:
     It does so if that begins in lower case, or with a word that had no room on the line. Chinese
     and Japanese have no such sign, so there a line is a paragraph.
     """
-    if len(line) > WIDEST_PAGE or (ASIAN.match(line[-1]) and ASIAN.match(following)):
+    if len(line) > WIDEST_PAGE or (EAST_ASIAN.match(line[-1]) and EAST_ASIAN.match(following)):
         return False
     next_word = following[:NARROWEST_PAGE].split()[0]
     return following[0].islower() or len(line) + 1 + len(next_word) > NARROWEST_PAGE

@@ -73,13 +73,18 @@ UPPER = "A-Z\u00c0-\u00d6\u00d8-\u00de\u0391-\u03a9\u0400-\u042f"
 PICTOGRAPH = (
     "\u00a9\u00ae\u203c\u2049\u2122\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 )
-# Sentence ends. The look behind keeps a run of marks from being tried again from each of its marks.
+EAST_ASIAN = re.compile(f"[{HAN}{KANA}]")
+
+# Marks that may end a sentence, with the quotes and brackets that close behind them (“ closes in
+# German, where a space follows, and opens in Chinese). The pattern begins with a plain class, which
+# the search is fast at, and has no way to fail after it.
 OPENING = " \"'“‘„«‹([{¿¡"
-CLOSING = " \"'”’“‘»«›)]}"
+CLOSING = " \"'”’“‘»«›)]}」』）》"
 CONTINUING = tuple("-–—,;:.…!?%)]}/")
+ASIAN_FULL_STOPS = frozenset("。！？｡")
 SENTENCE_MARK = re.compile(
-    rf"(?P<asian>[。！？｡]+[」』”’）》\"']*|(?<![!?])[!?]+[”’」』）]*(?=[{HAN}{KANA}]))"
-    r"|(?<![.!?…])[.!?…؟۔।॥։።។။]+[\"'”’“‘»«›)\]}]*(?: [\"'”’»](?= |$))?(?= )"
+    r"[.!?…؟۔।॥։።។။。！？｡][.!?…؟۔।॥։።។။。！？｡]*"
+    r"[\"'”’»›)\]}」』）》]*(?:[“‘«](?= |$))?(?: [\"'”’»](?= |$))?"
 )
 BLANK_LINE = re.compile(r"\n\s*\n")
 FIRST_WORD = re.compile(r"\w+")
@@ -121,8 +126,10 @@ def _sentences_of(paragraph: str) -> Iterator[str]:
 
 def _ends_sentence(paragraph: str, start: int, mark: re.Match[str]) -> bool:
     """Whether the sentence that began at `start` ends with that punctuation `mark`."""
-    if mark.lastgroup == "asian":
+    if not ASIAN_FULL_STOPS.isdisjoint(mark.group()):
         return True
+    if not paragraph.startswith(" ", mark.end()):
+        return mark.group()[0] in "!?" and EAST_ASIAN.match(paragraph, mark.end()) is not None
     # A slice of fixed length, not the rest of the paragraph, keeps the whole linear.
     following = paragraph[mark.end() : mark.end() + 40].lstrip(OPENING)
     if following[:1].islower() or following[:1] in CONTINUING:
