@@ -33,7 +33,7 @@ ENGLISH = {
     "words are split at a slash": "and|/|or",
     "hyphenated words stay whole": "well-known mother-in-law|'s U.S.-based non-U.S. 20-year-old",
     "a hyphen that waits for its word stays": "two- and three-year plans",
-    "titles and initials keep their dot": "Mr. Lee|, Dr. Ng and George W. Shaw met J. R. Poe|.",
+    "titles and initials keep their dot": "Mr. Lee|, Dr. Ng and George W. Shaw saw A. vera|.",
     "dotted abbreviations stay whole": "in the U.S. at 5 p.m.|, e.g. there|, i.e. here",
     "a dot at the end is a token": "We saw it|. You too|? So do I|.",
     "No. is an abbreviation before a number alone": "No. 5 said no|. Then",

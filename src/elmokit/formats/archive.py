@@ -6,9 +6,11 @@ and so is more data than a model can have.
 
 from __future__ import annotations
 
+import lzma
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -19,6 +21,15 @@ from elmokit.errors import ElmokitError
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 LARGEST = 16 << 30
 MOST_FILES = 10_000
+DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    ValueError,
+)
 
 
 def is_archive(path: Path) -> bool:
@@ -35,7 +46,7 @@ def unpacked(path: Path) -> Iterator[Path]:
             _unpack_zip(path, folder) if zipfile.is_zipfile(path) else _unpack_tar(path, folder)
         except FileNotFoundError:
             raise ElmokitError(f"there is no file {path}") from None
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, ValueError) as error:
+        except DAMAGE as error:
             raise ElmokitError(f"{path} is not an archive that can be read: {error}") from None
         except (RuntimeError, NotImplementedError):
             raise ElmokitError(f"{path} is encrypted or packed in an unknown way") from None
@@ -50,7 +61,7 @@ def _unpack_zip(path: Path, folder: Path) -> None:
             if (member.external_attr >> 16) & 0o170000 not in (0, 0o100000):
                 raise ElmokitError(f"{path}: {member.filename!r} is a link or a device")
             with archive.open(member) as source:
-                _copy(source, _target(path, folder, member.filename), member.file_size)
+                _copy(path, source, _target(path, folder, member.filename), member.file_size)
 
 
 def _unpack_tar(path: Path, folder: Path) -> None:
@@ -66,7 +77,9 @@ def _unpack_tar(path: Path, folder: Path) -> None:
             source = archive.extractfile(member)
             assert source is not None
             with source:
-                _copy(source, _target(path, folder, member.name), member.size)
+                _copy(path, source, _target(path, folder, member.name), member.size)
+        while archive.fileobj and archive.fileobj.read(1 << 20):
+            pass  # to the end, where a packed file has its checksum: a tar has none of its own
 
 
 def _check_total(path: Path, sizes: list[int]) -> None:
@@ -83,7 +96,7 @@ def _target(path: Path, folder: Path, name: str) -> Path:
     return target
 
 
-def _copy(source: IO[bytes], target: Path, size: int) -> None:
+def _copy(path: Path, source: IO[bytes], target: Path, size: int) -> None:
     """Copy, but never more than was declared."""
     with target.open("wb") as file:
         left = size
@@ -91,4 +104,4 @@ def _copy(source: IO[bytes], target: Path, size: int) -> None:
             file.write(block)
             left -= len(block)
     if target.stat().st_size != size:
-        raise ElmokitError(f"the member {target.name!r} is shorter than the archive says")
+        raise ElmokitError(f"{path}: the member {target.name!r} is shorter than the archive says")

@@ -8,6 +8,7 @@ way. Highway layers, the token projection and the state projection may each be m
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".hdf5", ".h5")
 OPTIONS, WEIGHTS, VOCABULARY = "options.json", "weights.hdf5", "vocab.txt"
+CHARACTERS = 261
+MOST_DATASETS = 10_000
+SMALL, MOST_PACKED = 64 << 20, 100  # weights hardly compress: a larger promise is an empty one
 
 
 def read(weights: Path) -> Checkpoint:
@@ -33,7 +37,7 @@ def read(weights: Path) -> Checkpoint:
     options_file = find_options(weights)
     options = read_json(options_file)
     with _open(weights) as file:
-        shapes = {name: dataset.shape for name, dataset in _datasets(file, weights)}
+        shapes = _shapes(file, weights)
         config = _config(options, shapes, options_file)
         tensors = _read_tensors(file, config, weights, shapes)
     return Checkpoint(
@@ -55,6 +59,10 @@ def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> N
         raise ElmokitError(
             f"the bilm format has a forget bias of 1.0, this model has {config.forget_bias}"
         )
+    if config.token_encoder == "characters" and config.n_characters != CHARACTERS:
+        raise ElmokitError(
+            f"the bilm format has {CHARACTERS} characters, this model has {config.n_characters}"
+        )
     with new_folder(folder, overwrite=overwrite) as making:
         (making / OPTIONS).write_text(json.dumps(_options(config), indent=2) + "\n")
         with h5py.File(making / WEIGHTS, "w") as file:
@@ -67,13 +75,17 @@ def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> N
 
 
 def find_options(weights: Path) -> Path:
-    """`options.json` beside the weights, or the file that differs from them in that word only."""
-    beside = [weights.with_name(OPTIONS)]
-    beside.append(weights.with_name(weights.stem.replace("weights", "options") + ".json"))
-    beside += sorted(weights.parent.glob("*options*.json"))
-    for candidate in beside:
+    """The file that differs from the weights in that word only, or the only one there is."""
+    named = [weights.stem.replace("weights", "options") + ".json", OPTIONS]
+    for candidate in map(weights.with_name, named):
         if candidate.is_file():
             return candidate
+    others = sorted(weights.parent.glob("*options*.json"))
+    if len(others) == 1:
+        return others[0]
+    if others:
+        names = ", ".join(file.name for file in others)
+        raise ElmokitError(f"which of {names} belongs to {weights}? Name it {named[0]}")
     raise ElmokitError(f"there is no options.json beside {weights}; the two files belong together")
 
 
@@ -87,6 +99,26 @@ def _open(path: Path) -> h5py.File:
             raise ElmokitError(f"there is no file {path}") from None
         reason = "it is truncated" if "truncated" in str(error) else "it is damaged or another kind"
         raise ElmokitError(f"{path} is not an HDF5 file that can be read: {reason}") from None
+
+
+def _shapes(file: h5py.File, path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of every dataset, nothing read yet; empty promises are refused."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    promised = 0
+    try:
+        for name, dataset in _datasets(file, path):
+            if dataset.dtype.kind != "f" or dataset.shape is None:
+                raise ElmokitError(f"{path}: the dataset {name!r} holds no floating numbers")
+            shapes[name] = dataset.shape
+            promised += dataset.size * dataset.dtype.itemsize
+            if len(shapes) > MOST_DATASETS:
+                raise ElmokitError(f"{path} has more datasets than a model can have")
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError):
+        raise ElmokitError(f"{path} is damaged: its list of datasets cannot be read") from None
+    size = path.stat().st_size
+    if promised > max(SMALL, MOST_PACKED * size):  # HDF5 can declare what was never written
+        raise ElmokitError(f"{path} declares {promised:,} bytes of weights but has only {size:,}")
+    return shapes
 
 
 def _datasets(file: h5py.File, path: Path) -> Iterator[tuple[str, h5py.Dataset]]:
@@ -103,15 +135,12 @@ def _datasets(file: h5py.File, path: Path) -> Iterator[tuple[str, h5py.Dataset]]
                 if full.count("/") > 8:
                     raise ElmokitError(f"{path}: groups are nested too deeply at {full!r}")
                 yield from walk(item, f"{full}/")
-            elif not isinstance(item, h5py.Dataset) or item.external:
+            elif not isinstance(item, h5py.Dataset) or item.external or item.is_virtual:
                 raise ElmokitError(f"{path}: {full!r} is not a plain dataset")
             else:
                 yield full, item
 
-    try:
-        yield from walk(file, "")
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError):
-        raise ElmokitError(f"{path} is damaged: its list of datasets cannot be read") from None
+    yield from walk(file, "")
 
 
 def _read_tensors(
@@ -131,13 +160,13 @@ def _read_tensors(
                 f"{path}: the dataset {row.theirs!r} has the shape {list(shapes[row.theirs])} "
                 f"where its options give {list(row.shape)}"
             )
-        dataset = file[row.theirs]
-        if dataset.dtype.kind != "f":
-            raise ElmokitError(f"{path}: the dataset {row.theirs!r} holds no floating numbers")
         try:
-            array = dataset[...].astype(np.float32, copy=False)
+            with np.errstate(over="ignore"):  # infinities are found when the model is built
+                array = file[row.theirs][...].astype(np.float32, copy=False)
         except (OSError, RuntimeError, ValueError):
             raise ElmokitError(f"{path}: the dataset {row.theirs!r} is damaged") from None
+        except MemoryError:
+            raise ElmokitError(f"{path}: the dataset {row.theirs!r} is too large") from None
         for name, part in zip(row.ours, row.read(array), strict=True):
             tensors[name] = np.ascontiguousarray(part)
     return tensors
@@ -155,12 +184,12 @@ def _config(
             "layers": lstm["n_layers"],
             "cell_clip": lstm.get("cell_clip") or 0.0,
             "projection_clip": lstm.get("proj_clip") or 0.0,
-            "skip_connections": bool(lstm.get("use_skip_connections", False)),
+            "skip_connections": lstm.get("use_skip_connections") or False,
             "project_state": "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0" in shapes,
             "dropout": options.get("dropout", 0.1),
         }
         if "char_cnn" in options:
-            values |= _character_values(options["char_cnn"], shapes)
+            values |= _character_values(options["char_cnn"], shapes, path)
         else:
             values |= {"token_encoder": "words", "n_words": shapes["embedding"][0]}
         if "softmax/W" in shapes:
@@ -176,10 +205,11 @@ def _config(
 
 
 def _character_values(
-    cnn: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+    cnn: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], path: Path
 ) -> dict[str, Any]:
-    if cnn.get("n_characters", 262) not in (261, 262):
-        raise ElmokitError(f"n_characters must be 261 or 262, not {cnn['n_characters']!r}")
+    number = cnn.get("n_characters", CHARACTERS + 1)
+    if number not in (CHARACTERS, CHARACTERS + 1):
+        raise ElmokitError(f"{path}: n_characters must be 261 or 262, not {reprlib.repr(number)}")
     return {
         "character_dim": cnn["embedding"]["dim"],
         "filters": cnn["filters"],
@@ -211,7 +241,7 @@ def _options(config: BiLMConfig) -> dict[str, Any]:
             "embedding": {"dim": config.character_dim},
             "filters": [list(pair) for pair in config.filters],
             "max_characters_per_token": config.max_characters,
-            "n_characters": 262,
+            "n_characters": CHARACTERS + 1,
             "n_highway": config.highway_layers,
         }
     return options

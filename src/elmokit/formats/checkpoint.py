@@ -72,15 +72,19 @@ def check_tensors(checkpoint: Checkpoint) -> None:
                 f"where its configuration gives {list(shape)}"
             )
         # The sum is finite unless something in it is not (or it overflows: then look closely).
-        if not np.isfinite(tensor.sum()) and not np.isfinite(tensor).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = tensor.sum()
+        if not np.isfinite(total) and not np.isfinite(tensor).all():
             raise ElmokitError(f"{where}: the tensor {name!r} has values that are not finite (NaN)")
-    if checkpoint.config.vocabulary_size and checkpoint.vocabulary is not None:
-        words = len(checkpoint.vocabulary)
-        if words != checkpoint.config.vocabulary_size:
-            raise ElmokitError(
-                f"{where}: the vocabulary has {words} words "
-                f"but the softmax has {checkpoint.config.vocabulary_size}"
-            )
+    if checkpoint.vocabulary is None:
+        return
+    words = len(checkpoint.vocabulary)
+    sizes = {"softmax": checkpoint.config.vocabulary_size}
+    if checkpoint.config.token_encoder == "words":
+        sizes["table of word vectors"] = checkpoint.config.n_words
+    for part, size in sizes.items():
+        if size not in (0, words):
+            raise ElmokitError(f"{where}: the vocabulary has {words} words but the {part} {size}")
 
 
 def build(checkpoint: Checkpoint) -> BiLM:

@@ -64,7 +64,10 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
 def _read_file(path: Path) -> Checkpoint:
     if archive.is_archive(path):
         with archive.unpacked(path) as folder:
-            found = _read_folder(_inner_folder(folder, path))
+            try:
+                found = _read_folder(_inner_folder(folder, path))
+            except ElmokitError as error:  # nobody knows the temporary folder
+                raise ElmokitError(str(error).replace(str(folder), str(path))) from None
         return replace(found, source=str(path))
     if path.suffix in bilm.SUFFIXES:
         return bilm.read(path)
@@ -79,7 +82,7 @@ def _read_file(path: Path) -> Checkpoint:
 def _read_folder(folder: Path) -> Checkpoint:
     if native.is_native(folder):
         return native.read(folder)
-    weights = sorted(file for s in bilm.SUFFIXES for file in folder.glob(f"*{s}"))
+    weights = sorted(file for s in bilm.SUFFIXES for file in folder.glob(f"[!.]*{s}"))
     if len(weights) == 1:
         return bilm.read(weights[0])
     if weights:
@@ -93,7 +96,7 @@ def _read_folder(folder: Path) -> Checkpoint:
 
 def _inner_folder(folder: Path, path: Path) -> Path:
     """The folder inside an archive that holds the model."""
-    wanted = (native.WEIGHTS, *(f"*{suffix}" for suffix in bilm.SUFFIXES))
+    wanted = (native.WEIGHTS, *(f"[!.]*{suffix}" for suffix in bilm.SUFFIXES))  # ._* is macOS's
     places = sorted({file.parent for pattern in wanted for file in folder.rglob(pattern)})
     if len(places) == 1:
         return places[0]

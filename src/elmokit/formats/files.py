@@ -36,8 +36,13 @@ def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         if folder.exists():
             aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
             folder.rename(aside / folder.name)
-            making.rename(folder)
-            shutil.rmtree(aside)
+            try:
+                making.rename(folder)
+            except BaseException:
+                (aside / folder.name).rename(folder)
+                raise
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
         else:
             making.rename(folder)
         sync(folder.parent)

@@ -22,7 +22,7 @@ def is_repository(name: str) -> bool:
 def download(name: str, *, revision: str | None = None, cache: str | None = None) -> Path:
     """The local folder of a repository; fetched unless it is in the cache."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
         return Path(
@@ -34,9 +34,9 @@ def download(name: str, *, revision: str | None = None, cache: str | None = None
             "and the Hub cannot be reached"
         ) from None
     except HfHubHTTPError as error:
-        raise ElmokitError(f"the Hub does not give {name}: {str(error).splitlines()[0]}") from None
-    except (HFValidationError, OSError) as error:
-        raise ElmokitError(f"cannot fetch {name} from the Hub: {error}") from None
+        raise ElmokitError(f"the Hub does not give {name}: {_first_line(error)}") from None
+    except Exception as error:  # its own, its HTTP client's, the system's
+        raise ElmokitError(f"cannot fetch {name} from the Hub: {_first_line(error)}") from None
 
 
 def push(
@@ -49,7 +49,6 @@ def push(
 ) -> str:
     """Upload a model as a native folder; gives its address."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
 
     if not is_repository(name):
         raise ElmokitError(f"a Hub repository is named owner/name, not {name!r}")
@@ -60,6 +59,10 @@ def push(
         try:
             address = api.create_repo(name, private=private, exist_ok=True)
             api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
-        except (HfHubHTTPError, OSError) as error:
-            raise ElmokitError(f"cannot upload {name}: {str(error).splitlines()[0]}") from None
+        except Exception as error:  # its own, its HTTP client's, the system's
+            raise ElmokitError(f"cannot upload {name}: {_first_line(error)}") from None
     return str(address)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

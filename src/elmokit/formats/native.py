@@ -65,6 +65,7 @@ def write(
     overwrite: bool = False,
 ) -> None:
     """Write a native model folder; it appears whole or not at all."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     if dtype not in ("float32", "float16"):
@@ -73,7 +74,10 @@ def write(
     with new_folder(folder, overwrite=overwrite) as making:
         text = json.dumps(_config_values(checkpoint), indent=2, ensure_ascii=False)
         (making / CONFIG).write_text(text + "\n", encoding="utf-8")
-        save_file(dict(sorted(tensors.items())), making / WEIGHTS, metadata={"format": "pt"})
+        try:
+            save_file(dict(sorted(tensors.items())), making / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:  # such as a full disk
+            raise ElmokitError(f"cannot write {folder / WEIGHTS}: {error}") from None
         if checkpoint.vocabulary is not None:
             text = Vocabulary(checkpoint.vocabulary).text()
             (making / VOCABULARY).write_text(text, encoding="utf-8", newline="")
@@ -90,7 +94,8 @@ def _config_values(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _as(value: Any, dtype: str, name: str) -> Any:
-    stored = np.ascontiguousarray(value, np.dtype(dtype))
+    with np.errstate(over="ignore"):
+        stored = np.ascontiguousarray(value, np.dtype(dtype))
     if not np.isfinite(stored).all():
         raise ElmokitError(f"the tensor {name!r} has values that {dtype} cannot hold")
     return stored
@@ -106,7 +111,8 @@ def _read_tensors(path: Path) -> Tensors:
                 tensor = file.get_tensor(name)
                 if tensor.dtype.kind != "f":
                     raise ElmokitError(f"{path}: the tensor {name!r} holds no floating numbers")
-                tensors[name] = tensor.astype(np.float32, copy=False)
+                with np.errstate(over="ignore"):  # infinities are found when the model is built
+                    tensors[name] = tensor.astype(np.float32, copy=False)
     except FileNotFoundError:
         raise ElmokitError(f"there is no file {path}") from None
     except (SafetensorError, OSError, TypeError, ValueError) as error:

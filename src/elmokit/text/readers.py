@@ -309,8 +309,8 @@ def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[tuple[int, int, 
 
 
 def _cut_position(line: bytearray, limit: int) -> int:
-    """Where to cut a line of more than `limit` bytes: behind a space, else between characters."""
-    cut = line.rfind(b" ", 0, limit) + 1
+    """Where to cut a line of more than `limit` bytes: behind a blank, else between characters."""
+    cut = max(line.rfind(b" ", 0, limit), line.rfind(b"\t", 0, limit)) + 1
     if cut:
         return cut
     boundaries = (at for at in range(limit, max(limit - 4, 0), -1) if line[at] & 0xC0 != 0x80)

@@ -227,7 +227,7 @@ def _token_pattern() -> re.Pattern[str]:
         rf"{letter}(?:\.{letter}{{1,3}}){{1,10}}\.(?!\.)(?:-{word})?",
         rf"(?=[A-Za-z]{{1,6}}\.)(?:(?:{'|'.join(TITLES + CLOSERS)}|Ph\.D)\.(?!\.)"
         rf"|(?:{'|'.join(NUMBERED)})\.(?=\s*\d))",
-        rf"(?!I)[{UPPER}]\.(?=\s*[{UPPER}])",
+        rf"(?!I)[{UPPER}]\.(?=\s*{letter})",
         # Contractions: do n't, l' homme, John 's, 'em, '90s.
         rf"[A-Za-z]+(?=[nN]['’][tT](?!{alnum}))",
         rf"[nN]['’][tT](?!{alnum})",

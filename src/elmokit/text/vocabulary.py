@@ -52,11 +52,22 @@ class Vocabulary:
         except UnicodeDecodeError as error:
             raise ElmokitError(f"{path} is not UTF-8 text (byte {error.start})") from None
         lines = text.removesuffix("\n").split("\n")
-        return cls(line.removesuffix("\r") for line in lines)
+        try:
+            return cls(line.removesuffix("\r") for line in lines)
+        except ElmokitError as error:
+            raise ElmokitError(f"{path}: {error}") from None
 
     def text(self) -> str:
-        """The contents of `vocab.txt`."""
+        """The contents of `vocab.txt`; a word that would not come back from there is refused."""
+        for word in self.words:
+            if "\n" in word or word.endswith("\r") or not _is_text(word):
+                raise ElmokitError(f"the word {word!r} cannot be a line of a vocabulary file")
         return "\n".join(self.words) + "\n"
+
+
+def _is_text(word: str) -> bool:
+    """Whether UTF-8 can hold a word: lone surrogates have no bytes."""
+    return word.isascii() or not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 class WordIndexer:
