@@ -43,6 +43,8 @@ from elmokit.text.vocabulary import Vocabulary, WordIndexer
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from elmokit.language import Filling, Surprisal
+
 Layers: TypeAlias = "str | int | Sequence[float]"
 Text: TypeAlias = "str | Sequence[str]"
 Pooling = Literal["mean", "max", "min", "sum", "first", "last", "ends"]
@@ -360,6 +362,19 @@ class Embedder:
         """Put a window's words into the cache, as embedding it would."""
         with self._lock, torch.inference_mode():
             self._vectors(window, self._engine())
+
+    # ------------------------------------------------------------------ language model
+    def surprisal(self, sentence: Text) -> Surprisal:
+        """Bits of each word given what stands before it, and given what stands after it."""
+        from elmokit import language
+
+        return language.surprisal(self, sentence)
+
+    def fill(self, sentence: Text, k: int = 10) -> list[Filling]:
+        """The `k` words that fit the gap `___` in a sentence best."""
+        from elmokit import language
+
+        return language.fill(self, sentence, k)
 
     # ------------------------------------------------------------------ inside
     def _engine(self) -> FastBiLM:

@@ -1,0 +1,187 @@
+"""The biLM as a language model: surprisal of words, and words that fit a gap.
+
+The top layer's forward half at a token has read the sentence up to it and predicts the next word;
+its backward half has read the rest from the end and predicts the word before. With boundaries:
+
+    position    0     1   ...  n    n+1
+    token      <S>   w1   ...  wn   </S>
+    forward    w1    w2   ...  </S>             what each position predicts
+    backward         <S>  ...  w(n-1)  wn
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from elmokit.errors import ElmokitError
+from elmokit.text.vocabulary import SPECIAL, Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from elmokit.embed import Embedder, Text
+
+GAP = "___"
+ROWS = 256  # rows of logits in memory at once
+CANDIDATES = 200  # words that are tried in the whole sentence
+
+
+@dataclass(frozen=True)
+class Surprisal:
+    """How unexpected each word of a sentence is, in bits."""
+
+    tokens: list[str]
+    forward: NDArray[np.float32]
+    """-log2 p(word | what stands before it): (tokens,)."""
+    backward: NDArray[np.float32]
+    """-log2 p(word | what stands after it): (tokens,)."""
+    known: NDArray[np.bool_]
+    """False where the word is not in the vocabulary and was counted as `<UNK>`: (tokens,)."""
+
+    @property
+    def average(self) -> NDArray[np.float32]:
+        """The mean of both directions: (tokens,)."""
+        return (self.forward + self.backward) * np.float32(0.5)
+
+
+@dataclass(frozen=True)
+class Filling:
+    """A word for the gap and how well it fits."""
+
+    word: str
+    probability: float
+    """Among the words that were tried, both directions combined."""
+
+
+def surprisal(elmo: Embedder, sentence: Text) -> Surprisal:
+    """Surprisal of every word of a sentence, in both directions."""
+    vocabulary = _vocabulary(elmo)
+    found = elmo.embed(sentence, layers="top", boundaries=True)
+    tokens = found.tokens[1:-1]
+    forward, backward = _halves(found.vectors)
+    targets = vocabulary.encode(tokens).astype(np.int64)
+    bits = [
+        -_log_probabilities(elmo, rows, targets) / np.log(2)
+        for rows in (forward[:-2], backward[2:])
+    ]
+    known = np.array([token in vocabulary for token in tokens], bool)
+    return Surprisal(tokens, bits[0], bits[1], known)
+
+
+def fill(elmo: Embedder, sentence: Text, k: int = 10) -> list[Filling]:
+    """The words that fit a gap `___` best.
+
+    Both directions propose words from what they read up to the gap. The best of these are put into
+    the sentence, and the whole sentence is read in both directions: a word is judged by what it
+    makes of its context too. The score is the mean of the two log probabilities.
+    """
+    vocabulary = _vocabulary(elmo)
+    tokens = _with_gap(elmo, sentence)
+    gap = tokens.index(GAP)
+    top = elmo.embed(tokens, layers="top", boundaries=True).vectors
+    forward, backward = _halves(top)
+    around = np.stack([forward[gap], backward[gap + 2]])  # before and after the gap
+    proposed = _log_softmax(elmo, torch.from_numpy(around)).sum(0)  # (words,)
+    proposed[[vocabulary.ids[mark] for mark in SPECIAL]] = -torch.inf
+    count = min(max(CANDIDATES, k), len(vocabulary) - len(SPECIAL))
+    candidates = [vocabulary.words[number] for number in proposed.topk(count).indices.tolist()]
+    filled = [[*tokens[:gap], word, *tokens[gap + 1 :]] for word in candidates]
+    scores = torch.tensor([_sentence_score(elmo, found) for found in _tops(elmo, filled)])
+    shares = torch.softmax(scores, 0)
+    best = shares.topk(min(k, count))
+    return [
+        Filling(candidates[number], share)
+        for number, share in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+def _tops(
+    elmo: Embedder, sentences: Sequence[list[str]]
+) -> list[tuple[list[str], NDArray[np.float32]]]:
+    found = elmo.stream(sentences, layers="top", boundaries=True)
+    return [(sentence.tokens, sentence.vectors) for sentence in found]
+
+
+def _sentence_score(elmo: Embedder, found: tuple[list[str], NDArray[np.float32]]) -> float:
+    """Mean of the two log probabilities of a sentence with its boundaries."""
+    tokens, top = found
+    assert elmo.vocabulary is not None
+    targets = elmo.vocabulary.encode(tokens).astype(np.int64)
+    forward, backward = _halves(top)
+    ahead = _log_probabilities(elmo, forward[:-1], targets[1:]).sum()
+    back = _log_probabilities(elmo, backward[1:], targets[:-1]).sum()
+    return float(ahead + back) / 2
+
+
+def _halves(top: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    half = top.shape[1] // 2
+    return top[:, :half], top[:, half:]
+
+
+def _log_probabilities(
+    elmo: Embedder, rows: NDArray[np.float32], targets: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Log probability of each target word, by the full softmax: (rows,)."""
+    found = [torch.empty(0)]
+    for start in range(0, len(rows), ROWS):
+        piece = torch.from_numpy(np.ascontiguousarray(rows[start : start + ROWS]))
+        wanted = torch.from_numpy(targets[start : start + ROWS])
+        found.append(_log_softmax(elmo, piece).gather(1, wanted[:, None])[:, 0])
+    return torch.cat(found).numpy()
+
+
+@torch.inference_mode()
+def _log_softmax(elmo: Embedder, rows: Tensor) -> Tensor:
+    """Outputs of one direction (n, projection_dim) to log probabilities (n, words)."""
+    assert elmo.model.softmax is not None
+    return functional.log_softmax(elmo.model.softmax(rows.to(elmo.device)), dim=1).cpu()
+
+
+def _vocabulary(elmo: Embedder) -> Vocabulary:
+    if elmo.model.softmax is None or elmo.vocabulary is None:
+        raise ElmokitError(
+            f"{elmo.source} has no softmax, so it cannot predict words; "
+            "`elmokit adapt` gives it one"
+        )
+    return elmo.vocabulary
+
+
+def _with_gap(elmo: Embedder, sentence: Text) -> list[str]:
+    if isinstance(sentence, str):
+        parts = sentence.split(GAP)
+        if len(parts) != 2:
+            raise ElmokitError(f"the sentence must have one gap {GAP}, not {len(parts) - 1}")
+        return [*elmo.tokenize(parts[0]), GAP, *elmo.tokenize(parts[1])]
+    if list(sentence).count(GAP) != 1:
+        raise ElmokitError(f"the tokens must have one gap {GAP!r}, not {list(sentence).count(GAP)}")
+    return list(sentence)
+
+
+def fill_gap(
+    sentence: str,
+    *,
+    model: str = "shipped",
+    k: int = 10,
+    tokenizer: str = "elmokit",
+) -> None:
+    """Print the words that fit a gap in a sentence.
+
+    Args:
+        sentence: with the gap as three underscores: "He sat on the river ___ ."
+        model: a model folder or Hub name with a softmax; "shipped" is elmokit's own.
+        k: how many words.
+        tokenizer: what splits the sentence: elmokit, whitespace or chinese.
+    """
+    if k < 1:
+        raise ElmokitError(f"k must be at least 1, not {k}")
+    from elmokit.formats.detect import load
+
+    for found in fill(load(model, tokenizer=tokenizer), sentence, k):
+        print(f"{found.probability:7.1%}  {found.word}")
