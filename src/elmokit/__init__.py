@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from elmokit.embed import Embedder, Sentence
     from elmokit.errors import ElmokitError
     from elmokit.formats.detect import load
+    from elmokit.formats.vectors import VectorShards, read_vectors
     from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState
     from elmokit.model.elmo import ElmoLayer
     from elmokit.model.scalar_mix import ScalarMix
@@ -30,8 +31,10 @@ __all__ = [
     "Embedder",
     "ScalarMix",
     "Sentence",
+    "VectorShards",
     "__version__",
     "load",
+    "read_vectors",
     "tokenize",
 ]
 
@@ -46,7 +49,9 @@ MODULES = {
     "Embedder": "elmokit.embed",
     "ScalarMix": "elmokit.model.scalar_mix",
     "Sentence": "elmokit.embed",
+    "VectorShards": "elmokit.formats.vectors",
     "load": "elmokit.formats.detect",
+    "read_vectors": "elmokit.formats.vectors",
     "tokenize": "elmokit.text.tokenize",
 }
 

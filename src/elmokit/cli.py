@@ -20,6 +20,8 @@ from elmokit.errors import ElmokitError
 # command: (module:function, help in one line)
 COMMANDS = {
     "embed": ("elmokit.embed_file:embed_file", "write the contextual vectors of a text file"),
+    "pretrain": ("elmokit.pretrain.train:pretrain", "train a biLM on raw text"),
+    "fill": ("elmokit.language:fill_gap", "find words that fit a gap in a sentence"),
     "info": ("elmokit.formats.info:info", "say what a checkpoint is, whatever its format"),
     "convert": ("elmokit.formats.convert:convert", "rewrite a checkpoint in another format"),
 }
@@ -132,7 +134,7 @@ def call(function: Callable[..., int | None], options: list[str], *, program: st
             return super().add_argument(*names, **settings)
 
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-            sentence = " ".join(message.split()).rstrip(".")
+            sentence = reworded(" ".join(message.split()).rstrip("."))
             raise ElmokitError(f"{sentence} ({program} --help gives the options).") from ex
 
     config_help = "A YAML file with options; what the command line says wins."
@@ -140,6 +142,22 @@ def call(function: Callable[..., int | None], options: list[str], *, program: st
         function, args=options, prog=program, config_help=config_help, parser_class=CommandParser
     )
     return code or 0
+
+
+def reworded(message: str) -> str:
+    r"""jsonargparse's complaint about a value, in words that a user of the command knows.
+
+    >>> reworded('Parser key "layers": Expected a <class \'int\'>. Got value: x')
+    "--layers must be a whole number, not 'x'"
+    """
+    found = re.match(r'Parser key "(\w+)": Expected a (.+?)\. Got value: (.*)', message)
+    if not found:
+        return message
+    name, kind, value = found.groups()
+    choices = re.findall(r"'([^']*)'", kind) if "Literal" in kind else []
+    kinds = {"<class 'int'>": "a whole number", "<class 'float'>": "a number"}
+    wanted = f"one of {', '.join(choices)}" if choices else kinds.get(kind, f"of type {kind}")
+    return f"--{name.replace('_', '-')} must be {wanted}, not {value!r}"
 
 
 def with_underscores(options: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ beside it is a whole model. A wrong value is refused with the field's name and w
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from typing import Any, Literal
 from elmokit.errors import ElmokitError
 
 LARGEST = 1 << 22  # a dimension beyond this is a damaged file, not a model
+MOST_FILTERS = 1000  # pairs of width and number
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
@@ -88,6 +90,8 @@ class BiLMConfig:
         if self.token_encoder == "words" and self.n_words < 3:
             _refuse("n_words", self.n_words, "at least 3 when token_encoder is 'words'")
         if self.token_encoder == "characters":
+            if self.n_filters > LARGEST:
+                _refuse("filters", self.filters, f"at most {LARGEST} in all")
             widest = max(width for width, _ in self.filters)
             if widest > self.max_characters:
                 _refuse("filters", self.filters, f"of width at most {self.max_characters}")
@@ -167,12 +171,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def _refuse(name: str, value: object, allowed: str) -> None:
-    raise ElmokitError(f"the model configuration's {name} must be {allowed}, not {value!r}")
+    shown = reprlib.repr(value)  # a damaged file's value may be of any length
+    raise ElmokitError(f"the model configuration's {name} must be {allowed}, not {shown}")
 
 
 def _pairs(filters: object) -> tuple[tuple[int, int], ...]:
-    wanted = "a list of [width, number] pairs of whole numbers of at least 1"
-    if not isinstance(filters, list | tuple) or not filters:
+    wanted = f"a list of at most {MOST_FILTERS} [width, number] pairs of whole numbers from 1"
+    if not isinstance(filters, list | tuple) or not 1 <= len(filters) <= MOST_FILTERS:
         _refuse("filters", filters, wanted)
     pairs = []
     for pair in filters:  # type: ignore[attr-defined]

@@ -83,6 +83,10 @@ class Sentence:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def __repr__(self) -> str:
+        text = reprlib.repr(" ".join(self.tokens))
+        return f"Sentence({text}, {self.layers.dtype} {tuple(self.layers.shape)})"
+
 
 class WordVectors:
     """Token vectors of words met before; exact, and bounded in memory."""
@@ -142,6 +146,8 @@ class Embedder:
         """
         if precision not in PRECISIONS:
             raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}")
+        if batch_tokens < 1:
+            raise ElmokitError(f"batch_tokens must be at least 1, not {batch_tokens}")
         self.model, self.vocabulary = model, vocabulary
         self.tokenizer_name, self.tokenize = tokenizer, find_tokenizer(tokenizer)
         self.precision: Precision = precision
@@ -556,7 +562,8 @@ def _room(layers: int, tokens: int, dim: int, dtype: np.dtype[Any]) -> NDArray[A
     shape = (layers, tokens, dim)
     if layers * tokens * dim * dtype.itemsize <= LARGEST_IN_MEMORY:
         return np.empty(shape, dtype)
-    return np.memmap(tempfile.TemporaryFile(prefix="elmokit-"), dtype, "w+", shape=shape)
+    with tempfile.TemporaryFile(prefix="elmokit-") as file:  # the map keeps it open
+        return np.memmap(file, dtype, "w+", shape=shape)
 
 
 def _lengths(sentences: Sequence[Sequence[str]]) -> Tensor:

@@ -13,15 +13,16 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.text.readers import Line, read_sentences, total_bytes
 
-if TYPE_CHECKING:
-    from elmokit.embed import Sentence
+# Nothing here is imported for type checkers alone: jsonargparse would import it, torch and all.
+
+MOST_TOKENS = 4_000_000  # of a sentence; its tokens are in memory together, if not its vectors
 
 
 def embed_file(
@@ -76,68 +77,83 @@ def embed_file(
         quiet: no progress and no summary.
     """
     started = time.perf_counter()
-    with tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet) as bar:
-        lines = read_sentences(
-            input,
-            kind=kind,
-            tokenizer=tokenizer,
-            split=split,
-            field=field,
-            column=column,
-            errors=errors,
-            on_warning=_warn,
-            on_bytes=bar.update,  # type: ignore[arg-type]
-        )
-        lines = chain([next(lines)], lines)  # trouble with the input is told before torch loads
-        if threads is not None:
-            _use_threads(threads)
-        from elmokit.embed import POOLINGS, layer_weights
-        from elmokit.formats.detect import load
-        from elmokit.formats.vectors import PartWriter
+    read: list[int] = []  # bytes of the input since the bar moved
+    lines = read_sentences(
+        input,
+        kind=kind,
+        tokenizer=tokenizer,
+        split=split,
+        field=field,
+        column=column,
+        errors=errors,
+        on_warning=_warn,
+        on_bytes=read.append,
+    )
+    lines = chain([next(lines)], lines)  # trouble with the input is told before torch loads
+    if threads is not None:
+        _use_threads(threads)
+    from elmokit.embed import POOLINGS, layer_weights
+    from elmokit.formats.detect import load
+    from elmokit.formats.vectors import PartWriter
 
-        if pooling is not None and pooling not in POOLINGS:
-            raise ElmokitError(f"pooling may be {', '.join(POOLINGS)}, not {pooling!r}")
-        elmo = load(model, precision=precision, device=device, batch_tokens=batch_tokens)
-        wanted = parse_layers(layers)
-        settings = {
-            "input": input_identity(input),
-            "model": elmo.checkpoint().fingerprint(),
-            "layers": layers,
-            "pooling": pooling,
-            "dtype": dtype,
-            "precision": precision,
-            "tokenizer": tokenizer,
-            "kind": kind,
-            "split": split,
-            "field": field,
-            "column": column,
-            "batch_tokens": batch_tokens,
-            "batch_size": batch_size,
-        }
-        writer = PartWriter(
-            output,
-            settings,
-            format=None if format == "auto" else format,
-            pooled=pooling is not None,
-            squeeze=len(layer_weights(wanted, elmo.config.layers)) == 1,
-            resume=resume,
-            overwrite=overwrite,
-        )
+    if pooling is not None and pooling not in POOLINGS:
+        raise ElmokitError(f"pooling may be {', '.join(POOLINGS)}, not {pooling!r}")
+    _check_device(device)
+    elmo = load(model, precision=precision, device=device, batch_tokens=batch_tokens)
+    wanted = parse_layers(layers)
+    settings = {
+        "input": input_identity(input),
+        "model": elmo.checkpoint().fingerprint(),
+        "layers": layers,
+        "pooling": pooling,
+        "dtype": dtype,
+        "precision": precision,
+        "tokenizer": tokenizer,
+        "kind": kind,
+        "split": split,
+        "field": field,
+        "column": column,
+        "batch_tokens": batch_tokens,
+        "batch_size": batch_size,
+    }
+    writer = PartWriter(
+        output,
+        settings,
+        format=None if format == "auto" else format,
+        pooled=pooling is not None,
+        squeeze=len(layer_weights(wanted, elmo.config.layers)) == 1,
+        resume=resume,
+        overwrite=overwrite,
+    )
+    progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
+    with writer, progress as bar:
+        if writer.finished:
+            lines = iter(())
         tokens = sentences = 0
+        since = time.perf_counter()
         for window in elmo.windows(whole_lines(lines), kept=elmo.config.layers + 1):
-            sentences += len(window)
-            if sentences <= writer.done:  # written before the run was stopped
+            first, sentences = sentences, sentences + len(window)
+            if first < writer.done:  # written before the run was stopped
+                if not writer.holds(first, window):
+                    raise _other_input(input, output)
                 elmo.warm(window)
-                continue
-            found = elmo.stream(window, wanted, batch_size=batch_size, dtype=dtype)
-            writer.write(list(found if pooling is None else pooled(found, pooling)))
-            tokens += sum(map(len, window))
-            bar.set_postfix_str(f"{tokens / (time.perf_counter() - started):,.0f} tokens/s")
+                since = time.perf_counter()
+            else:
+                found = elmo.stream(window, wanted, batch_size=batch_size, dtype=dtype)
+                writer.write(list(found if pooling is None else pooled(found, pooling)))
+                tokens += sum(map(len, window))
+                speed = tokens / (time.perf_counter() - since)
+                bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
+            bar.update(sum(read))
+            read.clear()
+        if sentences < writer.done and not writer.finished:
+            raise _other_input(input, output)
+        bar.set_description("finishing")
         writer.finish()
     if not quiet:
         seconds = time.perf_counter() - started
         print(
-            f"{output}: {sentences:,} sentences; {tokens:,} tokens embedded in {seconds:.1f} s",
+            f"{output}: {writer.done:,} sentences; {tokens:,} tokens embedded in {seconds:.1f} s",
             file=sys.stderr,
         )
 
@@ -149,6 +165,11 @@ def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
     tokens: list[str] = []
     for line in lines:
         tokens = tokens + line.tokens if tokens else line.tokens
+        if len(tokens) > MOST_TOKENS:
+            raise ElmokitError(
+                f"sentence {line.number} has more than {MOST_TOKENS:,} tokens: break its line "
+                "into several, or take it as running text with --split"
+            )
         if line.continues:
             continue
         if len(tokens) > LONGEST:
@@ -160,8 +181,8 @@ def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
         tokens = []
 
 
-def pooled(sentences: Iterable[Sentence], pooling: str) -> Iterator[Sentence]:
-    """The same sentences with one vector each: layers (K, dim)."""
+def pooled(sentences: Iterable[Any], pooling: str) -> Iterator[Any]:
+    """The same Sentences with one vector each: layers (K, dim)."""
     from elmokit.embed import Sentence, pool
 
     for sentence in sentences:
@@ -180,9 +201,9 @@ def parse_layers(layers: str) -> Any:
 
 def input_identity(path: str) -> dict[str, Any]:
     """What tells one input from another without reading all of it."""
-    if path == "-":
-        return {"name": "standard input"}
     file = Path(path)
+    if path == "-" or not file.is_file():  # what is read from a pipe is gone
+        return {"name": "a pipe"}
     with file.open("rb") as stream:
         start = hashlib.blake2b(stream.read(1 << 20), digest_size=16).hexdigest()
     return {"bytes": file.stat().st_size, "start": start}
@@ -190,6 +211,23 @@ def input_identity(path: str) -> dict[str, Any]:
 
 def _warn(text: str) -> None:
     tqdm.write(f"elmokit: {text}", file=sys.stderr)
+
+
+def _other_input(input: str, output: str) -> ElmokitError:
+    return ElmokitError(
+        f"{input} is not the input that the unfinished run of {output} was begun with: go on "
+        "with the same one, or start again with --overwrite"
+    )
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
+        reason = str(error).splitlines()[0]
+        raise ElmokitError(f"the device {device!r} cannot be used here: {reason}") from None
 
 
 def _use_threads(threads: int) -> None:

@@ -147,8 +147,8 @@ def _log_softmax(elmo: Embedder, rows: Tensor) -> Tensor:
 def _vocabulary(elmo: Embedder) -> Vocabulary:
     if elmo.model.softmax is None or elmo.vocabulary is None:
         raise ElmokitError(
-            f"{elmo.source} has no softmax, so it cannot predict words; "
-            "`elmokit adapt` gives it one"
+            f"{elmo.source} has no softmax and so cannot predict words: its files hold the layers "
+            "only, or no vocabulary"
         )
     return elmo.vocabulary
 

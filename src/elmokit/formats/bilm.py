@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".hdf5", ".h5")
 OPTIONS, WEIGHTS, VOCABULARY = "options.json", "weights.hdf5", "vocab.txt"
 CHARACTERS = 261
-MOST_DATASETS = 10_000
+MOST_ITEMS = 10_000  # datasets and groups
 SMALL, MOST_PACKED = 64 << 20, 100  # weights hardly compress: a larger promise is an empty one
 
 
@@ -111,8 +112,6 @@ def _shapes(file: h5py.File, path: Path) -> dict[str, tuple[int, ...]]:
                 raise ElmokitError(f"{path}: the dataset {name!r} holds no floating numbers")
             shapes[name] = dataset.shape
             promised += dataset.size * dataset.dtype.itemsize
-            if len(shapes) > MOST_DATASETS:
-                raise ElmokitError(f"{path} has more datasets than a model can have")
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError):
         raise ElmokitError(f"{path} is damaged: its list of datasets cannot be read") from None
     size = path.stat().st_size
@@ -125,9 +124,13 @@ def _datasets(file: h5py.File, path: Path) -> Iterator[tuple[str, h5py.Dataset]]
     """Every dataset that lies in the file itself; links elsewhere are refused, not followed."""
     import h5py
 
+    number = count(1)
+
     def walk(group: h5py.Group, prefix: str) -> Iterator[tuple[str, h5py.Dataset]]:
         for name in group:
             full = f"{prefix}{name}"
+            if next(number) > MOST_ITEMS:  # groups can be linked in circles
+                raise ElmokitError(f"{path} has more in it than a model can have")
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 raise ElmokitError(f"{path}: {full!r} is a link; only plain datasets are read")
             item = group[name]

@@ -40,14 +40,15 @@ def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
                 making.rename(folder)
             except BaseException:
                 (aside / folder.name).rename(folder)
+                aside.rmdir()
                 raise
-            finally:
-                shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(aside, ignore_errors=True)
         else:
             making.rename(folder)
         sync(folder.parent)
     except OSError as error:
-        raise ElmokitError(f"cannot write {folder}: {error.strerror or error}") from None
+        reason = (error.strerror or str(error)).partition("\n")[0]
+        raise ElmokitError(f"cannot write {folder}: {reason}") from None
     finally:
         shutil.rmtree(making, ignore_errors=True)
 

@@ -19,9 +19,12 @@ import itertools
 import json
 import math
 import re
+import signal
+import threading
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,7 @@ from elmokit.formats.parts import (
     clear_disk_errors,
     committed_parts,
     durable_file,
+    open_part,
     parts_directory,
     read_settings,
     remove_parts,
@@ -66,6 +70,7 @@ class PartWriter:
     (K, tokens, dim). `squeeze`: K is 1 and the output leaves that axis out. `resume` goes on
     after the `done` sentences that are safe already, or starts when there are none;
     `overwrite` drops what is there. Both together: go on if there are parts, else replace.
+    As a context manager it leaves nothing behind when the run fails before its first part.
     """
 
     def __init__(
@@ -88,7 +93,7 @@ class PartWriter:
         self.done = 0  # sentences that need not be embedded again
         self._firsts: list[int] = []  # number of the first sentence of each part
         self._kind: tuple[int, int, str] | None = None  # (K, dim, dtype) of every sentence
-        self._finished = False
+        self.finished = False  # the output is in place, only parts are left to delete
         with clear_disk_errors(self.out):
             self._check_place(resume, overwrite)
             if resume and self.parts.exists():
@@ -96,16 +101,30 @@ class PartWriter:
             else:
                 self._begin()
 
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self.done == 0:
+            with suppress(OSError):
+                remove_parts(self.parts)
+
+    def holds(self, first: int, tokens: Sequence[Sequence[str]]) -> bool:
+        """Whether the sentences from the number `first` on, with these tokens, are a part."""
+        if first not in self._firsts:
+            return False
+        part = open_part(self.parts, self._firsts.index(first), pooled=self.pooled)
+        return part.tokens == list(map(list, tokens))
+
     def write(self, sentences: Sequence[EmbeddedSentence]) -> None:
         """Commit the next sentences as one part: when this returns, they are safe."""
         if not sentences:
             return
-        if self._finished:
+        if self.finished:
             raise ValueError(f"{self.out} is finished with {self.done} sentences")
         for sentence in sentences:
             self._check_kind(sentence)
-        if sum(sentence.layers.size for sentence in sentences) > LARGEST_PART:
-            raise ValueError(f"a part holds at most {LARGEST_PART} numbers: write smaller ones")
+        self._check_size(sentences)
         with clear_disk_errors(self.out):
             write_part(self.parts, len(self._firsts), self.done, sentences, pooled=self.pooled)
         self._firsts.append(self.done)
@@ -114,7 +133,7 @@ class PartWriter:
     def finish(self) -> Path:
         """Put the complete output under its final name and delete the parts."""
         with clear_disk_errors(self.out):
-            if not self._finished:
+            if not self.finished:
                 form = {"pooled": self.pooled, "squeeze": self.squeeze}
                 index = {"sentences": self.done, "firsts": self._firsts, **form}
                 write_json(self.parts / INDEX, index)
@@ -158,7 +177,7 @@ class PartWriter:
         finished = saved.pop(FINISHED, None)
         check_settings(self.parts, saved, self.settings)
         if finished is not None and self.out.exists():  # killed while deleting the parts
-            self.done, self._finished = finished, True
+            self.done, self.finished = finished, True
         elif finished is not None:  # the output was taken away, and some parts may be deleted
             self._begin()
         else:
@@ -166,6 +185,17 @@ class PartWriter:
                 self._firsts.append(part.first)
                 self.done += len(part)
                 self._kind = part.array.shape[0], part.array.shape[2], part.array.dtype.name
+
+    def _check_size(self, sentences: Sequence[EmbeddedSentence]) -> None:
+        size = sum(sentence.layers.size for sentence in sentences)
+        if self.format != "parquet" or size <= LARGEST_PART:
+            return
+        if len(sentences) == 1:
+            raise ElmokitError(
+                f"Sentence {self.done} of {len(sentences[0].tokens):,} tokens is too long for "
+                "Parquet: write .h5 or .npy, or fewer layers."
+            )
+        raise ValueError(f"a part holds at most {LARGEST_PART} numbers: write smaller ones")
 
     def _check_kind(self, sentence: EmbeddedSentence) -> None:
         layers, K = sentence.layers, len(sentence.layers)
@@ -179,12 +209,12 @@ class PartWriter:
         self._kind = kind
 
     def _assemble(self) -> None:
-        if self._finished:
+        if self.finished:
             return
         assemble = {"hdf5": write_hdf5, "npz": write_npz, "parquet": write_parquet}[self.format]
         with durable_file(self.out, temporary=self.parts / ASSEMBLED) as file:
             assemble(VectorShards(self.parts), file)
-        self._finished = True
+        self.finished = True
         write_json(self.parts / SETTINGS, {**self.settings, FINISHED: self.done})
 
     def _rename_parts(self) -> None:
@@ -223,17 +253,13 @@ def write_hdf5(shards: VectorShards, file: io.BufferedRandom) -> None:
     """AllenNLP's layout, in the oldest version of HDF5, which every reader knows."""
     import h5py
 
-    shield = DiskShield(file.raw)
-    try:
-        # Nowhere are times tracked: they would make every file another one.
-        with h5py.File(shield, "w", libver="earliest") as hdf5:
-            fill_hdf5(hdf5, shards, shield)
-            index = sentence_index(shards)
-            if index is not None:
-                form = {"dtype": h5py.string_dtype(), "track_times": False}
-                hdf5.create_dataset("sentence_to_index", (1,), **form)[0] = index
-    finally:
-        shield.check()
+    index = sentence_index(shards)
+    # Nowhere are times tracked: they would make every file another one.
+    with DiskShield(file.raw) as shield, h5py.File(shield, "w", libver="earliest") as hdf5:
+        fill_hdf5(hdf5, shards, shield)
+        if index is not None:
+            form = {"dtype": h5py.string_dtype(), "track_times": False}
+            hdf5.create_dataset("sentence_to_index", (1,), **form)[0] = index
 
 
 def fill_hdf5(hdf5: Any, shards: VectorShards, shield: DiskShield) -> None:
@@ -252,17 +278,34 @@ def fill_hdf5(hdf5: Any, shards: VectorShards, shield: DiskShield) -> None:
 
 
 class DiskShield:
-    """A file for h5py that keeps a failed write to itself until `check`.
+    """A file for h5py that keeps a failed write, or a Ctrl-C, to itself until `check`.
 
     HDF5 does not survive a write that fails: errors in closing a dataset are swallowed, and
-    closing the file then ends the process with a segmentation fault.
+    closing the file then ends the process with a segmentation fault. A KeyboardInterrupt would
+    be raised inside such a write, or where h5py loses it.
     """
 
     def __init__(self, file: io.RawIOBase) -> None:
         self._file = file
-        self._failure: OSError | None = None
+        self._failure: BaseException | None = None
+        self._defers_interrupt = False
         self.seek, self.tell, self.flush = file.seek, file.tell, file.flush
         self.read, self.readinto = file.read, file.readinto
+
+    def __enter__(self) -> DiskShield:
+        is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if is_usual and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._interrupt)
+            self._defers_interrupt = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._defers_interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.check()
+
+    def _interrupt(self, *_: object) -> None:
+        self._failure = KeyboardInterrupt()
 
     def write(self, content: bytes) -> int:
         """Write all of `content`, unless a write has failed before."""

@@ -50,6 +50,8 @@ class CharCNN(nn.Module):
 
     def reset_parameters(self) -> None:
         """Initial weights as the original training used them."""
+        if self.characters.is_meta:  # shapes only; there normal_ would import torch's compiler
+            return
         nn.init.uniform_(self.characters, -1.0, 1.0)
         for convolution in self.convolutions:
             assert isinstance(convolution, nn.Conv1d)

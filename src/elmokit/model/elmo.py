@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from elmokit.errors import ElmokitError
 from elmokit.model.bilm import BiLMOutput
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.batches import make_batch
@@ -60,6 +61,8 @@ class ElmoLayer(nn.Module):
             layer: use this layer alone.
         """
         super().__init__()
+        if outputs < 1:
+            raise ElmokitError(f"an ElmoLayer has at least 1 output, not {outputs}")
         object.__setattr__(self, "elmo", elmo)  # not a submodule: see the class's docstring
         self.bilm = elmo.model if trainable else None
         self.mixes = nn.ModuleList(

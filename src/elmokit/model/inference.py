@@ -10,6 +10,7 @@ What makes it fast:
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -236,6 +237,17 @@ class FastBiLM:
 
 _worker = ThreadPoolExecutor(1, thread_name_prefix="elmokit-backward")
 _one_at_a_time = threading.Lock()
+
+
+def _after_fork() -> None:
+    """A forked process has neither the worker's thread nor anyone to open a closed lock."""
+    global _worker, _one_at_a_time
+    _worker = ThreadPoolExecutor(1, thread_name_prefix="elmokit-backward")
+    _one_at_a_time = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _both(run: Callable[[int], T], device: torch.device) -> list[T]:

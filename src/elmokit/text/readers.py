@@ -29,7 +29,7 @@ from elmokit.text.tokenize import EAST_ASIAN, split_sentences
 STANDARD_INPUT = "-"
 KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".conllu": "conllu"}
 WORD_COLUMN = {"conll": 0, "conllu": 1}
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 16  # small enough for progress to be told often
 MAX_LINE_BYTES = 8 << 20  # more than a million words
 MIN_LINE_BYTES = 4  # a character of UTF-8
 MAX_SENTENCE_ROWS = 2_000_000
@@ -330,7 +330,7 @@ def _decoded(
             if errors == "strict":
                 raise ElmokitError(
                     f"Line {number} of {name} is not UTF-8 at its byte {offset + error.start + 1} "
-                    f"(0x{raw[error.start]:02x}): convert the file, or read with errors='replace'."
+                    f"(0x{raw[error.start]:02x}): convert the file, or go on with --errors replace."
                 ) from None
             text = raw.decode(errors="replace")
             replaced += 1

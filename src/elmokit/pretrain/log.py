@@ -1,0 +1,136 @@
+"""What a training run tells: a JSONL log, a progress bar, TensorBoard if there is one, curves."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from tqdm import tqdm
+
+
+class RunLog:
+    """Writes `log.jsonl` (a line a report) and shows a bar over the run's tokens.
+
+    A run that goes on drops the lines of the steps that it does again.
+    """
+
+    def __init__(self, folder: Path, *, writes: bool = True, quiet: bool = False) -> None:
+        """Only one of several processes writes."""
+        self.path = folder / "log.jsonl"
+        self.writes, self.quiet = writes, quiet
+        self.tokens = 0
+        self._stream: IO[str] | None = None
+        self._bar: Any = None
+        self._board: Any = None
+
+    def begin(self, step: int, tokens: int, total: int) -> None:
+        """Start after `step`, with `tokens` of `total` done."""
+        if self.writes:
+            kept = [line for line in read_log(self.path) if line["step"] <= step]
+            making = self.path.with_suffix(".part")
+            making.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            making.replace(self.path)
+            self._stream = self.path.open("a", encoding="utf-8")
+            self._board = _tensorboard(self.path.parent)
+        self._bar = tqdm(
+            total=total,
+            initial=tokens,
+            unit=" tokens",
+            unit_scale=True,
+            desc="training",
+            disable=self.quiet,
+            smoothing=0.05,
+        )
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+        if self._stream is not None:
+            self._stream.close()
+        if self._board is not None:
+            self._board.close()
+
+    def advance(self, tokens: int, loss: float) -> None:
+        """A step was done."""
+        self.tokens += tokens
+        self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+        self._bar.update(tokens)
+
+    def write(self, **values: Any) -> None:
+        """Add a line to the log; it has a step."""
+        if self._stream is None:
+            return
+        self._stream.write(json.dumps(values) + "\n")
+        self._stream.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                if name != "step" and isinstance(value, int | float):
+                    self._board.add_scalar(name, value, values["step"])
+
+    def say(self, text: str) -> None:
+        """A sentence for the user, above the bar."""
+        if not self.quiet:
+            tqdm.write(f"elmokit: {text}", file=sys.stderr)
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a log; a last line that was cut off does not count."""
+    if not path.is_file():
+        return []
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return [line for line in lines if isinstance(line, dict) and "step" in line]
+
+
+def _tensorboard(folder: Path) -> Any:
+    """A writer where the package is installed and asked for by TENSORBOARD=1."""
+    if os.environ.get("TENSORBOARD") != "1":
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder / "tensorboard"))
+
+
+def draw_curves(log: Path, picture: Path) -> bool:
+    """Loss and held-out perplexity over the steps as a PNG, if matplotlib is there."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    lines = read_log(log)
+    losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    heldout = [(line["step"], line["heldout"]) for line in lines if "heldout" in line]
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xlabel("step")
+    axes.set_ylabel("perplexity")
+    axes.set_yscale("log")
+    if losses:
+        steps, values = zip(*losses, strict=True)
+        axes.plot(steps, [math.exp(min(v, 50)) for v in values], label="training", lw=0.8)
+    for way in ("forward", "backward"):
+        if heldout:
+            steps, values = zip(*heldout, strict=True)
+            axes.plot(steps, [v[way] for v in values], "o-", ms=3, label=f"held out, {way}")
+    if losses or heldout:
+        axes.legend()
+    figure.savefig(picture, dpi=120)
+    return True

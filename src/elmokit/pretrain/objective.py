@@ -1,0 +1,171 @@
+"""One window through the biLM: the loss of both language models, the third step of pretraining.
+
+Distinct words go through the token encoder once, both LSTM stacks run over the window from the
+state that the window before left, and the shared softmax scores the targets of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from elmokit.errors import ElmokitError
+from elmokit.model.bilm import BiLM, BiLMState, LayerState
+from elmokit.model.lstm import LSTMLayer
+from elmokit.model.lstm_gradient import run_both_stacks
+from elmokit.model.softmax import Sample, Softmax
+from elmokit.pretrain.corpus import UNKNOWN_ID, Types
+from elmokit.pretrain.windows import NOTHING, Window
+from elmokit.text.batches import Indexer
+
+LENGTH_GROUPS = 4
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A window as the model takes it."""
+
+    features: Tensor
+    """Ids of the distinct words, short words first: (words, columns)."""
+    index: Tensor
+    """Rows of `features`, forward then backward: (2, steps, rows)."""
+    targets: Tensor
+    """Words of the softmax, -1 for none: (2, steps * rows)."""
+
+
+class Batcher:
+    """Turns windows of type ids into batches for one model's words."""
+
+    def __init__(
+        self, types: Types, targets: NDArray[np.int32], indexer: Indexer, device: torch.device
+    ) -> None:
+        """`targets` gives the word of the softmax for each type: (types,)."""
+        self.types, self.indexer, self.device = types, indexer, device
+        self.targets = np.append(targets, np.int32(-1))  # a type of -1 is no target
+
+    def batch(self, window: Window) -> Batch:
+        """Look up the words of a window."""
+        words = self.types.words(window.types)
+        order = np.argsort(np.fromiter(map(len, words), np.int64, len(words)), kind="stable")
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        features = self.indexer.encode([words[number] for number in order.tolist()])
+        targets = self.targets[window.targets].astype(np.int64).reshape(2, -1)
+        tensors = (torch.from_numpy(a) for a in (features, places[window.index], targets))
+        return Batch(*(tensor.to(self.device) for tensor in tensors))
+
+
+def targets_of_prefix(types: int, words: int) -> NDArray[np.int32]:
+    """Targets where the vocabulary is the first `words` types: others are unknown, (types,)."""
+    ids = np.arange(types, dtype=np.int32)
+    ids[words:] = UNKNOWN_ID
+    return ids
+
+
+def targets_of_vocabulary(types: Types, ids: dict[str, int], unknown: int) -> NDArray[np.int32]:
+    """Targets where the vocabulary is some model's own: (types,)."""
+    result = np.empty(len(types), np.int32)
+    for start in range(0, len(types), 1 << 16):
+        place = np.arange(start, min(start + (1 << 16), len(types)))
+        result[place] = [ids.get(word, unknown) for word in types.words(place)]
+    return result
+
+
+def top_outputs(
+    model: BiLM, batch: Batch, state: BiLMState, random: torch.Generator | None = None
+) -> tuple[Tensor, BiLMState]:
+    """The top layer of both directions and the state after the window, cut from the gradient.
+
+    Args:
+        model: the biLM.
+        batch: a window.
+        state: what the window before left.
+        random: draws the dropout; None for none.
+
+    Returns:
+        Outputs (2, steps * rows, projection_dim) in the order of the targets, and the state.
+    """
+    # Words of similar length together: the convolutions run over little padding.
+    parts = batch.features.tensor_split(LENGTH_GROUPS)
+    vectors = torch.cat([model.token_encoder(part) for part in parts])  # (words, projection_dim)
+    steps, rows = batch.index.shape[1:]
+    inputs = functional.embedding(batch.index.flatten(1), vectors)  # (2, steps * rows, size)
+    drop = model.config.dropout if random is not None else 0.0
+    layers = model.config.layers
+
+    def masks() -> list[Tensor | None]:
+        return [_dropout_mask(inputs[0], drop, random) for _ in range(layers)]
+
+    ways = tuple(
+        [cast(LSTMLayer, layer) for layer in way]
+        for way in (model.forward_layers, model.backward_layers)
+    )
+    outputs, ends = run_both_stacks(
+        (ways[0], ways[1]),
+        (inputs[0], inputs[1]),
+        [rows] * steps,
+        (state.forward, state.backward),
+        skip=model.config.skip_connections,
+        masks=(masks(), masks()),
+    )
+    top = torch.stack(outputs)
+    mask = _dropout_mask(top, drop, random)
+    after = BiLMState(_detached(ends[0]), _detached(ends[1]))
+    return (top if mask is None else top * mask), after
+
+
+def _dropout_mask(like: Tensor, drop: float, random: torch.Generator | None) -> Tensor | None:
+    if drop == 0:
+        return None
+    keep = torch.empty_like(like, requires_grad=False)
+    return keep.bernoulli_(1 - drop, generator=random).div_(1 - drop)
+
+
+def _detached(states: list[LayerState]) -> list[LayerState]:
+    return [(h.detach(), c.detach()) for h, c in states]
+
+
+def window_loss(
+    model: BiLM,
+    batch: Batch,
+    state: BiLMState,
+    *,
+    random: torch.Generator | None = None,
+    sample: Sample | None = None,
+) -> tuple[Tensor, BiLMState]:
+    """The summed negative log likelihood of both directions, and the state after the window."""
+    top, after = top_outputs(model, batch, state, random)
+    softmax = softmax_of(model)
+    flat, targets = top.flatten(0, 1), batch.targets.flatten()
+    if sample is None:
+        return softmax.loss(flat, targets), after
+    return softmax.sampled_loss(flat, targets, sample), after
+
+
+@torch.no_grad()
+def window_losses(model: BiLM, batch: Batch, state: BiLMState) -> tuple[Tensor, BiLMState]:
+    """Each target's negative log likelihood by the full softmax, 0 where there is none.
+
+    Returns them in the order of the targets, (2, steps * rows), and the state after the window.
+    """
+    top, after = top_outputs(model, batch, state)
+    losses = softmax_of(model).losses(top.flatten(0, 1), batch.targets.flatten())
+    return losses.view(2, -1), after
+
+
+def softmax_of(model: BiLM) -> Softmax:
+    """The softmax, which a model may lack."""
+    if model.softmax is None:
+        raise ElmokitError(
+            "this model has no softmax (published weights come without): it cannot predict words"
+        )
+    return model.softmax
+
+
+assert NOTHING == -1  # the last entry of Batcher.targets

@@ -1,0 +1,198 @@
+"""The text of a corpus: which files it is, and their sentences, tokenized on all cores.
+
+One process reads the files and cuts their lines into chunks where no sentence is cut; the others
+find the sentences and tokens of a chunk. Chunks come back in order, so that the result is the same
+whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import multiprocessing
+import os
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.errors import ElmokitError
+from elmokit.text import readers
+from elmokit.text.tokenize import tokenizer as tokenizer_named
+
+CHUNK_CHARACTERS = 1 << 20
+INLINE_BYTES = 4 << 20  # a smaller corpus is not worth starting processes for
+Pieces = list[tuple[int, str, bool]]  # line number, text, whether the line ends: see readers
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some sentences in a row, as ids of the chunk's own words."""
+
+    words: list[str]
+    ids: NDArray[np.int32]
+    """Of the sentences one after the other: (tokens,)."""
+    lengths: NDArray[np.int64]
+    """Tokens of each sentence: (sentences,)."""
+
+
+def find_files(corpus: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files that paths, globs and folders name, each once, in the order of their names."""
+    names = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
+    found: set[Path] = set()
+    for given in names:
+        name = os.fspath(given)
+        path = Path(name).expanduser()
+        if path.is_dir():
+            inside = {p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")}
+        elif path.is_file():
+            inside = {path}
+        else:
+            inside = {Path(p) for p in glob.glob(str(path), recursive=True)}  # noqa: PTH207
+            inside = {p for p in inside if p.is_file()}
+        if not inside:
+            raise ElmokitError(f"there is no text at {name!r}: give files, globs or folders")
+        found |= inside
+    if not found:
+        raise ElmokitError("no corpus was given: name files, globs or folders")
+    return sorted(found)
+
+
+def identity(path: Path, known: dict[str, object] | None = None) -> dict[str, object]:
+    """What tells one text from another: size and hash; `known` saves reading an untouched file."""
+    status = path.stat()
+    size, changed = status.st_size, status.st_mtime_ns
+    if known and (known["bytes"], known["changed"]) == (size, changed):
+        digest = known["hash"]
+    else:
+        with path.open("rb") as stream:
+            digest = _hash(iter(lambda: stream.read(1 << 20), b""))
+    return {"name": path.name, "bytes": size, "changed": changed, "hash": digest}
+
+
+def _hash(blocks: Iterable[bytes]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def tokenized_chunks(
+    files: Sequence[Path],
+    *,
+    tokenizer: str,
+    workers: int | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Iterator[Chunk]:
+    """The sentences of some files in order; the whitespace tokenizer takes a line for a sentence.
+
+    Files that are only a little text are read in this process, others by `workers` (all cores).
+    """
+    tokenizer_named(tokenizer)  # a wrong name is told of here, not in another process
+    tasks = (
+        (pieces, str(file), tokenizer)
+        for file in files
+        for pieces in chunks_of_lines(file, split=tokenizer != "whitespace", on_bytes=on_bytes)
+    )
+    size = sum(file.stat().st_size for file in files)
+    workers = (os.cpu_count() or 1) if workers is None else workers
+    if workers < 2 or size < INLINE_BYTES:
+        yield from (tokenize_chunk(*task) for task in tasks)
+        return
+    with ProcessPoolExecutor(workers, mp_context=_process_context()) as pool:
+        waiting: deque[Future[Chunk]] = deque()
+        try:
+            for task in tasks:
+                waiting.append(_submit(pool, task))
+                if len(waiting) > 2 * workers:  # bounds the memory
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool:
+            raise ElmokitError(
+                "a process that read the corpus was killed; is there memory?"
+            ) from None
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _submit(pool: ProcessPoolExecutor, task: tuple[Pieces, str, str]) -> Future[Chunk]:
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forking beside threads; the children use none of their locks.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return pool.submit(tokenize_chunk, *task)
+
+
+def _process_context() -> multiprocessing.context.BaseContext:
+    # fork: a script that calls us without `if __name__ == "__main__"` works too
+    return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+
+def chunks_of_lines(
+    path: Path, *, split: bool, on_bytes: Callable[[int], None] | None = None
+) -> Iterator[Pieces]:
+    """Cut a file into chunks of lines, only where neither a line nor a paragraph goes on."""
+    name = str(path)
+    blocks = readers._text_blocks(readers._blocks(path, name, on_bytes or (lambda _: None)), name)
+    lines = readers._raw_lines(blocks, readers.MAX_LINE_BYTES)
+    kind = readers._kind_of(path)
+    chunk: Pieces = []
+    characters = 0
+    for piece in readers._decoded(lines, name, "strict", lambda _: None):
+        if characters > CHUNK_CHARACTERS and _may_cut(chunk[-1], piece.text, kind, split):
+            yield chunk
+            chunk, characters = [], 0
+        chunk.append((piece.line, piece.text, piece.ended))
+        characters += len(piece.text) + 1
+    if chunk:
+        yield chunk
+
+
+def _may_cut(before: tuple[int, str, bool], following: str, kind: str, split: bool) -> bool:
+    _, text, ended = before
+    if not ended:
+        return False
+    text, following = text.strip(), following.strip()
+    if kind in readers.WORD_COLUMN:
+        return not text
+    if kind == "jsonl" or not split or not text or not following:
+        return True
+    return not readers._is_wrapped(text, following)
+
+
+def tokenize_chunk(pieces: Pieces, name: str, tokenizer: str) -> Chunk:
+    """Find the sentences and tokens of some lines; empty sentences are left out."""
+    rows = (readers._Piece(*piece) for piece in pieces)
+    kind = readers._kind_of(name)
+    tokenize = tokenizer_named(tokenizer)
+    split = tokenizer != "whitespace"
+    if kind in readers.WORD_COLUMN:
+        whole = readers._whole_lines(rows, name)
+        sentences = readers._column_sentences(whole, name, kind, readers.WORD_COLUMN[kind])
+    elif kind == "jsonl":
+        whole = readers._whole_lines(rows, name)
+        sentences = readers._json_sentences(whole, name, "text", tokenize, split)
+    elif split:
+        sentences = readers._running_text(rows, tokenize, readers.MAX_LINE_BYTES)
+    else:
+        sentences = (readers.Line(p.line, tokenize(p.text)) for p in rows)
+    known: dict[str, int] = {}
+    ids: list[int] = []
+    lengths: list[int] = []
+    for sentence in sentences:
+        tokens = sentence.tokens
+        if kind == "jsonl":  # JSON strings may hold line breaks, which end a word in vocab.txt
+            tokens = [part for token in tokens for part in token.split()]
+        if tokens:
+            ids.extend(known.setdefault(token, len(known)) for token in tokens)
+            lengths.append(len(tokens))
+    words = [word.encode("utf-8", "replace").decode() for word in known]  # no lone surrogates
+    return Chunk(words, np.array(ids, np.int32), np.array(lengths, np.int64))

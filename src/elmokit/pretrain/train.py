@@ -1,0 +1,196 @@
+"""`elmokit pretrain`: a biLM from raw text. Set up, train, evaluate, save, clean up.
+
+    OUT/config.json, model.safetensors, vocab.txt   the best model so far, for elmokit.load(OUT)
+    OUT/log.jsonl, curves.png                       how it went
+    OUT/corpus/                                     the encoded text
+    OUT/training/step-N/                            the last two checkpoints
+
+The same command goes on where a run was stopped, however it was stopped, and on a CPU ends with the
+same weights to the bit.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import ElmokitError
+from elmokit.formats import native
+from elmokit.model.softmax import choose_softmax
+from elmokit.pretrain.checkpoint import checkpoints
+from elmokit.pretrain.corpus import Corpus, prepare
+from elmokit.pretrain.ranks import Ranks, pick_device
+from elmokit.pretrain.run import Run
+from elmokit.pretrain.settings import Settings
+from elmokit.pretrain.stopping import stop_signals
+from elmokit.text.vocabulary import SPECIAL
+
+RATES = {"adagrad": 0.2, "adamw": 0.001}
+
+
+def pretrain(
+    *,
+    corpus: list[str] | str | None = None,
+    out: str | None = None,
+    preset: str = "tiny",
+    model: dict[str, Any] | None = None,
+    valid: list[str] | str | None = None,
+    valid_fraction: float = 0.01,
+    tokenizer: Literal["elmokit", "whitespace", "chinese"] = "elmokit",
+    min_count: int = 3,
+    vocab_size: int | None = None,
+    epochs: int = 10,
+    max_steps: int | None = None,
+    max_minutes: float | None = None,
+    batch_size: int = 128,
+    unroll: int = 20,
+    optimizer: Literal["adagrad", "adamw"] = "adagrad",
+    lr: float | None = None,
+    schedule: Literal["auto", "constant", "cosine"] = "auto",
+    warmup: int = 0,
+    weight_decay: float = 0.0,
+    clip: float = 10.0,
+    dropout: float | None = None,
+    softmax: Literal["auto", "full", "sampled"] = "auto",
+    samples: int = 8192,
+    seed: int = 1,
+    eval_every: int = 1000,
+    save_every: int = 500,
+    workers: int | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
+    quiet: bool = False,
+) -> int:
+    """Train a biLM on raw text; the same command goes on with a run that was stopped.
+
+    Args:
+        corpus: files, globs or folders of text, also .gz, .xz, .zst; several as '[a.txt, b.txt]'.
+        out: folder of the model and of everything that the run needs to go on.
+        preset: size of the model: tiny, small, medium or original.
+        model: fields of the model's configuration that differ from the preset's.
+        valid: text to hold out, instead of a part of the corpus.
+        valid_fraction: of the corpus's sentences to hold out, in blocks spread over it.
+        tokenizer: elmokit or chinese for running text; whitespace for text that is tokenized, a
+            sentence a line.
+        min_count: how often a word must stand in the text to be predicted.
+        vocab_size: words to predict, at most.
+        epochs: times that the whole text is read.
+        max_steps: stop after so many steps in all.
+        max_minutes: stop this run after so long; the same command goes on.
+        batch_size: stretches of text that run side by side, over all processes.
+        unroll: tokens of a step in each of them.
+        optimizer: adagrad as the original, or adamw.
+        lr: learning rate; 0.2 for adagrad and 0.001 for adamw if not given.
+        schedule: constant or cosine (to a hundredth); auto is constant for adagrad, else cosine.
+        warmup: steps in which the rate rises from 0.
+        weight_decay: of adamw.
+        clip: largest norm of the gradient.
+        dropout: of every LSTM layer's input and of the output; the model's if not given.
+        softmax: full, sampled, or auto by the size of the vocabulary. Evaluation is always full.
+        samples: words that a sampled softmax draws in each step.
+        seed: of weights, order, dropout and samples.
+        eval_every: steps between evaluations; there is one at the end of every epoch too.
+        save_every: steps between checkpoints.
+        workers: processes that tokenize the text; all cores if not given.
+        threads: to compute with; all cores if not given.
+        device: cpu or cuda.
+        quiet: no progress and no sentences.
+
+    Returns:
+        0 when the run came to its end or its time was up, else 128 + the signal that stopped it.
+    """
+    if corpus is None or out is None:
+        raise ElmokitError("name the text with --corpus and the folder to write with --out")
+    ranks = Ranks(pick_device(device))
+    ranks.check(batch_size)
+    folder = _open_folder(Path(out), ranks)
+    found = checkpoints(folder / "training")
+    fields = {**BiLMConfig.preset(preset).to_dict(), **(model or {})}
+    if fields["token_encoder"] == "words":
+        fields["n_words"] = len(SPECIAL)  # until they are counted
+    config = BiLMConfig.from_dict(fields)  # a wrong field is told of before the text is read
+    if ranks.first:
+        prepare(
+            corpus,
+            folder / "corpus",
+            valid=valid,
+            valid_fraction=valid_fraction,
+            tokenizer=tokenizer,
+            workers=workers,
+            keep=bool(found),
+            quiet=quiet,
+        )
+    ranks.wait()
+    text = Corpus(folder / "corpus")
+    words = text.types.cut(min_count=min_count, size=vocab_size)
+    config = replace(
+        config,
+        vocabulary_size=words,
+        n_words=words if config.token_encoder == "words" else config.n_words,
+        dropout=config.dropout if dropout is None else dropout,
+    )
+    settings = Settings(
+        epochs=epochs,
+        max_steps=max_steps,
+        batch_size=batch_size,
+        unroll=unroll,
+        optimizer=optimizer,
+        lr=RATES[optimizer] if lr is None else lr,
+        schedule=_schedule(schedule, optimizer),
+        warmup=warmup,
+        weight_decay=weight_decay,
+        clip=clip,
+        softmax=choose_softmax(softmax, words, samples),
+        samples=samples,
+        min_count=min_count,
+        vocab_size=vocab_size,
+        seed=seed,
+    )
+    run = Run(folder, text, config, settings, ranks, quiet=quiet or not ranks.first)
+    if found:
+        run.resume(found[-1])
+    with stop_signals() as stop, use_threads(threads):
+        run.train(stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes)
+    ranks.leave()
+    return 128 + stop.signal if stop.signal else 0
+
+
+def _open_folder(out: Path, ranks: Ranks) -> Path:
+    """The output folder, made if need be; one with some other model in it is refused."""
+    folder = out.expanduser().absolute()
+    if ranks.first:
+        if (folder / native.CONFIG).exists() and not (folder / "training").is_dir():
+            raise ElmokitError(f"{folder} holds a model already: choose another folder")
+        try:
+            (folder / "training").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
+        for half_written in [*folder.glob(".corpus.*"), *(folder / "training").glob(".*")]:
+            shutil.rmtree(half_written, ignore_errors=True)  # of a run that was killed
+    ranks.wait()
+    return folder
+
+
+@contextmanager
+def use_threads(threads: int | None) -> Iterator[None]:
+    """Compute with so many threads while the block runs."""
+    before = torch.get_num_threads()
+    if threads is not None and threads < 1:
+        raise ElmokitError(f"threads must be at least 1, not {threads}")
+    torch.set_num_threads(threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _schedule(schedule: str, optimizer: str) -> Literal["constant", "cosine"]:
+    cosine = schedule == "cosine" or (schedule == "auto" and optimizer == "adamw")
+    return "cosine" if cosine else "constant"

@@ -1,0 +1,165 @@
+"""Markdown that is run: the code blocks of README and docs, with what they say they print.
+
+```python    runs, all blocks of a page in one namespace; `print(x)  # 3` must print 3
+```console   runs in a shell, line by line after `$ `; what stands below must be printed (`...`
+             stands for anything)
+```text, ```yaml and others are only read: what installs, needs a network, or is no command
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elmokit.cli import main
+
+ROOT = Path(__file__).parents[1]
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.M | re.S)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.name}, line {self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    """All fenced blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(page, text.count("\n", 0, found.start()) + 1, found["language"], found["text"])
+        for found in FENCE.finditer(text)
+    ]
+
+
+def links(page: Path) -> list[str]:
+    """The relative links of a page, outside of its code."""
+    text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text(encoding="utf-8")))
+    found = (link.partition("#")[0] for link in LINK.findall(text))
+    return [link for link in found if link and "://" not in link and not link.startswith("mailto:")]
+
+
+def run_page(page: Path, folder: Path, *, processes: bool = True) -> int:
+    """Run the blocks of a page in their order, in `folder`; gives how many there were.
+
+    Without `processes`, `elmokit …` is called in this one, which saves the time to import torch.
+    """
+    names: dict[str, Any] = {"__name__": page.stem}
+    count = 0
+    with inside(folder):
+        for block in blocks(page):
+            if block.language == "python":
+                run_python(block, names)
+            elif block.language == "console":
+                run_console(block, folder, processes)
+            else:
+                continue
+            count += 1
+    return count
+
+
+def run_python(block: Block, names: dict[str, Any]) -> None:
+    """Run a block, comparing what its calls of print say with the comments behind them."""
+    tree = ast.parse(block.text, filename=block.where)
+    remarks = comments(block.text)
+    promised = {
+        node.lineno: remarks[node.end_lineno]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "print"
+        and node.end_lineno in remarks
+    }
+    printed: dict[int, str] = {}
+
+    def note(*values: object) -> None:
+        printed[sys._getframe(1).f_lineno] = " ".join(map(str, values))
+
+    names["print"] = note
+    exec(compile(tree, block.where, "exec"), names)
+    for line, expected in promised.items():
+        where = f"{block.page.name}, line {block.line + line}"
+        got = printed.get(line)
+        assert got == expected, f"{where} prints {got!r}, not {expected!r}"
+
+
+def comments(source: str) -> dict[int, str]:
+    """The comment of each line that has one."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+
+
+def commands(block: Block) -> Iterator[tuple[str, str]]:
+    """The commands of a console block, each with what is shown below it."""
+    for part in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
+        lines = part.splitlines(keepends=True)
+        end = next(i for i, line in enumerate(lines) if not line.endswith("\\\n")) + 1
+        yield "".join(lines[:end]).strip(), "".join(lines[end:])
+
+
+def run_console(block: Block, folder: Path, processes: bool) -> None:
+    """Run the commands of a block; what they show must be printed."""
+    for command, shown in commands(block):
+        where = f"{block.where}: $ {command}"
+        if processes or not command.startswith("elmokit ") or set(command) & set("|<>;&$"):
+            code, out, err = run_shell(command, folder)
+        else:
+            code, out, err = run_here(shlex.split(command)[1:])
+        assert code == 0, f"{where}\n{err}"
+        same = doctest.OutputChecker().check_output(
+            shown, out, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        )
+        assert not shown.strip() or same, f"{where}\nprints\n{out}\nnot\n{shown}"
+
+
+def run_shell(command: str, folder: Path) -> tuple[int, str, str]:
+    """Run a command in a shell, with this Python's programs first."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def run_here(arguments: list[str]) -> tuple[int, str, str]:
+    """Run the command line of elmokit in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(arguments)
+    return code, out.getvalue(), err.getvalue()
+
+
+@contextlib.contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """Work in a folder for the length of the block (contextlib.chdir needs Python 3.11)."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)

@@ -1,0 +1,64 @@
+"""What the tests of pretraining share."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NOUNS = "cat dog river bank house tree child teacher music window".split()
+VERBS = "sees likes finds hears follows".split()
+ADJECTIVES = "old red quiet small strange".split()
+
+TINY = {
+    "filters": [[1, 4], [2, 8], [3, 8]],
+    "character_dim": 4,
+    "max_characters": 12,
+    "lstm_dim": 16,
+    "projection_dim": 8,
+    "layers": 2,
+}
+
+
+def make_sentences(number: int, seed: int = 0) -> list[list[str]]:
+    """Tokenized sentences with a grammar, so that there is something to learn."""
+    rng = random.Random(seed)
+
+    def phrase() -> list[str]:
+        return ["the", *rng.choices(ADJECTIVES, k=rng.randrange(3)), rng.choice(NOUNS)]
+
+    def sentence() -> list[str]:
+        more = ["and", rng.choice(VERBS), *phrase()] if rng.random() < 0.3 else []
+        return [*phrase(), rng.choice(VERBS), *phrase(), *more, "."]
+
+    return [sentence() for _ in range(number)]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """A file of 400 tokenized sentences."""
+    path = tmp_path / "text.txt"
+    path.write_text("".join(" ".join(words) + "\n" for words in make_sentences(400)))
+    return path
+
+
+@pytest.fixture
+def options(text: Path, tmp_path: Path) -> dict[str, Any]:
+    """A training run of a few seconds."""
+    return {
+        "corpus": str(text),
+        "out": str(tmp_path / "model"),
+        "model": TINY,
+        "tokenizer": "whitespace",
+        "valid_fraction": 0.1,
+        "min_count": 1,
+        "epochs": 2,
+        "batch_size": 4,
+        "unroll": 10,
+        "eval_every": 25,
+        "save_every": 10,
+        "threads": 1,
+        "quiet": True,
+    }

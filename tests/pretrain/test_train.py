@@ -1,0 +1,209 @@
+"""Training runs, seen from outside: what they learn, and that nothing stops them for good."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import elmokit
+from elmokit.errors import ElmokitError
+from elmokit.pretrain.log import read_log
+from elmokit.pretrain.run import Run
+from elmokit.pretrain.train import pretrain
+
+RUN = "import json, sys; from elmokit.pretrain.train import pretrain; "
+RUN += "sys.exit(pretrain(**json.loads(sys.argv[1])))"
+
+
+def start(options: dict[str, Any], **more: Any) -> subprocess.Popen[bytes]:
+    """The same in a process of its own."""
+    command = [sys.executable, "-c", RUN, json.dumps(options | more)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Its exit code and what it said."""
+    _, error = process.communicate()
+    return process.returncode, error.decode()
+
+
+def final_tensors(options: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    last = sorted(Path(options["out"], "training").glob("step-*"))[-1]
+    return load_file(last / "state.safetensors")
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert np.array_equal(value, other[name]), name
+
+
+def test_a_run_learns_and_its_folder_is_a_model(options: dict[str, Any]) -> None:
+    assert pretrain(**options | {"epochs": 6}) == 0
+    lines = read_log(Path(options["out"], "log.jsonl"))
+    heldout = [line["heldout"]["average"] for line in lines if "heldout" in line]
+    assert heldout[-1] < 9 < heldout[0]  # of 26 words
+    elmo = elmokit.load(options["out"])
+    assert elmo.embed("the cat sees the river .").layers.shape == (3, 6, 16)
+    facts = json.loads(Path(options["out"], "config.json").read_text())["facts"]["training"]
+    assert facts["heldout_perplexity"]["average"] == pytest.approx(min(heldout))
+    assert Path(options["out"], "curves.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
+def test_a_run_stopped_and_continued_ends_with_the_same_bits(
+    options: dict[str, Any], optimizer: str
+) -> None:
+    whole = options | {"out": options["out"] + "-whole", "optimizer": optimizer, "epochs": 2}
+    pretrain(**whole)
+    parts = options | {"optimizer": optimizer, "epochs": 2}
+    train = Run.one_step
+    steps = 0
+
+    def interrupted(run: Run) -> tuple[float, float]:
+        nonlocal steps
+        steps += 1
+        if steps in (7, 33, 61):
+            raise KeyboardInterrupt
+        return train(run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "one_step", interrupted)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                pretrain(**parts)
+    pretrain(**parts)
+    assert_same(final_tensors(whole), final_tensors(parts))
+    assert_same(
+        load_file(Path(whole["out"], "model.safetensors")),
+        load_file(Path(parts["out"], "model.safetensors")),
+    )
+
+
+def test_kill_9_at_any_moment_ends_with_the_same_bits(options: dict[str, Any]) -> None:
+    options |= {"epochs": 20, "max_steps": 150, "save_every": 3, "threads": 2}
+    whole = options | {"out": options["out"] + "-whole"}
+    reference = start(whole)
+    rng = random.Random(1)
+    log = Path(options["out"], "log.jsonl")
+    for _ in range(3):
+        before = log.stat().st_size if log.exists() else 0
+        process = start(options)
+        while process.poll() is None and not (log.exists() and log.stat().st_size > before):
+            time.sleep(0.02)
+        time.sleep(rng.random() * 0.3)
+        process.kill()
+        assert finish(process)[0] == -signal.SIGKILL
+    assert finish(start(options)) == (0, "")
+    assert finish(reference) == (0, "")
+    assert_same(final_tensors(whole), final_tensors(options))
+    hidden = [path.name for path in Path(options["out"], "training").glob(".*")]
+    assert hidden == []
+
+
+def test_sigterm_saves_and_says_so(options: dict[str, Any]) -> None:
+    options |= {"epochs": 10_000, "quiet": False, "eval_every": 10**6, "save_every": 10**6}
+    process = start(options)
+    log = Path(options["out"], "log.jsonl")
+    while not (log.exists() and log.stat().st_size):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    code, error = finish(process)
+    assert code == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM after step" in error
+    assert "the same command goes on from there" in error
+    assert len(list(Path(options["out"], "training").glob("step-*"))) == 1
+
+
+def test_changed_settings_or_models_are_refused_with_the_difference(
+    options: dict[str, Any],
+) -> None:
+    pretrain(**options | {"max_steps": 12})
+    with pytest.raises(ElmokitError, match=r"batch_size was 4 and is now 8"):
+        pretrain(**options | {"batch_size": 8})
+    with pytest.raises(ElmokitError, match=r"the model's lstm_dim was 16 and is now 24"):
+        pretrain(**options | {"model": options["model"] | {"lstm_dim": 24}})
+    with Path(options["corpus"]).open("a") as stream:
+        stream.write("something else\n")
+    with pytest.raises(ElmokitError, match=r"the text of text\.txt has changed"):
+        pretrain(**options)
+
+
+@pytest.mark.parametrize("bad_steps", [range(15, 17), range(15, 100)])
+def test_a_loss_that_is_not_finite_never_reaches_the_weights(
+    bad_steps: range, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = Run.one_step
+
+    def poisoned(run: Run) -> tuple[float, float]:
+        if run.step in bad_steps:
+            run.state.forward[0][1].fill_(float("nan"))
+        return train(run)
+
+    monkeypatch.setattr(Run, "one_step", poisoned)
+    if len(bad_steps) > 25:
+        with pytest.raises(ElmokitError, match=r"not finite for 25 steps in a row.*lower lr"):
+            pretrain(**options)
+    else:
+        pretrain(**options)
+        dropped = [
+            line["dropped"]
+            for line in read_log(Path(options["out"], "log.jsonl"))
+            if "dropped" in line
+        ]
+        assert dropped == [1, 2]
+    assert all(np.isfinite(value).all() for value in final_tensors(options).values())
+
+
+def test_a_full_disk_at_a_checkpoint_is_one_sentence_and_the_last_one_stands(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretrain(**options | {"max_steps": 20})
+    good = final_tensors(options)
+    import safetensors.torch
+
+    def full(tensors: Any, path: Path) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(28, os.strerror(28), str(path))
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(ElmokitError, match="No space left on device"):
+        pretrain(**options)
+    assert_same(good, final_tensors(options))
+    monkeypatch.undo()
+    assert pretrain(**options) == 0
+
+
+def test_word_tables_and_sampled_softmaxes_train_too(options: dict[str, Any]) -> None:
+    pretrain(**options | {"softmax": "sampled", "samples": 10, "max_steps": 10})
+    model = options["model"] | {"token_encoder": "words"}
+    pretrain(**options | {"out": options["out"] + "-words", "model": model, "max_steps": 10})
+    assert elmokit.load(options["out"] + "-words").embed("the cat .").layers.shape == (3, 3, 16)
+
+
+def test_without_held_out_text_the_last_model_is_published(options: dict[str, Any]) -> None:
+    pretrain(**options | {"valid_fraction": 0, "max_steps": 10})
+    assert elmokit.load(options["out"]).embed("the cat .").layers.shape == (3, 3, 16)
+
+
+def test_a_folder_with_another_model_is_left_alone(options: dict[str, Any]) -> None:
+    Path(options["out"]).mkdir()
+    Path(options["out"], "config.json").write_text("{}")
+    with pytest.raises(ElmokitError, match="holds a model already"):
+        pretrain(**options)
+
+
+def test_text_and_folder_must_be_named() -> None:
+    with pytest.raises(ElmokitError, match="--corpus"):
+        pretrain()

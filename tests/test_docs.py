@@ -1,0 +1,171 @@
+"""The documentation says what is true: code runs, references are complete, links lead on."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import ROOT, blocks, links, run_page
+
+import elmokit
+from elmokit.cli import COMMANDS
+from elmokit.formats import bilm
+from elmokit.formats.detect import read_checkpoint
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("**/*.md"))
+CLASSES = [name for name in elmokit.__all__ if inspect.isclass(getattr(elmokit, name))]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
+
+
+def section(page: Path, heading: str, level: str = "##") -> str:
+    """The text below a heading, up to the next of its level."""
+    text = page.read_text(encoding="utf-8")
+    found = re.search(rf"^{level} {re.escape(heading)}\n(.*?)(?=^{level} |\Z)", text, re.M | re.S)
+    assert found, f"{page.name} has no section {heading!r}"
+    return found[1]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder with an old model in old/; the pages make whatever else they need."""
+    bilm.write(read_checkpoint("shipped"), tmp_path / "old")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_code_of_a_page_does_what_is_shown(page: Path, workplace: Path) -> None:
+    run_page(page, workplace, processes=False)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    for block in blocks(page):
+        assert block.language in ("python", "console", "text", "yaml"), block.where
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.name.endswith(".zh-CN.md")], ids=lambda page: page.name
+)
+def test_both_languages_have_the_same_code(page: Path) -> None:
+    english = page.with_name(page.name.replace(".zh-CN", ""))
+    assert [(b.language, b.text) for b in blocks(page)] == [
+        (b.language, b.text) for b in blocks(english)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    missing = [link for link in links(page) if not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_every_page_stands_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [name_of(p) for p in PAGES if f" {name_of(p)}\n" not in navigation + "\n"] == []
+
+
+# ---- the command line
+
+
+def parameters(command: str) -> list[inspect.Parameter]:
+    module, _, name = COMMANDS[command][0].partition(":")
+    function = getattr(importlib.import_module(module), name)
+    return list(inspect.signature(function).parameters.values())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_of_a_command_is_described(command: str) -> None:
+    text = section(DOCS / "reference" / "cli.md", f"elmokit {command}")
+    rows = dict(re.findall(r"^\| `([^`]+)` \| ([^|]*?) ?\|", text, re.M))
+    for parameter in parameters(command):
+        is_option = parameter.default is not inspect.Parameter.empty
+        dashed = "--" + parameter.name.replace("_", "-")
+        label = dashed if is_option else parameter.name.upper()
+        assert label in rows, f"elmokit {command} has {label}"
+        if isinstance(parameter.default, bool):
+            assert rows[label] == ("on" if parameter.default else "off")
+        elif isinstance(parameter.default, str):
+            assert rows[label] == f"`{parameter.default}`"
+        elif is_option and parameter.default is not None:
+            assert rows[label] == f"{parameter.default:g}"
+    known = {"--" + parameter.name.replace("_", "-") for parameter in parameters(command)}
+    assert {label for label in rows if label.startswith("--")} <= known
+
+
+def test_every_command_stands_in_the_list_with_its_anchor() -> None:
+    text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[`(\w+)`\]\(#elmokit-(\w+)\)", text, re.M)
+    assert {name for name, _ in listed} == set(COMMANDS)
+    assert all(name == anchor for name, anchor in listed)
+
+
+# ---- Python
+
+
+@pytest.mark.parametrize("name", [n for n in elmokit.__all__ if n != "__version__"])
+def test_every_public_name_has_a_section_with_its_parameters(name: str) -> None:
+    text = section(DOCS / "reference" / "python.md", name)
+    thing = getattr(elmokit, name)
+    if name == "BiLMConfig":
+        for field in fields(thing):
+            row = re.search(rf"^\| `{field.name}` \| ([^|]+) \|", text, re.M)
+            assert row, field.name
+            if isinstance(field.default, (int, float)):
+                assert row[1] == str(field.default), field.name
+    elif not issubclass(thing if inspect.isclass(thing) else object, Exception):
+        for parameter in inspect.signature(thing).parameters:
+            assert re.search(rf"\b{parameter}\b", text), f"{name}({parameter})"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_public_member_of_a_class_is_described(name: str) -> None:
+    text = section(DOCS / "reference" / "python.md", name)
+    for member, value in vars(getattr(elmokit, name)).items():
+        if member.startswith("_") or not is_described(value):
+            continue
+        if not re.search(rf"\b{member}\b", text):
+            pytest.fail(f"{name}.{member} does not stand in reference/python.md")
+        if member in ("embed", "stream", "sentence_vectors", "embed_batch", "save", "fill"):
+            for parameter in list(inspect.signature(value).parameters)[1:]:
+                assert re.search(rf"\b{parameter}\b", text), f"{name}.{member}({parameter})"
+
+
+def is_described(value: Any) -> bool:
+    """Whether a member is a method or a property, not a field with its default."""
+    return inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod))
+
+
+def test_the_list_of_names_is_that_of_the_package() -> None:
+    table = (DOCS / "reference" / "python.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`(?=\]|\ \|)", table)) >= set(elmokit.__all__)
+
+
+# ---- the built pages
+
+
+@pytest.mark.slow
+def test_the_pages_are_built_without_warnings_and_fetch_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    command = ["build", "--strict", "--config-file", str(ROOT / "mkdocs.yml")]
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", *command, "--site-dir", str(tmp_path / "site")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    fetched = re.compile(r"<(?:link|script|img)[^>]*(?:src|href)=\"?https?://[^>]*>")
+    for page in (tmp_path / "site").glob("**/*.html"):
+        found = fetched.findall(page.read_text(encoding="utf-8"))
+        assert not found, page

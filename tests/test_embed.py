@@ -1,0 +1,420 @@
+"""Text in, vectors out: layers, poolings, streams, caches, and sentences for wrong arguments."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import Reference, make_reference
+from tiny import complaint, difference, load_reference, tiny_elmo
+
+from elmokit import embed as embed_module
+from elmokit.embed import Embedder, Sentence, layer_weights, make_batches, pool
+from elmokit.errors import ElmokitError
+
+TOKENS = ["the", "river", "bank", "."]
+MANY = [["the", "river", "bank"], [], ["naïve"], ["a", "b"], ["the", "river", "bank"], ["中文"] * 9]
+
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    return make_reference()
+
+
+@pytest.fixture(scope="module")
+def elmo(reference: Reference) -> Embedder:
+    return load_reference(reference)
+
+
+# ---------------------------------------------------------------------- layers
+def test_layers_are_chosen_and_combined_as_by_hand(elmo: Embedder, reference: Reference) -> None:
+    expected = reference.embed(TOKENS)
+    weights = [0.5, -1.0, 2.0]
+    by_hand = {
+        "all": expected,
+        "top": expected[2:],
+        "average": expected.mean(axis=0, keepdims=True),
+        0: expected[:1],
+        1: expected[1:2],
+        2: expected[2:],
+        -1: expected[2:],
+        -3: expected[:1],
+        "1": expected[1:2],
+        "-1": expected[2:],
+        np.int64(1): expected[1:2],
+        tuple(weights): np.einsum("l,ltd->td", weights, expected)[None],
+        (0.0, 1.0, 0.0): expected[1:2],
+        (0.0, 0.0, 0.0): np.zeros_like(expected[:1]),
+    }
+    for layers, wanted in by_hand.items():
+        found = elmo.embed(TOKENS, layers=layers)
+        assert found.tokens == TOKENS
+        assert found.layers.dtype == np.float32
+        assert difference(found.layers, wanted) < 1e-5, layers
+    assert difference(elmo.embed(TOKENS, layers=np.array(weights)).layers,
+                      by_hand[tuple(weights)]) < 1e-5  # fmt: skip
+
+
+def test_a_sentence_of_one_layer_has_its_vectors(elmo: Embedder) -> None:
+    everything = elmo.embed(TOKENS)
+    top = elmo.embed(TOKENS, layers="top")
+    np.testing.assert_array_equal(top.vectors, everything.layers[2])
+    assert len(top) == len(everything) == 4
+    with pytest.raises(ElmokitError, match="this sentence has 3 layers; ask for one of them"):
+        everything.vectors  # noqa: B018
+
+
+def test_a_sentence_has_its_representations_by_name(elmo: Embedder) -> None:
+    sentence = elmo.embed(TOKENS)
+    np.testing.assert_array_equal(sentence["token"], sentence.layers[0, :, :6])
+    np.testing.assert_array_equal(sentence["forward_2"], sentence.layers[2, :, :6])
+    np.testing.assert_array_equal(sentence["backward_1"], sentence.layers[1, :, 6:])
+    with pytest.raises(ElmokitError, match="no representation 'forward_3'; it may be token"):
+        sentence["forward_3"]
+
+
+@pytest.mark.parametrize("layers", ["top", "average", 1])
+def test_one_layer_or_a_mix_is_not_taken_for_the_token_layer(
+    elmo: Embedder, layers: str | int
+) -> None:
+    with pytest.raises(ElmokitError, match="'token' is found in all layers only"):
+        elmo.embed(TOKENS, layers=layers)["token"]
+
+
+WRONG_LAYERS: list[Any] = [
+    *("bottom", "", "--1", "²", "1.0", None, True, 1.5, {}, b"top", ["all"], ["a", "b", "c"]),
+    *([1.0], [1.0] * 4, [[1.0] * 3], [None] * 3, [[1], [1, 2], 3]),
+    *([1.0, np.nan, 0.0], [1e39, 0, 0], [10**400, 0, 0]),
+]
+
+
+@pytest.mark.parametrize("layers", WRONG_LAYERS, ids=lambda value: repr(value)[:20])
+def test_wrong_layers_are_told_what_they_may_be(elmo: Embedder, layers: Any) -> None:
+    with pytest.raises(ElmokitError, match="layers must be 'all', 'top', 'average', an index fr"):
+        elmo.embed(TOKENS, layers=layers)
+
+
+@pytest.mark.parametrize("layers", [3, -4, "3", "-4", 10**20, "999999999"])
+def test_a_layer_that_does_not_exist_is_told_of(elmo: Embedder, layers: Any) -> None:
+    with pytest.raises(ElmokitError, match=f"no layer {layers}; this model has layers 0 to 2"):
+        elmo.embed(TOKENS, layers=layers)
+
+
+@given(st.text(max_size=6) | st.integers() | st.floats() | st.lists(st.floats(), max_size=4))
+def test_any_layers_are_understood_or_refused_in_a_sentence(layers: Any) -> None:
+    if not complaint(lambda: layer_weights(layers, 2)):
+        assert layer_weights(layers, 2).shape in ((1, 3), (3, 3))
+
+
+# ---------------------------------------------------------------------- what a text is
+def test_a_string_and_a_list_of_tokens_are_one_sentence(elmo: Embedder) -> None:
+    one = elmo.embed("the river bank .")
+    assert isinstance(one, Sentence)
+    assert one.tokens == TOKENS
+    for tokens in (TOKENS, tuple(TOKENS), iter(TOKENS), np.array(TOKENS)):
+        found = elmo.embed(tokens)
+        assert isinstance(found, Sentence)
+        np.testing.assert_array_equal(found.layers, one.layers)
+
+
+def test_a_list_of_strings_is_sentences_if_one_of_them_has_a_space(elmo: Embedder) -> None:
+    found = elmo.embed(["the river", "bank"])
+    assert [sentence.tokens for sentence in found] == [["the", "river"], ["bank"]]
+    assert isinstance(elmo.embed(["river", "bank"]), Sentence)
+    assert isinstance(elmo.embed(["bank"]), Sentence)
+    assert elmo.embed([" bank ", ""]).tokens == [" bank ", ""]
+
+
+def test_a_list_of_lists_is_sentences(elmo: Embedder) -> None:
+    for many in (MANY, tuple(MANY), iter(MANY), [tuple(tokens) for tokens in MANY]):
+        assert [sentence.tokens for sentence in elmo.embed(many)] == MANY
+    assert elmo.embed([["one"]])[0].tokens == ["one"]
+    assert elmo.embed([]) == []
+    mixed = elmo.embed([["the", "river"], "on the bank"])
+    assert [sentence.tokens for sentence in mixed] == [["the", "river"], ["on", "the", "bank"]]
+
+
+def test_an_empty_sentence_has_no_vectors(elmo: Embedder) -> None:
+    for text in ("", "   ", "\n"):
+        assert elmo.embed(text).layers.shape == (3, 0, 12)
+    assert elmo.embed([[], []], layers="top")[1].layers.shape == (1, 0, 12)
+
+
+WRONG_TEXTS: list[Any] = [None, 5, 1.5, b"bytes", [1, 2], [["a", 1]], [["a"], None], [[["a"]]],
+                          [["a", ["b"]]], {"a": 1, "b c": 2}.values(), [["a"], b"b"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRONG_TEXTS, ids=lambda value: repr(value)[:20])
+def test_what_is_no_text_is_refused_in_a_sentence(elmo: Embedder, text: Any) -> None:
+    with pytest.raises(ElmokitError, match=r"is a string(, a list of tokens)? or a list of"):
+        elmo.embed(text)
+
+
+def test_wrong_arguments_are_told_of(elmo: Embedder) -> None:
+    with pytest.raises(ElmokitError, match="dtype must be float32 or float16, not 'float64'"):
+        elmo.embed(TOKENS, dtype="float64")
+    for size in (0, -1, "3", 2.0, True):
+        with pytest.raises(ElmokitError, match="batch_size must be a whole number of at least 1"):
+            elmo.embed(TOKENS, batch_size=size)  # type: ignore[arg-type]
+    for sentences in ([], ["the bank"]):
+        with pytest.raises(ElmokitError, match=r"pooling must be one of mean, .* not 'median'"):
+            elmo.sentence_vectors(sentences, pooling="median")  # type: ignore[arg-type]
+    with pytest.raises(ElmokitError, match="precision must be one of float32, float16, int8"):
+        tiny_elmo(precision="bfloat16")
+    with pytest.raises(ElmokitError):
+        tiny_elmo(tokenizer="nonsense")
+
+
+# ---------------------------------------------------------------------- poolings
+def test_poolings_are_as_by_hand(elmo: Embedder, reference: Reference) -> None:
+    sentences = [tokens for tokens in MANY if tokens]
+    layers = [reference.embed(tokens).mean(axis=0) for tokens in sentences]
+    by_hand = {
+        "mean": [x.mean(axis=0) for x in layers],
+        "max": [x.max(axis=0) for x in layers],
+        "min": [x.min(axis=0) for x in layers],
+        "sum": [x.sum(axis=0) for x in layers],
+        "first": [x[0] for x in layers],
+        "last": [x[-1] for x in layers],
+        "ends": [np.concatenate([x[-1, :6], x[0, 6:]]) for x in layers],
+    }
+    assert tuple(by_hand) == embed_module.POOLINGS
+    for pooling, expected in by_hand.items():
+        found = elmo.sentence_vectors(sentences, pooling=pooling)
+        assert found.dtype == np.float32
+        assert difference(found, np.array(expected)) < 1e-5, pooling
+
+
+@pytest.mark.parametrize("pooling", embed_module.POOLINGS)
+def test_an_empty_sentence_is_pooled_to_zeros(elmo: Embedder, pooling: Any) -> None:
+    found = elmo.sentence_vectors([[], ["the"], ""], pooling=pooling)
+    assert found.shape == (3, 12)
+    assert (found[[0, 2]] == 0).all()
+    assert (found[1] != 0).any()
+
+
+def test_a_single_string_has_one_vector_and_no_strings_none(elmo: Embedder) -> None:
+    one = elmo.sentence_vectors("the river")
+    assert one.shape == (12,)
+    np.testing.assert_allclose(one, elmo.sentence_vectors(["the river", "x"])[0], atol=1e-6)
+    assert elmo.sentence_vectors([]).shape == (0, 12)
+    assert elmo.sentence_vectors([], layers="all").shape == (0, 36)
+
+
+def test_all_layers_stand_side_by_side_in_a_sentence_vector(elmo: Embedder) -> None:
+    found = elmo.sentence_vectors([TOKENS], layers="all")[0]
+    expected = elmo.embed(TOKENS).layers.mean(axis=1).reshape(-1)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_means_and_sums_of_float16_are_computed_in_more() -> None:
+    layers = np.full((1, 4000, 2), 3.0, np.float16)
+    assert pool(layers, "mean").tolist() == [[3.0, 3.0]]
+    assert pool(layers, "sum").tolist() == [[12000.0, 12000.0]]
+    assert pool(layers, "mean").dtype == np.float16
+
+
+# ---------------------------------------------------------------------- types and windows
+def test_float16_is_the_rounded_float32(elmo: Embedder) -> None:
+    for whole, half in zip(elmo.embed(MANY), elmo.embed(MANY, dtype="float16"), strict=True):
+        assert half.layers.dtype == np.float16
+        np.testing.assert_array_equal(half.layers, whole.layers.astype(np.float16))
+
+
+def test_a_stream_is_lazy_and_in_bounded_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    elmo = tiny_elmo(batch_tokens=4)
+    monkeypatch.setattr(embed_module, "WINDOW_BYTES", 1)  # then 4 batches of 4 tokens make one
+    taken = 0
+
+    def source() -> Iterator[list[str]]:
+        nonlocal taken
+        for number in range(10**9):
+            taken += 1
+            yield [f"word{number % 7}"] * (number % 3)
+
+    stream = elmo.stream(source())
+    assert taken == 0
+    for number in range(60):
+        sentence = next(stream)
+        assert sentence.tokens == [f"word{number % 7}"] * (number % 3)
+        assert taken - number <= 17  # 16 tokens of look-ahead; empty sentences count too
+    assert taken < 80
+
+
+def test_windows_do_not_change_the_vectors(monkeypatch: pytest.MonkeyPatch, elmo: Embedder) -> None:
+    expected = elmo.embed(MANY)
+    small = tiny_elmo(batch_tokens=1)
+    monkeypatch.setattr(embed_module, "WINDOW_BYTES", 1)
+    windows = list(small.windows(MANY))
+    assert [tokens for window in windows for tokens in window] == MANY
+    assert len(windows) > 3
+    for found, wanted in zip(small.stream(MANY), expected, strict=True):
+        assert difference(found.layers, wanted.layers) < 1e-5
+
+
+def test_a_streams_result_is_not_changed_by_what_comes_after(elmo: Embedder) -> None:
+    stream = elmo.stream([*MANY, *MANY])
+    first = next(stream)
+    kept = first.layers.copy()
+    list(stream)
+    np.testing.assert_array_equal(first.layers, kept)
+    first.layers[:] = 0.0  # nor is what comes after changed by the result
+    assert difference(elmo.embed(MANY[0]).layers, kept) < 1e-6
+
+
+def test_batches_are_bounded_and_hold_every_sentence_once() -> None:
+    lengths = [5, 1, 9, 0, 3, 3, 20, 2, 0]
+    for tokens, size in ((10, None), (1, None), (100, 2), (6, 3)):
+        batches = list(make_batches(lengths, tokens, size))
+        assert sorted(number for batch in batches for number in batch) == list(range(9))
+        for batch in batches:
+            total = sum(lengths[number] for number in batch)
+            assert total <= tokens or len(batch) == 1 or total - lengths[batch[-1]] == 0
+            assert size is None or len(batch) <= size
+
+
+@pytest.mark.parametrize("boundaries", [False, True])
+def test_a_long_sentence_is_read_in_windows(
+    monkeypatch: pytest.MonkeyPatch, elmo: Embedder, reference: Reference, boundaries: bool
+) -> None:
+    """Each window as a sentence of its own, only the outermost boundaries kept."""
+    monkeypatch.setattr(embed_module, "LONGEST", 5)
+    for length in (4, 5, 6, 10, 12):
+        tokens = [f"w{number}" for number in range(length)]
+        parts = [
+            reference.embed(tokens[start : start + 5], boundaries=True)
+            for start in range(0, length, 5)
+        ]
+        inner = np.concatenate([part[:, 1:-1] for part in parts], axis=1)
+        ends = [parts[0][:, :1], inner, parts[-1][:, -1:]]
+        expected = np.concatenate(ends, axis=1) if boundaries else inner
+        found = elmo.embed([["x"], tokens, []], boundaries=boundaries)[1]
+        assert found.tokens == (["<S>", *tokens, "</S>"] if boundaries else tokens)
+        assert difference(found.layers, expected) < 1e-5
+
+
+def test_vectors_too_many_for_the_memory_are_the_same_from_a_file(
+    monkeypatch: pytest.MonkeyPatch, elmo: Embedder
+) -> None:
+    expected = elmo.embed(MANY)
+    monkeypatch.setattr(embed_module, "LARGEST_IN_MEMORY", 200)
+    found = elmo.embed(MANY)
+    assert isinstance(found[0].layers, np.memmap)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one.layers, other.layers)
+    del found, one
+    gc.collect()  # a file that was not closed would be a warning, and so an error
+
+
+# ---------------------------------------------------------------------- caches
+def test_a_word_is_encoded_once_however_often_it_occurs(elmo: Embedder) -> None:
+    elmo = tiny_elmo()
+    seen: list[int] = []
+    engine = elmo._engine()
+    encode = engine.encode
+    engine.encode = lambda ids: (seen.append(len(ids)), encode(ids))[1]
+    first = elmo.embed(MANY)
+    again = elmo.embed(MANY[::-1])[::-1]
+    assert sum(seen) == len({word for tokens in MANY for word in tokens})
+    for one, other in zip(first, again, strict=True):
+        assert difference(one.layers, other.layers) < 1e-6
+
+
+def test_the_cache_of_words_is_bounded_and_changes_nothing(reference: Reference) -> None:
+    small, large = tiny_elmo(cache_bytes=0, batch_tokens=50), tiny_elmo()
+    texts = [
+        [f"word{number}" for number in range(start, start + 30)] for start in range(0, 3000, 25)
+    ]
+    for start in range(0, len(texts), 10):
+        batch = texts[start : start + 10]
+        for one, other in zip(small.embed(batch), large.embed(batch), strict=True):
+            assert difference(one.layers, other.layers) < 1e-5
+        assert len(small._words.rows) <= 1000
+        assert small._words.table.numel() * 4 <= 2 * 1000 * 6 * 4
+    assert len(large._words.rows) > 3000
+    assert difference(small.embed(texts[0]).layers, reference.embed(texts[0])) < 1e-5
+
+
+def test_words_known_before_the_cache_was_full_are_known_after(reference: Reference) -> None:
+    elmo = tiny_elmo(cache_bytes=0)
+    words = [f"word{number}" for number in range(990)]
+    elmo.layers_of([words])
+    few = [words[5], *(f"new{number}" for number in range(20)), words[6]]
+    output = elmo.layers_of([few])  # 1,010 words are more than the cache holds
+    assert difference(output.layers[:, 0].numpy(), reference.embed(few)) < 1e-5
+
+
+def test_more_new_words_at_once_than_the_cache_holds(reference: Reference) -> None:
+    elmo = tiny_elmo(cache_bytes=0)
+    words = [f"word{number}" for number in range(1500)]
+    found = elmo.embed([words[:700], words[700:]], layers=0)
+    for number in (0, 699, 700, 1499):
+        vector = found[number >= 700].vectors[number - 700 * (number >= 700), :6]
+        assert difference(vector, reference.token_vector(words[number])) < 1e-5
+
+
+def test_repeated_sentences_each_have_their_own_vectors(elmo: Embedder) -> None:
+    found = elmo.embed([TOKENS] * 5)
+    for sentence in found[1:]:
+        assert difference(sentence.layers, found[0].layers) < 1e-6
+        assert not np.shares_memory(sentence.layers, found[0].layers)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(st.sampled_from("abcdefg"), max_size=7), max_size=9), st.integers(1, 20))
+def test_results_come_back_in_order(
+    elmo: Embedder, reference: Reference, sentences: list[list[str]], batch_tokens: int
+) -> None:
+    before, elmo.batch_tokens = elmo.batch_tokens, batch_tokens
+    try:
+        found = list(elmo.stream(sentences, layers=0))
+    finally:
+        elmo.batch_tokens = before
+    assert [sentence.tokens for sentence in found] == sentences
+    for sentence in found:
+        expected = [reference.token_vector(word) for word in sentence.tokens]
+        assert difference(sentence.vectors[:, :6], np.array(expected).reshape(-1, 6)) < 1e-5
+
+
+# ---------------------------------------------------------------------- the Embedder itself
+def test_an_embedder_can_be_copied_and_pickled(elmo: Embedder) -> None:
+    expected = elmo.embed(TOKENS).layers
+    for twin in (copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))):
+        np.testing.assert_array_equal(twin.embed(TOKENS).layers, expected)
+        assert twin.model is not elmo.model
+        assert (twin.source, twin.facts) == (elmo.source, elmo.facts)
+
+
+def test_an_embedder_says_what_it_is(elmo: Embedder) -> None:
+    assert repr(elmo).startswith("Embedder(")
+    assert "2 layers of 10/6, dim 12, float32)" in repr(elmo)
+    assert elmo.dim == 12
+    assert elmo.device.type == "cpu"
+    assert elmo.to("cpu") is elmo
+
+
+def test_a_batch_without_state_is_the_same_as_embedding(elmo: Embedder) -> None:
+    found, state = elmo.embed_batch([*MANY, "the bank"])
+    assert state is None
+    assert [sentence.tokens for sentence in found] == [*MANY, ["the", "bank"]]
+    for one, other in zip(found, elmo.embed(MANY), strict=False):
+        assert difference(one.layers, other.layers) < 1e-6
+    assert elmo.embed_batch([]) == ([], None)
+
+
+def test_layers_of_is_one_padded_batch(elmo: Embedder) -> None:
+    output = elmo.layers_of(MANY)
+    assert output.layers.shape == (3, 6, 9, 12)
+    assert not output.layers.requires_grad
+    for row, sentence in enumerate(elmo.embed(MANY)):
+        found = output.layers[:, row, : len(sentence)].numpy()
+        assert difference(found, sentence.layers) < 1e-6
+        assert (output.layers[:, row, len(sentence) :] == 0).all()
+    assert elmo.layers_of([]).layers.shape == (3, 0, 0, 12)

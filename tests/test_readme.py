@@ -1,0 +1,105 @@
+"""README says what is true: its code runs, its tree exists, and both languages show the same.
+
+The files that its commands need and do not make themselves are made in `workplace`, below.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from documents import ROOT, blocks, links, run_page
+
+from elmokit.demo import SENTENCES
+from elmokit.formats import bilm
+from elmokit.formats.detect import read_checkpoint
+
+README, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
+# What a ```text block may hold: it installs or calls make, or is no command at all.
+NOT_RUN = ("pip install ", "make ", "git clone ")
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """An old model in old/, and some running text in text/."""
+    bilm.write(read_checkpoint("shipped"), tmp_path / "old")
+    (tmp_path / "text").mkdir()
+    lines = [text for senses in SENTENCES.values() for texts in senses.values() for text in texts]
+    (tmp_path / "text" / "a.txt").write_text("\n".join(lines * 4))
+    (tmp_path / "text" / "b.txt").write_text("\n".join(lines * 2))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_every_command_and_every_line_of_python_does_what_is_shown(workplace: Path) -> None:
+    assert run_page(README, workplace) >= 5
+
+
+def test_both_languages_have_the_same_code() -> None:
+    english, chinese = ([(b.language, b.text) for b in blocks(p)] for p in (README, CHINESE))
+    for (language, text), other in zip(english, chinese, strict=True):
+        if paths_of_tree(text):  # what stands behind the paths is in words
+            assert paths_of_tree(text) == paths_of_tree(other[1])
+        else:
+            assert (language, text) == other
+
+
+def test_only_what_installs_or_is_no_command_is_left_out() -> None:
+    for block in blocks(README):
+        assert block.language in ("python", "console", "text"), block.where
+        if block.language != "text":
+            assert not any(line in block.text for line in NOT_RUN), block.where
+        else:
+            assert "elmokit embed " not in block.text.partition("src/elmokit/")[0], block.where
+
+
+@pytest.mark.parametrize("page", [README, CHINESE], ids=lambda page: page.name)
+def test_every_path_of_the_tree_exists(page: Path) -> None:
+    (tree,) = (b.text for b in blocks(page) if "src/elmokit/" in b.text)
+    paths = paths_of_tree(tree)
+    assert len(paths) > 40
+    missing = [path for path in paths if not (ROOT / path).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", [README, CHINESE], ids=lambda page: page.name)
+def test_every_module_stands_in_the_tree(page: Path) -> None:
+    (tree,) = (b.text for b in blocks(page) if "src/elmokit/" in b.text)
+    modules = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "src" / "elmokit").glob("**/*.py")
+        if path.name != "__init__.py" or path.parent.name == "elmokit"
+    }
+    assert modules <= set(paths_of_tree(tree))
+
+
+@pytest.mark.parametrize("page", [README, CHINESE], ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    found = links(page)
+    assert len(found) > 10
+    assert [link for link in found if not (ROOT / link).exists()] == []
+
+
+def test_each_language_links_to_the_other_at_its_top() -> None:
+    assert CHINESE.name in "".join(README.read_text(encoding="utf-8").splitlines()[:4])
+    assert README.name in "".join(CHINESE.read_text(encoding="utf-8").splitlines()[:4])
+
+
+def paths_of_tree(tree: str) -> list[str]:
+    """The paths that a drawn tree names, each line `folder/` or `file  file   what it is`."""
+    if "src/elmokit/" not in tree:
+        return []
+    paths: list[str] = []
+    folders: list[str] = []
+    for line in tree.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        for name in line.split():
+            if not re.fullmatch(r"[\w./-]*(/|\.\w+)|[A-Z]+|Makefile", name):
+                break
+            del folders[depth:]
+            paths.append("".join(folders) + name)
+            if name.endswith("/"):
+                folders.append(name)
+                break
+    return paths

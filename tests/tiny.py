@@ -1,0 +1,49 @@
+"""Tiny models with random weights, loaded the way users load theirs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from reference import Reference, make_options, make_reference
+
+import elmokit
+from elmokit.embed import Embedder
+from elmokit.errors import ElmokitError
+
+WORDS = ["<S>", "</S>", "<UNK>", "the", "river", "bank", "中文", "naïve", "."]
+
+
+def load_reference(reference: Reference, **settings: Any) -> Embedder:
+    """The reference's weights in an Embedder, by way of its files."""
+    with tempfile.TemporaryDirectory() as folder:
+        return elmokit.load(reference.save(Path(folder)), **settings)
+
+
+def tiny_elmo(*, seed: int = 0, **settings: Any) -> Embedder:
+    """A model on characters with two layers of 10 cells and 12 columns."""
+    return load_reference(make_reference(seed=seed), **settings)
+
+
+def word_elmo(*, seed: int = 0, **settings: Any) -> Embedder:
+    """A model on word ids, with `WORDS` as its vocabulary."""
+    options = make_options(words=len(WORDS))
+    return load_reference(make_reference(options, seed=seed, vocabulary=WORDS), **settings)
+
+
+def difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, relative where the expected number is above 1."""
+    assert found.shape == expected.shape
+    return float((np.abs(found - expected) / np.maximum(1.0, np.abs(expected))).max(initial=0.0))
+
+
+def complaint(action: Callable[[], object]) -> str:
+    """What an action refuses to do, in its words; empty if it does it. Other errors pass."""
+    try:
+        action()
+    except ElmokitError as error:
+        return str(error)
+    return ""
