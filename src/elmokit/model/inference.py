@@ -27,7 +27,7 @@ from elmokit.model.lstm import LSTMLayer
 from elmokit.model.packing import Packing, pack
 from elmokit.text.characters import PADDING_ID
 
-GATE_FLOATS = 8 << 20  # size of the buffer for hoisted gates, in numbers
+GATE_FLOATS = 2 << 20  # hoisted gates at once, in numbers: large products, but still in the cache
 BAG_WORDS = 256  # words whose convolutions are computed at once
 T = TypeVar("T")
 
@@ -111,10 +111,10 @@ class FastLSTMLayer:
             while last < len(sizes) and rows + sizes[last] <= len(buffer):
                 rows += sizes[last]
                 last += 1
-            self.from_input.into(x[start : start + rows], buffer[:rows])
+            block = self.from_input.into(x[start : start + rows], buffer[:rows])
             parts = sizes[step:last]
             for gates, y in zip(
-                torch.split(buffer[:rows], parts),
+                torch.split(block, parts),
                 torch.split(out[start : start + rows], parts),
                 strict=True,
             ):
@@ -138,9 +138,11 @@ class FastLSTMLayer:
         if self.projection is None:
             y.copy_(scratch)
             return
-        self.projection.into(scratch, y)
+        h = self.projection.into(scratch, y)
         if self.projection_clip:
-            y.clamp_(-self.projection_clip, self.projection_clip)
+            torch.clamp(h, -self.projection_clip, self.projection_clip, out=y)
+        elif h is not y:
+            y.copy_(h)
 
 
 class FastBiLM:

@@ -1,9 +1,9 @@
 """Matrix products for inference, with weights as float32, float16 or int8.
 
 Each is made once from a weight and kept in the layout its kernel likes: float32 transposed for
-the BLAS, the others packed by FBGEMM, which computes in float32 (float16 weights) or quantizes
-its input on the fly (int8, one scale for each output). Small batches gain most: there the time
-goes into reading weights.
+the BLAS or, if large, in blocks for oneDNN; the others packed by FBGEMM, which computes in float32
+(float16 weights) or quantizes its input on the fly (int8, one scale for each output). Small
+batches gain most: there the time goes into reading weights.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from elmokit.errors import ElmokitError
 
 Precision = Literal["float32", "float16", "int8"]
+LARGE = 2 << 20  # numbers of a weight that no core keeps in its cache
 PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int8")
 
 
@@ -27,8 +28,8 @@ class Linear(Protocol):
         """(n, in) to (n, out)."""
         ...
 
-    def into(self, x: Tensor, target: Tensor) -> None:
-        """Write the product into `target`, (n, out)."""
+    def into(self, x: Tensor, target: Tensor) -> Tensor:
+        """The product, (n, out): written into `target` where that saves the memory for it."""
         ...
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
@@ -52,9 +53,9 @@ class Float32Linear:
         """(n, in) to (n, out)."""
         return torch.mm(self._widened(x), self.weight)
 
-    def into(self, x: Tensor, target: Tensor) -> None:
+    def into(self, x: Tensor, target: Tensor) -> Tensor:
         """Write the product into `target`."""
-        torch.mm(self._widened(x), self.weight, out=target)
+        return torch.mm(self._widened(x), self.weight, out=target)
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
         """Add the product to `target`."""
@@ -62,6 +63,30 @@ class Float32Linear:
 
     def _widened(self, x: Tensor) -> Tensor:
         return torch.cat([x, x.new_ones(len(x), 1)], dim=1) if self.has_bias else x
+
+
+class BlockedLinear:
+    """A large weight without bias in the blocks that oneDNN reads.
+
+    The BLAS would copy it into blocks at each call, which for a few rows of input takes longer
+    than the product itself.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), 32)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, in) to (n, out)."""
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
+        return y
+
+    def into(self, x: Tensor, target: Tensor) -> Tensor:
+        """The product in memory of its own: the kernel takes no target."""
+        return self(x)
+
+    def add_to(self, target: Tensor, x: Tensor) -> None:
+        """Add the product to `target`."""
+        target.add_(self(x))
 
 
 class PackedLinear:
@@ -91,9 +116,9 @@ class PackedLinear:
         y: Tensor = torch.ops.quantized.linear_dynamic(x, self.packed, self.reduce_range)
         return y
 
-    def into(self, x: Tensor, target: Tensor) -> None:
-        """Write the product into `target`."""
-        target.copy_(self(x))
+    def into(self, x: Tensor, target: Tensor) -> Tensor:
+        """The product in memory of its own: the kernel takes no target."""
+        return self(x)
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
         """Add the product to `target`."""
@@ -112,9 +137,9 @@ class HalfLinear:
         y = (x.half() @ self.weight).float() if x.is_cuda else x @ self.weight.float()
         return y if self.bias is None else y + self.bias
 
-    def into(self, x: Tensor, target: Tensor) -> None:
-        """Write the product into `target`."""
-        target.copy_(self(x))
+    def into(self, x: Tensor, target: Tensor) -> Tensor:
+        """The product in memory of its own: the kernel takes no target."""
+        return self(x)
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
         """Add the product to `target`."""
@@ -124,7 +149,10 @@ class HalfLinear:
 def make_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Linear:
     """The product with `weight` (out, in) in a precision that this machine can run."""
     if precision == "float32":
-        return Float32Linear(weight, bias)
+        large = bias is None and weight.numel() > LARGE
+        return (
+            BlockedLinear(weight) if large and _has_blocks(weight) else Float32Linear(weight, bias)
+        )
     packable = (
         weight.device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
     )
@@ -135,6 +163,17 @@ def make_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Li
             return PackedLinear(weight, bias, precision)
         raise ElmokitError("precision 'int8' runs on x86 processors only; use 'float16' here")
     raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+
+
+def _has_blocks(weight: Tensor) -> bool:
+    """Whether oneDNN and the two operators of torch that reach its blocks are here."""
+    operators = ("_reorder_linear_weight", "_linear_pointwise")
+    return (
+        weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and torch.backends.mkldnn.is_available()
+        and all(hasattr(torch.ops.mkldnn, name) for name in operators)
+    )
 
 
 def _has_vnni() -> bool:
