@@ -29,7 +29,7 @@ import elmokit.embed_file
 from elmokit.cli import main
 from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
-from elmokit.formats import bilm, vectors
+from elmokit.formats import bilm, outputs, vectors
 from elmokit.formats.vectors import PartWriter, VectorShards, read_vectors
 from elmokit.model.bilm import BiLM
 from elmokit.text.tokenize import tokenize
@@ -525,7 +525,7 @@ def test_control_c_while_hdf5_is_written_is_neither_lost_nor_harmful(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embed("text.txt", "whole.h5")
-    real = vectors.DiskShield.write
+    real = outputs.DiskShield.write
     for writes in (0, 1, 5, 10, 15):
         left = iter(range(writes))
 
@@ -535,7 +535,7 @@ def test_control_c_while_hdf5_is_written_is_neither_lost_nor_harmful(
             return real(shield, content)
 
         with monkeypatch.context() as patch:
-            patch.setattr(vectors.DiskShield, "write", write)
+            patch.setattr(outputs.DiskShield, "write", write)
             said = embed("text.txt", "vectors.h5", "--overwrite", code=130)
         assert said == "elmokit: stopped.\n"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -1007,11 +1007,11 @@ def test_a_line_of_a_million_words_is_read_in_windows(
     with h5py.File(folder / "line.h5", "r") as file:
         assert file["0"].shape == (2, 1_000_000, 8)
         elmo = elmokit.load(folder / "tiniest")
-        for start in (0, 4096, 999_424):
-            alone = elmo.embed([MILLION_WORDS[start : start + 4096]])[0].layers
-            check([file["0"][:, start : start + 4096]], [alone])
+        for start in (0, 1024, 999_424):
+            alone = elmo.embed([MILLION_WORDS[start : start + 1024]])[0].layers
+            check([file["0"][:, start : start + 1024]], [alone])
     assert said == (
-        "elmokit: sentence 0 has 1,000,000 tokens: the model reads it in windows of 4,096\n"
+        "elmokit: sentence 0 has 1,000,000 tokens: the model reads it in windows of 1,024\n"
     )
     size_of_the_result = 2 * 1_000_000 * 8 * 4
     assert after - before < size_of_the_result + 300 * 1_000_000  # and 300 bytes a word

@@ -7,6 +7,7 @@ sentence gives the same vectors whatever stands beside it.
 
 from __future__ import annotations
 
+import os
 import re
 import reprlib
 import tempfile
@@ -51,7 +52,9 @@ Pooling = Literal["mean", "max", "min", "sum", "first", "last", "ends"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "max", "min", "sum", "first", "last", "ends")
 
 WINDOW_BYTES = 128 << 20  # results that one look-ahead window may hold
-LONGEST = 4096  # tokens; a longer sentence is read by the model in windows of this length
+TOKEN_BYTES = 500  # of a token itself, before it has vectors
+SIDE_BY_SIDE, LONG_BATCH = 16, 8  # so many long sentences in a batch, if 8 times its tokens do
+LONGEST = 1024  # tokens; a longer sentence is read by the model in windows of this length
 LARGEST_IN_MEMORY = 512 << 20  # bytes of one sentence's vectors; more go to a temporary file
 
 
@@ -141,7 +144,7 @@ class Embedder:
             precision: of the weights at inference: "float32", "float16" or "int8".
             facts: what is known of its training.
             source: where it comes from, for messages.
-            batch_tokens: tokens of a batch, at most (but at least one sentence).
+            batch_tokens: tokens of a batch, about; 16 long sentences may be up to 8 times that.
             cache_bytes: memory for the vectors of words met before.
         """
         if precision not in PRECISIONS:
@@ -285,7 +288,7 @@ class Embedder:
 
     def windows(self, sentences: Iterable[Text], kept: int = 1) -> Iterator[list[list[str]]]:
         """Tokenize and gather sentences into look-ahead windows of bounded size."""
-        limit = max(4 * self.batch_tokens, WINDOW_BYTES // (4 * kept * self.dim))
+        limit = max(4 * self.batch_tokens, WINDOW_BYTES // (TOKEN_BYTES + 4 * kept * self.dim))
         window: list[list[str]] = []
         tokens = 0
         for sentence in sentences:
@@ -508,12 +511,17 @@ def combine(layers: Tensor, weights: NDArray[np.float32]) -> Tensor:
 def make_batches(
     lengths: Sequence[int], batch_tokens: int, batch_size: int | None
 ) -> Iterator[list[int]]:
-    """Numbers of the sentences that go together: of similar length, bounded in tokens."""
+    """Numbers of the sentences that go together: of similar length, bounded in tokens.
+
+    Long sentences get some more, so that there are several of them side by side.
+    """
     order = sorted(range(len(lengths)), key=lambda number: (lengths[number], number))
     batch: list[int] = []
     tokens = 0
     for number in order:
-        full = tokens + lengths[number] > batch_tokens or len(batch) == batch_size
+        more = tokens + lengths[number]
+        full = len(batch) == batch_size or more > LONG_BATCH * batch_tokens
+        full = full or (more > batch_tokens and len(batch) >= SIDE_BY_SIDE)
         if batch and full:
             yield batch
             batch, tokens = [], 0
@@ -563,7 +571,21 @@ def _room(layers: int, tokens: int, dim: int, dtype: np.dtype[Any]) -> NDArray[A
     if layers * tokens * dim * dtype.itemsize <= LARGEST_IN_MEMORY:
         return np.empty(shape, dtype)
     with tempfile.TemporaryFile(prefix="elmokit-") as file:  # the map keeps it open
+        _allocate(file.fileno(), layers * tokens * dim * dtype.itemsize)
         return np.memmap(file, dtype, "w+", shape=shape)
+
+
+def _allocate(handle: int, size: int) -> None:
+    """Take the space now: a full disk is an error here, but kills the process in a memory map."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(handle, 0, size)
+    except OSError as error:
+        raise ElmokitError(
+            f"a sentence's vectors need {size:,} bytes in {tempfile.gettempdir()}: "
+            f"{error.strerror}; TMPDIR names another place"
+        ) from None
 
 
 def _lengths(sentences: Sequence[Sequence[str]]) -> Tensor:

@@ -68,7 +68,7 @@ def embed_file(
         column: the CoNLL column with the words.
         errors: what to do with bytes that are not UTF-8.
         format: of the output; by its extension if auto.
-        batch_tokens: tokens of a batch, at most.
+        batch_tokens: tokens of a batch, about.
         batch_size: sentences of a batch, at most.
         device: where to run, such as cpu or cuda.
         threads: threads to use; all cores if not given.
@@ -98,7 +98,6 @@ def embed_file(
 
     if pooling is not None and pooling not in POOLINGS:
         raise ElmokitError(f"pooling may be {', '.join(POOLINGS)}, not {pooling!r}")
-    _check_device(device)
     elmo = load(model, precision=precision, device=device, batch_tokens=batch_tokens)
     wanted = parse_layers(layers)
     settings = {
@@ -218,16 +217,6 @@ def _other_input(input: str, output: str) -> ElmokitError:
         f"{input} is not the input that the unfinished run of {output} was begun with: go on "
         "with the same one, or start again with --overwrite"
     )
-
-
-def _check_device(device: str) -> None:
-    import torch
-
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
-        reason = str(error).splitlines()[0]
-        raise ElmokitError(f"the device {device!r} cannot be used here: {reason}") from None
 
 
 def _use_threads(threads: int) -> None:

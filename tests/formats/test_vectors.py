@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import ElmokitError
-from elmokit.formats import vectors
+from elmokit.formats import outputs, vectors
 from elmokit.formats.vectors import PartWriter, VectorShards, read_vectors
 
 NAMES = ["vectors.h5", "vectors.npz", "vectors.parquet", "vectors.npy"]
@@ -174,7 +174,7 @@ def test_hdf5_does_not_guess_at_tokens_with_spaces(tmp_path: Path) -> None:
 def test_a_sentence_index_too_large_for_memory_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "LARGEST_SENTENCE_INDEX", 30)
+    monkeypatch.setattr(outputs, "LARGEST_SENTENCE_INDEX", 30)
     with pytest.warns(UserWarning, match="sentence_to_index is left out"):
         out = write(tmp_path / "vectors.h5")
     with h5py.File(out, "r") as file:
@@ -661,7 +661,7 @@ def test_hdf5_tells_every_write_that_failed(tmp_path: Path) -> None:
         raw = FailingFile(tmp_path / "vectors.h5", "w+")
         raw.writes_left = writes
         with io.BufferedRandom(raw) as file:
-            vectors.write_hdf5(shards, file)
+            outputs.write_hdf5(shards, file)
         return raw
 
     needed = 1_000_000 - assemble(1_000_000).writes_left

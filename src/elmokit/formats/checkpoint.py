@@ -105,5 +105,5 @@ def build(checkpoint: Checkpoint) -> BiLM:
 
 
 def tensors_of(model: BiLM) -> Tensors:
-    """The named tensors of a model, as NumPy arrays on the CPU."""
-    return {name: value.detach().cpu().numpy() for name, value in model.state_dict().items()}
+    """The named tensors of a model as they are now, as NumPy arrays of their own."""
+    return {name: value.detach().cpu().numpy().copy() for name, value in model.state_dict().items()}

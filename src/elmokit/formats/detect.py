@@ -39,6 +39,7 @@ def load(
     checkpoint = read_checkpoint(model)  # first: bad files are told of before torch is imported
     from elmokit.embed import Embedder
 
+    _check_device(device)
     embedder = Embedder.from_checkpoint(
         checkpoint, precision=precision, tokenizer=tokenizer, **settings
     )
@@ -59,6 +60,16 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     if isinstance(model, str) and hub.is_repository(model):
         return _read_folder(hub.download(model))
     raise ElmokitError(f"there is no file or folder {path}")
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
+        reason = str(error).splitlines()[0]
+        raise ElmokitError(f"the device {device!r} cannot be used here: {reason}") from None
 
 
 def _read_file(path: Path) -> Checkpoint:

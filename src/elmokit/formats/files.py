@@ -22,6 +22,8 @@ def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     folder = Path(folder).absolute()
     if folder.exists() and not overwrite:
         raise ElmokitError(f"{folder} exists already; remove it or allow to overwrite it")
+    if folder.exists() and not _is_replaceable(folder):
+        raise ElmokitError(f"{folder} is not a model folder; it is not replaced")
     if not folder.parent.is_dir():
         raise ElmokitError(f"there is no folder {folder.parent} to write {folder.name} into")
     try:
@@ -51,6 +53,14 @@ def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise ElmokitError(f"cannot write {folder}: {reason}") from None
     finally:
         shutil.rmtree(making, ignore_errors=True)
+
+
+def _is_replaceable(folder: Path) -> bool:
+    """Whether a folder is empty or a model's: nothing else is ever deleted."""
+    marks = ("config.json", "options.json", "model.safetensors", "*.hdf5")
+    return folder.is_dir() and (
+        not any(folder.iterdir()) or any(next(folder.glob(mark), None) for mark in marks)
+    )
 
 
 def sync(path: Path) -> None:

@@ -11,12 +11,12 @@ from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 
-WANTED = ["*.json", "*.safetensors", "*.txt", "*.hdf5", "*.md"]
+WANTED = ["*.json", "*.safetensors", "*.txt", "*.hdf5", "*.h5", "*.md"]
 
 
 def is_repository(name: str) -> bool:
     """Whether a string can be the name `owner/name` of a repository."""
-    return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
+    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None
 
 
 def download(name: str, *, revision: str | None = None, cache: str | None = None) -> Path:
