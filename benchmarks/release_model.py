@@ -34,7 +34,7 @@ models and was trained on far less text: for the best vectors, load one of those
 | size | {size} |
 | on disk | {megabytes:.1f} MB, float16 |
 | vocabulary of the softmax | {words:,} words; any word can be embedded |
-| text | {corpus}: English Wikipedia (CC BY-SA) and English novels of the 19th and early 20th century (public domain), {train_tokens:,} tokens |
+| text | {corpus}, {train_tokens:,} tokens: {text} |
 | training | {tokens_read:,} tokens read in {hours:.1f} hours on 2 CPU cores |
 | settings | {settings} |
 
@@ -51,6 +51,11 @@ others with the stored weights, each sentence alone. Retrain it with
 {command}
 ```
 """
+
+TEXT = (
+    "English Wikipedia of 2006 (CC BY-SA) and English novels of the 19th and early 20th century "
+    "(public domain)"
+)
 
 
 def main() -> None:
@@ -85,6 +90,7 @@ def model_card(arguments: argparse.Namespace, folder: Path) -> str:
         words=config.vocabulary_size,
         corpus=", ".join(Path(name).name for name in training["corpus"]),
         train_tokens=training["train_tokens"],
+        text=TEXT,
         tokens_read=training["tokens_read"],
         hours=training["hours"],
         settings="`" + json.dumps(training["settings"]) + "`",
