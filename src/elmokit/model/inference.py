@@ -22,12 +22,13 @@ from torch.nn import functional
 
 from elmokit.model.bilm import BiLM, BiLMState, LayerState
 from elmokit.model.char_cnn import CharCNN, Highway
-from elmokit.model.linear import Precision, make_linear
+from elmokit.model.linear import Float32Linear, Precision, make_linear
 from elmokit.model.lstm import LSTMLayer
 from elmokit.model.packing import Packing, pack
 from elmokit.text.characters import PADDING_ID
 
-GATE_FLOATS = 2 << 20  # hoisted gates at once, in numbers: large products, but still in the cache
+GATE_FLOATS = 8 << 20  # hoisted gates at once, in numbers, where their memory is used again
+FRESH_FLOATS = 1 << 20  # the same where each product takes new memory: little, so that it is warm
 BAG_WORDS = 256  # words whose convolutions are computed at once
 T = TypeVar("T")
 
@@ -99,16 +100,15 @@ class FastLSTMLayer:
     def __call__(self, x: Tensor, sizes: list[int], h: Tensor, c: Tensor) -> Tensor:
         """Packed x (positions, size) to packed outputs; c holds the last cell states then."""
         out = torch.empty(len(x), self.size, device=x.device)
-        buffer = torch.empty(
-            min(len(x), max(sizes[0], GATE_FLOATS // (4 * self.cells))),
-            4 * self.cells,
-            device=x.device,
-        )
+        reused = isinstance(self.from_input, Float32Linear)
+        rows = max(sizes[0], (GATE_FLOATS if reused else FRESH_FLOATS) // (4 * self.cells))
+        room = min(len(x), rows)
+        buffer = torch.empty(room if reused else 0, 4 * self.cells, device=x.device)
         scratch = torch.empty(sizes[0], self.cells, device=x.device)
         start = step = 0
         while start < len(x):
             rows, last = 0, step
-            while last < len(sizes) and rows + sizes[last] <= len(buffer):
+            while last < len(sizes) and rows + sizes[last] <= room:
                 rows += sizes[last]
                 last += 1
             block = self.from_input.into(x[start : start + rows], buffer[:rows])
