@@ -91,7 +91,12 @@ class FastLSTMLayer:
     def __init__(self, layer: LSTMLayer, precision: Precision) -> None:
         self.cells, self.size = layer.cells, layer.size
         self.cell_clip, self.projection_clip = layer.cell_clip, layer.projection_clip
-        self.from_input = make_linear(layer.input_weight, layer.shifted_bias(), precision)
+        # Many rows at once: reading weights costs little there, and float32 computes faster.
+        half = precision == "float16"
+        weight = layer.input_weight.half().float() if half else layer.input_weight
+        self.from_input = make_linear(
+            weight, layer.shifted_bias(), "float32" if half else precision
+        )
         self.recurrent = make_linear(layer.recurrent_weight, None, precision)
         self.projection = (
             None if layer.projection is None else make_linear(layer.projection, None, precision)
