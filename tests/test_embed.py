@@ -269,6 +269,16 @@ def test_a_streams_result_is_not_changed_by_what_comes_after(elmo: Embedder) -> 
     assert difference(elmo.embed(MANY[0]).layers, kept) < 1e-6
 
 
+def test_a_batch_of_short_sentences_keeps_to_its_tokens() -> None:
+    lengths = [3] * 100 + [400] * 40
+    batches = list(make_batches(lengths, 60, None))
+    for batch in batches:
+        total = sum(lengths[number] for number in batch)
+        if max(lengths[number] for number in batch) == 3:
+            assert total <= 60
+        assert total <= 480 or len(batch) == 1
+
+
 def test_batches_are_bounded_and_hold_every_sentence_once() -> None:
     lengths = [5, 1, 9, 0, 3, 3, 20, 2, 0]
     for tokens, size in ((10, None), (1, None), (100, 2), (6, 3)):
