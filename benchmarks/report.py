@@ -19,7 +19,8 @@ a trained model's; the text is English news (1 Billion Word benchmark, held-out 
 def main() -> None:
     sections = [INTRODUCTION]
     for name, section in (
-        ("speed", speed), ("peak", peak), ("startup", startup), ("memory", memory),
+        ("speed", speed), ("precision", precision), ("peak", peak), ("startup", startup),
+        ("memory", memory),
     ):  # fmt: skip
         path = RESULTS / f"{name}.json"
         if path.exists():
@@ -54,6 +55,22 @@ def speed(result: dict) -> str:
             lines.append(f"| {row['system']} | {rate} | {ratio} | {memory} |")
         lines.append("")
     return "\n".join(lines) + "\n![tokens per second](speed.png)\n"
+
+
+def precision(result: dict) -> str:
+    lines = [
+        "## Vectors of float16 and int8 weights (`benchmarks/precision.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        "Cosine of each token's vector to the float32 one, over all layers and tokens.",
+        "",
+        "| size | weights | mean | lowest |",
+        "|---|---|---:|---:|",
+    ]
+    for row in result["rows"]:
+        name = f"| `{row['size']}` | {row['precision']}"
+        lines.append(f"{name} | {row['mean']:.6f} | {row['lowest']:.6f} |")
+    return "\n".join(lines) + "\n"
 
 
 def peak(result: dict) -> str:

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 def main() -> None:
     quick = "--quick" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--quick"]
-    scripts = [["peak.py"], ["startup.py"], ["speed.py", *arguments]]
+    scripts = [["peak.py"], ["startup.py"], ["precision.py"], ["speed.py", *arguments]]
     if not quick:
         scripts.append(["memory.py"])
     for script, *rest in [*scripts, ["report.py"]]:

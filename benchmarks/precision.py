@@ -1,0 +1,62 @@
+"""How close are the vectors of float16 and int8 weights to those of float32?
+
+    python benchmarks/precision.py --text news.txt
+
+Cosine of every token's vector in each layer to the float32 one, on random weights of the published
+sizes and real sentences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from speed import machine, make_checkpoint, read_sentences, stand_in_text
+
+import elmokit
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--text", help="tokenized sentences, one a line")
+    parser.add_argument("--sentences", type=int, default=64)
+    parser.add_argument("--out", default=str(HERE / "results" / "precision.json"))
+    arguments = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        sentences = read_sentences(
+            arguments.text or stand_in_text(Path(folder)), arguments.sentences
+        )
+        for size in ("small", "original"):
+            make_checkpoint(size, Path(folder) / size)
+            exact = vectors(Path(folder) / size, "float32", sentences)
+            for precision in ("float16", "int8"):
+                found = vectors(Path(folder) / size, precision, sentences)
+                cosines = (exact * found).sum(-1) / np.sqrt((exact**2).sum(-1) * (found**2).sum(-1))
+                rows.append(
+                    {
+                        "size": size,
+                        "precision": precision,
+                        "mean": float(cosines.mean()),
+                        "lowest": float(cosines.min()),
+                        "lowest_by_layer": [round(float(x), 6) for x in cosines.min(1)],
+                    }
+                )
+    result = {"machine": machine(), "rows": rows}
+    print(json.dumps(result, indent=1))
+    Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+
+
+def vectors(folder: Path, precision: str, sentences: list[list[str]]) -> np.ndarray:
+    """(layers, tokens, dim) of all sentences, in float64."""
+    elmo = elmokit.load(folder, precision=precision)
+    return np.concatenate([s.layers for s in elmo.embed(sentences)], axis=1).astype(np.float64)
+
+
+if __name__ == "__main__":
+    main()
