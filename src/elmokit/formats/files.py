@@ -34,6 +34,7 @@ def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         yield making
         making.chmod(0o755)
         for file in making.iterdir():
+            file.chmod(0o644)  # safetensors makes its files for their owner only
             sync(file)
         if folder.exists():
             aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
