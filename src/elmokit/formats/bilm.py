@@ -19,7 +19,7 @@ import numpy as np
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.files import new_folder, read_json
+from elmokit.formats.files import new_model_folder, read_json
 from elmokit.formats.names import bilm_table
 from elmokit.text.vocabulary import Vocabulary
 
@@ -64,7 +64,7 @@ def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> N
         raise ElmokitError(
             f"the bilm format has {CHARACTERS} characters, this model has {config.n_characters}"
         )
-    with new_folder(folder, overwrite=overwrite) as making:
+    with new_model_folder(folder, overwrite=overwrite) as making:
         (making / OPTIONS).write_text(json.dumps(_options(config), indent=2) + "\n")
         with h5py.File(making / WEIGHTS, "w") as file:
             for row in bilm_table(config):

@@ -22,8 +22,6 @@ def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     folder = Path(folder).absolute()
     if folder.exists() and not overwrite:
         raise ElmokitError(f"{folder} exists already; remove it or allow to overwrite it")
-    if folder.exists() and not _is_replaceable(folder):
-        raise ElmokitError(f"{folder} is not a model folder; it is not replaced")
     if not folder.parent.is_dir():
         raise ElmokitError(f"there is no folder {folder.parent} to write {folder.name} into")
     try:
@@ -56,12 +54,16 @@ def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(making, ignore_errors=True)
 
 
-def _is_replaceable(folder: Path) -> bool:
-    """Whether a folder is empty or a model's: nothing else is ever deleted."""
+@contextmanager
+def new_model_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """The same for a model; what is there is replaced only if it is empty or a model's too."""
     marks = ("config.json", "options.json", "model.safetensors", "*.hdf5")
-    return folder.is_dir() and (
-        not any(folder.iterdir()) or any(next(folder.glob(mark), None) for mark in marks)
-    )
+    if overwrite and folder.exists():
+        found = list(folder.iterdir()) if folder.is_dir() else [folder]
+        if found and not any(next(folder.glob(mark), None) for mark in marks):
+            raise ElmokitError(f"{folder} is not a model folder; it is not replaced")
+    with new_folder(folder, overwrite=overwrite) as making:
+        yield making
 
 
 def sync(path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.files import new_folder, read_json
+from elmokit.formats.files import new_model_folder, read_json
 from elmokit.text.vocabulary import Vocabulary
 
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
@@ -71,7 +71,7 @@ def write(
     if dtype not in ("float32", "float16"):
         raise ElmokitError(f"weights are stored as float32 or float16, not {dtype!r}")
     tensors = {name: _as(value, dtype, name) for name, value in checkpoint.tensors.items()}
-    with new_folder(folder, overwrite=overwrite) as making:
+    with new_model_folder(folder, overwrite=overwrite) as making:
         text = json.dumps(_config_values(checkpoint), indent=2, ensure_ascii=False)
         (making / CONFIG).write_text(text + "\n", encoding="utf-8")
         try:
