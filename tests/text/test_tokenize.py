@@ -264,3 +264,10 @@ def test_a_blank_line_ends_a_sentence_and_a_newline_is_a_space() -> None:
 @given(ANY_TEXT)
 def test_splitting_loses_no_character(text: str) -> None:
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+def test_every_combining_mark_is_kept_with_its_character() -> None:
+    marks = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code))[0] == "M"]
+    assert len(marks) > 2000
+    for code in marks:
+        assert tokenize(f"a{chr(code)}b c") == [f"a{chr(code)}b", "c"], hex(code)

@@ -14,6 +14,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import chain, starmap
 from types import ModuleType
 
 from elmokit.errors import ElmokitError, require
@@ -252,12 +253,25 @@ def _token_pattern() -> re.Pattern[str]:
     return re.compile(rf"\s*({fast}|(?:{'|'.join(alternatives)})(?:{extend})*)")
 
 
+# Where combining marks can stand: the large blocks of ideographs and syllables have none.
+MARKED = (
+    (0x300, 0x3400),
+    (0xA000, 0xAC00),
+    (0xD7B0, 0xD800),
+    (0xF900, 0x12000),
+    (0x13400, 0x14000),
+    (0x16100, 0x17000),
+    (0x1B000, 0x1F000),
+)
+
+
 def _extending_characters() -> str:
     """The inside of a character class: all that is never parted from the character before it.
 
     Combining marks and variation selectors, joiners, the soft hyphen, skin tones, flag tags.
     """
-    marks = (code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code))[0] == "M")
+    codes = chain.from_iterable(starmap(range, MARKED))
+    marks = (code for code in codes if unicodedata.category(chr(code))[0] == "M")
     ranges: list[list[int]] = []
     for code in marks:
         if ranges and ranges[-1][1] == code - 1:
