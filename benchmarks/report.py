@@ -117,22 +117,24 @@ def startup(result: dict) -> str:
 def memory(result: dict) -> str:
     embedding, reading = result["embedding"], result["reading"]
     samples = ", ".join(str(mb) for mb in embedding["rss_mb_each_tenth"])
-    return "\n".join(
-        [
-            "## Memory while embedding a file of 1 GB (`benchmarks/memory.py`)\n",
-            machine_line(result["machine"]),
-            "",
-            f"`elmokit embed` with `small` on {result['bytes'] / 1e9:.2f} GB of running text, one "
-            f"pooled vector a sentence, stopped after {embedding['minutes']:g} minutes "
-            f"({embedding['tokens']:,} tokens): peak {embedding['peak_rss_mb']:,} MB resident; "
-            f"at each tenth of the time {samples} MB.",
-            "",
+    lines = [
+        "## Memory while embedding a file of 1 GB (`benchmarks/memory.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        f"`elmokit embed` with `small` on {result['bytes'] / 1e9:.2f} GB of running text, one "
+        f"pooled vector a sentence, stopped after {embedding['minutes']:g} minutes "
+        f"({embedding['tokens']:,} tokens): peak {embedding['peak_rss_mb']:,} MB resident; "
+        f"at each tenth of the time {samples} MB.",
+        "",
+    ]
+    if reading:
+        lines += [
             "Reading, splitting, tokenizing and windowing the whole file, without the LSTMs: peak "
             f"{reading['peak_rss_mb']:,} MB ({reading['sentences']:,} sentences, "
             f"{reading['tokens']:,} tokens in {reading['seconds']} s).",
             "",
         ]
-    )
+    return "\n".join(lines)
 
 
 def machine_line(machine: dict) -> str:
