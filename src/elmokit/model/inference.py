@@ -10,11 +10,7 @@ What makes it fast:
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +18,7 @@ from torch.nn import functional
 
 from elmokit.model.bilm import BiLM, BiLMState, LayerState
 from elmokit.model.char_cnn import CharCNN, Highway
+from elmokit.model.directions import both
 from elmokit.model.linear import Float32Linear, Precision, make_linear
 from elmokit.model.lstm import LSTMLayer
 from elmokit.model.packing import Packing, pack
@@ -30,7 +27,6 @@ from elmokit.text.characters import PADDING_ID
 GATE_FLOATS = 8 << 20  # hoisted gates at once, in numbers, where their memory is used again
 FRESH_FLOATS = 1 << 20  # the same where each product takes new memory: little, so that it is warm
 BAG_WORDS = 256  # words whose convolutions are computed at once
-T = TypeVar("T")
 
 
 class FastCharCNN:
@@ -221,7 +217,7 @@ class FastBiLM:
                 result[layer, place, way * size : (way + 1) * size] = output
             return states
 
-        return result, _both(run, self.device)
+        return result, both(run, self.device, torch.inference_mode)
 
     def _run_direction(
         self, way: int, x: Tensor, sizes: list[int], start: list[LayerState]
@@ -240,38 +236,3 @@ class FastBiLM:
             x = y + x if number and self.config.skip_connections else y
             outputs.append(x)
         return outputs, states
-
-
-_worker = ThreadPoolExecutor(1, thread_name_prefix="elmokit-backward")
-_one_at_a_time = threading.Lock()
-
-
-def _after_fork() -> None:
-    """A forked process has neither the worker's thread nor anyone to open a closed lock."""
-    global _worker, _one_at_a_time
-    _worker = ThreadPoolExecutor(1, thread_name_prefix="elmokit-backward")
-    _one_at_a_time = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def _both(run: Callable[[int], T], device: torch.device) -> list[T]:
-    """Forward (0) and backward (1): at the same time on a CPU, each with half of the threads."""
-    threads = torch.get_num_threads()
-    if device.type != "cpu" or threads < 2:
-        return [run(0), run(1)]
-
-    def limited(way: int) -> T:
-        torch.set_num_threads(max(1, threads // 2))  # holds for the calling thread
-        with torch.inference_mode():
-            return run(way)
-
-    with _one_at_a_time:
-        try:
-            backward = _worker.submit(limited, 1)
-            forward = limited(0)
-            return [forward, backward.result()]
-        finally:
-            torch.set_num_threads(threads)

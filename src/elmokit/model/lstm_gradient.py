@@ -9,9 +9,7 @@ The same numbers as `LSTMLayer` under autograd, several times faster:
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -20,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from elmokit.model.directions import both
 from elmokit.model.lstm import LSTMLayer
 
 T = TypeVar("T")
@@ -223,7 +222,11 @@ class _BothStacks(torch.autograd.Function):
         for _ in range(2):
             starts.append([(rest[2 * k], rest[2 * k + 1]) for k in range(layers)])
             del rest[: 2 * layers]
-        results = both(lambda way: stacks[way].forward(xs[way], starts[way], masks[way]), xs[0])
+        results = both(
+            lambda way: stacks[way].forward(xs[way], starts[way], masks[way]),
+            xs[0].device,
+            torch.no_grad,
+        )
         ctx.stacks, ctx.layers = stacks, layers
         ends = [tensor for _, states in results for state in states for tensor in state]
         ctx.ends = [(end.shape, end.dtype, end.device) for end in ends]
@@ -243,7 +246,11 @@ class _BothStacks(torch.autograd.Function):
         ]
         pairs = [(ends[k], ends[k + 1]) for k in range(0, len(ends), 2)]
         halves = pairs[: ctx.layers], pairs[ctx.layers :]
-        results = both(lambda way: ctx.stacks[way].backward(tops[way], halves[way]), tops[0])
+        results = both(
+            lambda way: ctx.stacks[way].backward(tops[way], halves[way]),
+            tops[0].device,
+            torch.no_grad,
+        )
         weights = [grad for _, layers, _ in results for layer in layers for grad in layer]
         starts = [grad for _, _, states in results for state in states for grad in state]
         return (None, None, None, results[0][0], results[1][0], *weights, *starts)
@@ -291,27 +298,3 @@ def run_both_stacks(
     )  # type: ignore[no-untyped-call]
     ends = [(results[k], results[k + 1]) for k in range(2, len(results), 2)]
     return (results[0], results[1]), (ends[:layers], ends[layers:])
-
-
-_worker = ThreadPoolExecutor(1, thread_name_prefix="elmokit-backward")
-_one_at_a_time = threading.Lock()
-
-
-def both(run: Callable[[int], T], like: Tensor) -> list[T]:
-    """Forward (0) and backward (1): at the same time on a CPU, each with half of the threads."""
-    threads = torch.get_num_threads()
-    if like.device.type != "cpu" or threads < 2:
-        return [run(0), run(1)]
-
-    def limited(way: int) -> T:
-        torch.set_num_threads(max(1, threads // 2))  # holds for the calling thread
-        with torch.no_grad():
-            return run(way)
-
-    with _one_at_a_time:
-        try:
-            backward = _worker.submit(limited, 1)
-            forward = limited(0)
-            return [forward, backward.result()]
-        finally:
-            torch.set_num_threads(threads)
