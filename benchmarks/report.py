@@ -40,6 +40,8 @@ def speed(result: dict) -> str:
         "call, batches of the same size formed by length, as `elmokit embed` does. *cold*: each",
         "round starts with an empty word cache; *warm*: the words were met before.",
         "`allennlp-cached` has the vectors of exactly these words prepared beforehand.",
+        "The tables are of separate runs. The float16 rows had the products over many rows in",
+        "float16 too; these compute in float32 now and have not been measured beside the others.",
         "",
     ]
     for size, batch in dict.fromkeys((row["size"], row["batch"]) for row in result["rows"]):
