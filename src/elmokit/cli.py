@@ -8,6 +8,7 @@ the help. Only the chosen command's module is imported, so `elmokit --help` is i
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import re
@@ -88,6 +89,9 @@ def run(arguments: Sequence[str]) -> int:
     command, *options = arguments
     if command not in COMMANDS:
         raise ElmokitError(no_such_command(command))
+    # torch brings a million objects: looking for garbage among them takes a tenth of a second each
+    # time, several times while a command starts.
+    gc.set_threshold(100_000, 50, 50)
     module, _, name = COMMANDS[command][0].partition(":")
     function = getattr(importlib.import_module(module), name)
     return call(function, config_first(with_underscores(options)), program=f"elmokit {command}")

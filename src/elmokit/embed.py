@@ -210,11 +210,15 @@ class Embedder:
         self.model.to(device)
         return self
 
-    def checkpoint(self) -> Checkpoint:
-        """What a format writes."""
+    def fingerprint(self) -> str:
+        """A hash of the configuration and of all weights that decide the vectors."""
+        return self.checkpoint(copy=False).fingerprint()
+
+    def checkpoint(self, *, copy: bool = True) -> Checkpoint:
+        """What a format writes; without `copy` it changes when the model is trained."""
         return Checkpoint(
             config=self.config,
-            tensors=tensors_of(self.model),
+            tensors=tensors_of(self.model, copy=copy),
             vocabulary=None if self.vocabulary is None else self.vocabulary.words,
             facts=self.facts,
             source=self.source,
@@ -230,7 +234,7 @@ class Embedder:
         """Write the model as a native folder."""
         from elmokit.formats import native
 
-        native.write(self.checkpoint(), Path(folder), dtype=dtype, overwrite=overwrite)
+        native.write(self.checkpoint(copy=False), Path(folder), dtype=dtype, overwrite=overwrite)
 
     def push(self, repository: str, **settings: Any) -> str:
         """Upload the model to the Hugging Face Hub as `owner/name`; gives its address."""

@@ -102,7 +102,7 @@ def embed_file(
     wanted = parse_layers(layers)
     settings = {
         "input": input_identity(input),
-        "model": elmo.checkpoint().fingerprint(),
+        "model": elmo.fingerprint(),
         "layers": layers,
         "pooling": pooling,
         "dtype": dtype,

@@ -144,6 +144,12 @@ def test_text_that_is_tokenized_already_stays_as_it_is(text: str) -> None:
     assert tokenize(" ".join(tokens)) == tokens
 
 
+@settings(max_examples=400, deadline=None)
+@given(st.text(st.characters(codec="ascii")))
+def test_the_pattern_for_ascii_finds_what_the_whole_pattern_finds(text: str) -> None:
+    assert tokenize(text) == module._token_pattern(False).findall(text.rstrip())
+
+
 @settings(max_examples=200, deadline=None)
 @given(ANY_TEXT)
 def test_no_token_begins_with_a_mark_that_belongs_to_the_character_before(text: str) -> None:

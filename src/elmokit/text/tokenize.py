@@ -99,7 +99,7 @@ def tokenize(text: str) -> list[str]:
     ['Mr.', "O'Neil", 'does', "n't", 'owe', '$', '1,234.56', '(', 'yet', ')', '...']
     """
     # Without whitespace at the end, the pattern matches wherever the one before it ended.
-    tokens: list[str] = _token_pattern().findall(text.rstrip())
+    tokens: list[str] = _token_pattern(text.isascii()).findall(text.rstrip())
     return tokens
 
 
@@ -190,16 +190,21 @@ def _jieba() -> ModuleType:
 
 
 @cache
-def _token_pattern() -> re.Pattern[str]:
+def _token_pattern(is_ascii: bool) -> re.Pattern[str]:
     """One pattern for all tokens, compiled at first use.
+
+    ASCII text has no combining marks and no ideographs: without their long classes its pattern,
+    the first that most programs need, compiles three times faster and finds the same tokens.
 
     It stays linear because an alternative that can fail after a long look is bounded. A token comes
     out the same between spaces because what looks beyond the token either skips whitespace or,
     where it fails, only makes tokens smaller.
     """
-    extend = rf"(?=[^\x00-\xac])[{_extending_characters()}]"  # the cheap test first
-    letter = rf"[^\W\d_{HAN}{KANA}]"
-    alnum = rf"[^\W_{HAN}{KANA}]"
+    # The cheap test first; (?!) matches nothing.
+    extend = "(?!)" if is_ascii else rf"(?=[^\x00-\xac])[{_extending_characters()}]"
+    unspaced = "" if is_ascii else HAN + KANA
+    letter = rf"[^\W\d_{unspaced}]"
+    alnum = rf"[^\W_{unspaced}]"
     run = rf"{alnum}+(?:{extend}{alnum}*)*"
     tag_run = rf"\w+(?:{extend}\w*)*"  # of hashtags and mentions
     clitic = rf"['’](?i:s|m|d|t|ll|re|ve)(?!{alnum})"
