@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import shutil
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 import elmokit
-from elmokit import language
 from elmokit.formats import native
 from elmokit.formats.detect import PRETRAINED
 from elmokit.text.readers import read_sentences
@@ -81,7 +77,8 @@ def model_card(arguments: argparse.Namespace, folder: Path) -> str:
     rows = [row("held-out part of its text", training["heldout_perplexity"])]
     for heldout in arguments.heldout:
         name, _, path = heldout.partition("=")
-        rows.append(row(name, perplexity(elmo, path)))
+        sentences = (line.tokens for line in read_sentences(path, tokenizer="whitespace"))
+        rows.append(row(name, elmo.perplexity(sentences).to_dict()))
     parameters = sum(p.numel() for p in elmo.model.parameters())
     return CARD.format(
         size=f"{config.layers} layers of {config.lstm_dim} cells with projection "
@@ -101,21 +98,6 @@ def model_card(arguments: argparse.Namespace, folder: Path) -> str:
 
 def row(name: str, found: dict[str, float]) -> str:
     return f"| {name} | {found['forward']:.1f} | {found['backward']:.1f} | {found['average']:.1f} |"
-
-
-def perplexity(elmo: elmokit.Embedder, path: str) -> dict[str, float]:
-    """Both directions, every sentence with its end (or its beginning) as one more word."""
-    assert elmo.vocabulary is not None
-    sums, count = np.zeros(2), 0
-    sentences = (line.tokens for line in read_sentences(path, tokenizer="whitespace"))
-    for found in elmo.stream(sentences, layers="top", boundaries=True):
-        targets = elmo.vocabulary.encode(found.tokens).astype(np.int64)
-        forward, backward = language._halves(found.vectors)
-        sums[0] -= language._log_probabilities(elmo, forward[:-1], targets[1:]).sum()
-        sums[1] -= language._log_probabilities(elmo, backward[1:], targets[:-1]).sum()
-        count += len(targets) - 1
-    forward, backward = (math.exp(total / count) for total in sums)
-    return {"forward": forward, "backward": backward, "average": math.sqrt(forward * backward)}
 
 
 if __name__ == "__main__":

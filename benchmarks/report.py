@@ -9,10 +9,11 @@ RESULTS = Path(__file__).parent / "results"
 INTRODUCTION = """# Measurements
 
 Written by `make bench`; the script that made a table is named above it. All systems of a table
-ran in one session, in turns, each in a process of its own, with the same number of threads; the
-median of the rounds stands in the table. Read the ratios: absolute rates vary from machine to
-machine and from hour to hour. Weights are random, of the published sizes, with activations like
-a trained model's; the text is English news (1 Billion Word benchmark, held-out part).
+ran in one session, in turns, each in a process of its own, with the same number of threads. The
+tables give the median of the rounds' rates and of their ratios. Read the ratios: absolute rates
+vary from machine to machine and from hour to hour. Weights are random, of the published sizes,
+with activations like a trained model's; the text is English news (1 Billion Word benchmark,
+held-out part).
 """
 
 
@@ -40,8 +41,6 @@ def speed(result: dict) -> str:
         "call, batches of the same size formed by length, as `elmokit embed` does. *cold*: each",
         "round starts with an empty word cache; *warm*: the words were met before.",
         "`allennlp-cached` has the vectors of exactly these words prepared beforehand.",
-        "The tables are of separate runs. The float16 rows had the products over many rows in",
-        "float16 too; these compute in float32 now and have not been measured beside the others.",
         "",
     ]
     for size, batch in dict.fromkeys((row["size"], row["batch"]) for row in result["rows"]):

@@ -16,8 +16,10 @@ from reference import Reference, make_reference
 from tiny import complaint, difference, load_reference, tiny_elmo
 
 from elmokit import embed as embed_module
-from elmokit.embed import Embedder, Sentence, layer_weights, make_batches, pool
+from elmokit.embed import Embedder, Sentence
 from elmokit.errors import ElmokitError
+from elmokit.layers import POOLINGS, layer_weights, pool
+from elmokit.text.batches import make_batches
 
 TOKENS = ["the", "river", "bank", "."]
 MANY = [["the", "river", "bank"], [], ["naïve"], ["a", "b"], ["the", "river", "bank"], ["中文"] * 9]
@@ -185,14 +187,14 @@ def test_poolings_are_as_by_hand(elmo: Embedder, reference: Reference) -> None:
         "last": [x[-1] for x in layers],
         "ends": [np.concatenate([x[-1, :6], x[0, 6:]]) for x in layers],
     }
-    assert tuple(by_hand) == embed_module.POOLINGS
+    assert tuple(by_hand) == POOLINGS
     for pooling, expected in by_hand.items():
         found = elmo.sentence_vectors(sentences, pooling=pooling)
         assert found.dtype == np.float32
         assert difference(found, np.array(expected)) < 1e-5, pooling
 
 
-@pytest.mark.parametrize("pooling", embed_module.POOLINGS)
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_an_empty_sentence_is_pooled_to_zeros(elmo: Embedder, pooling: Any) -> None:
     found = elmo.sentence_vectors([[], ["the"], ""], pooling=pooling)
     assert found.shape == (3, 12)

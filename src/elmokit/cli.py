@@ -22,6 +22,8 @@ from elmokit.errors import ElmokitError
 COMMANDS = {
     "embed": ("elmokit.embed_file:embed_file", "write the contextual vectors of a text file"),
     "pretrain": ("elmokit.pretrain.train:pretrain", "train a biLM on raw text"),
+    "adapt": ("elmokit.pretrain.adapt:adapt", "go on training a biLM on the text of a domain"),
+    "evaluate": ("elmokit.pretrain.evaluate:evaluate", "measure the perplexity of a text"),
     "fill": ("elmokit.language:fill_gap", "find words that fit a gap in a sentence"),
     "info": ("elmokit.formats.info:info", "say what a checkpoint is, whatever its format"),
     "convert": ("elmokit.formats.convert:convert", "rewrite a checkpoint in another format"),

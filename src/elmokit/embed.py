@@ -8,7 +8,6 @@ sentence gives the same vectors whatever stands beside it.
 from __future__ import annotations
 
 import os
-import re
 import reprlib
 import tempfile
 import threading
@@ -26,6 +25,7 @@ from torch import Tensor
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, build, tensors_of
+from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool
 from elmokit.model.bilm import (
     BiLM,
     BiLMOutput,
@@ -36,24 +36,21 @@ from elmokit.model.bilm import (
 )
 from elmokit.model.inference import FastBiLM
 from elmokit.model.linear import PRECISIONS, Precision
-from elmokit.text.batches import Indexer, refuse_strings
-from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
+from elmokit.model.word_vectors import WordVectors
+from elmokit.text.batches import make_batches, make_indexer, refuse_strings
+from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.tokenize import tokenizer as find_tokenizer
-from elmokit.text.vocabulary import Vocabulary, WordIndexer
+from elmokit.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from elmokit.language import Filling, Surprisal
+    from elmokit.language import Filling, Perplexity, Surprisal
 
-Layers: TypeAlias = "str | int | Sequence[float]"
 Text: TypeAlias = "str | Sequence[str]"
-Pooling = Literal["mean", "max", "min", "sum", "first", "last", "ends"]
-POOLINGS: tuple[Pooling, ...] = ("mean", "max", "min", "sum", "first", "last", "ends")
 
 WINDOW_BYTES = 128 << 20  # results that one look-ahead window may hold
 TOKEN_BYTES = 500  # of a token itself, before it has vectors
-SIDE_BY_SIDE, LONG_BATCH = 16, 8  # so many long sentences in a batch, if 8 times its tokens do
 LONGEST = 1024  # tokens; a longer sentence is read by the model in windows of this length
 LARGEST_IN_MEMORY = 512 << 20  # bytes of one sentence's vectors; more go to a temporary file
 
@@ -89,35 +86,6 @@ class Sentence:
     def __repr__(self) -> str:
         text = reprlib.repr(" ".join(self.tokens))
         return f"Sentence({text}, {self.layers.dtype} {tuple(self.layers.shape)})"
-
-
-class WordVectors:
-    """Token vectors of words met before; exact, and bounded in memory."""
-
-    def __init__(self, size: int, limit: int, device: torch.device) -> None:
-        self.rows: dict[str, int] = {}
-        self.limit = limit
-        self.table = torch.empty(0, size, device=device)
-
-    def lookup(self, words: dict[str, None], engine: FastBiLM, indexer: Indexer) -> None:
-        """Make sure that every one of the distinct `words` has its row."""
-        missing = [word for word in words if word not in self.rows]
-        if not missing:
-            return
-        if len(self.rows) + len(missing) > self.limit:
-            self.rows.clear()  # start afresh: simple, and rare
-            missing = list(words)
-        ids = torch.from_numpy(indexer.encode(missing)).to(self.table.device)
-        start = len(self.rows)
-        self._grow(start + len(missing))
-        self.table[start : start + len(missing)] = engine.encode(ids)
-        self.rows.update(zip(missing, range(start, start + len(missing)), strict=True))
-
-    def _grow(self, rows: int) -> None:
-        if rows > len(self.table):
-            larger = self.table.new_empty(max(rows, 2 * len(self.table)), self.table.shape[1])
-            larger[: len(self.table)] = self.table
-            self.table = larger
 
 
 class Embedder:
@@ -322,7 +290,7 @@ class Embedder:
                 or "ends": the forward half of the last and the backward half of the first.
             batch_size: sentences of a batch, at most.
         """
-        _check_pooling(pooling)
+        check_pooling(pooling)
         one = isinstance(sentences, str)
         many: Iterable[Text] = [sentences] if isinstance(sentences, str) else sentences
         found = [
@@ -382,6 +350,12 @@ class Embedder:
         from elmokit import language
 
         return language.surprisal(self, sentence)
+
+    def perplexity(self, sentences: Iterable[Text]) -> Perplexity:
+        """How well both directions predict some sentences, each read alone."""
+        from elmokit import language
+
+        return language.perplexity(self, sentences)
 
     def fill(self, sentence: Text, k: int = 10) -> list[Filling]:
         """The `k` words that fit the gap `___` in a sentence best."""
@@ -464,97 +438,6 @@ class Embedder:
         for tokens in window:
             # nothing is kept longer than needed
             yield Sentence([*before, *tokens, *after], results.pop())
-
-
-def make_indexer(config: BiLMConfig, vocabulary: Vocabulary | None) -> Indexer:
-    """What turns words into the ids that a model takes."""
-    if config.token_encoder == "characters":
-        return CharacterIndexer(config.max_characters)
-    if vocabulary is None:
-        raise ElmokitError("a model on words needs its vocabulary")
-    return WordIndexer(vocabulary)
-
-
-def layer_weights(layers: Layers, top: int) -> NDArray[np.float32]:
-    """What to compute from layers 0..top, as a matrix: (results, top + 1)."""
-    identity = np.eye(top + 1, dtype=np.float32)
-    if isinstance(layers, str):
-        if re.fullmatch(r"-?[0-9]{1,9}", layers):
-            layers = int(layers)
-        elif layers in ("all", "top", "average"):
-            average = np.full((1, top + 1), 1 / (top + 1), np.float32)
-            return {"all": identity, "top": identity[-1:], "average": average}[layers]
-    if isinstance(layers, int | np.integer) and not isinstance(layers, bool):
-        if -top - 1 <= layers <= top:
-            return identity[[layers]]
-        raise ElmokitError(f"there is no layer {layers}; this model has layers 0 to {top}")
-    try:
-        with np.errstate(over="ignore"):
-            weights = np.asarray(layers, np.float32)
-    except (ValueError, TypeError, OverflowError):
-        weights = np.empty(0, np.float32)
-    if weights.shape != (top + 1,) or not np.isfinite(weights).all():
-        raise ElmokitError(
-            f"layers must be 'all', 'top', 'average', an index from 0 to {top} "
-            f"or {top + 1} weights, not {layers!r}"
-        )
-    return weights[None]
-
-
-def combine(layers: Tensor, weights: NDArray[np.float32]) -> Tensor:
-    """The wanted combinations of layers (L + 1, positions, dim): (results, positions, dim)."""
-    chosen = weights.argmax(axis=1)
-    if np.array_equal(weights, np.eye(weights.shape[1], dtype=np.float32)[chosen]):
-        if len(chosen) == len(layers):
-            return layers
-        return layers[torch.from_numpy(chosen).to(layers.device)]
-    matrix = torch.from_numpy(weights).to(layers.device)
-    return torch.einsum("kl,lnd->knd", matrix, layers)
-
-
-def make_batches(
-    lengths: Sequence[int], batch_tokens: int, batch_size: int | None
-) -> Iterator[list[int]]:
-    """Numbers of the sentences that go together: of similar length, bounded in tokens.
-
-    Long sentences get some more, so that there are several of them side by side.
-    """
-    order = sorted(range(len(lengths)), key=lambda number: (lengths[number], number))
-    batch: list[int] = []
-    tokens = 0
-    for number in order:
-        more = tokens + lengths[number]
-        full = len(batch) == batch_size or more > LONG_BATCH * batch_tokens
-        full = full or (more > batch_tokens and len(batch) >= SIDE_BY_SIDE)
-        if batch and full:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(number)
-        tokens += lengths[number]
-    if batch:
-        yield batch
-
-
-def pool(layers: NDArray[Any], pooling: Pooling) -> NDArray[Any]:
-    """One vector from a sentence's tokens: (layers, tokens, dim) to (layers, dim)."""
-    _check_pooling(pooling)
-    if layers.shape[1] == 0:
-        return np.zeros((layers.shape[0], layers.shape[2]), layers.dtype)
-    if pooling == "first":
-        return layers[:, 0]
-    if pooling == "last":
-        return layers[:, -1]
-    if pooling == "ends":
-        half = layers.shape[2] // 2
-        return np.concatenate([layers[:, -1, :half], layers[:, 0, half:]], axis=1)
-    if pooling in ("mean", "sum"):  # in float32, whatever the vectors are stored as
-        return getattr(layers, pooling)(axis=1, dtype=np.float32).astype(layers.dtype)  # type: ignore[no-any-return]
-    return getattr(layers, pooling)(axis=1)  # type: ignore[no-any-return]
-
-
-def _check_pooling(pooling: str) -> None:
-    if pooling not in POOLINGS:
-        raise ElmokitError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
 
 
 def _check_batch_size(size: int | None) -> None:

@@ -92,9 +92,10 @@ def embed_file(
     lines = chain([next(lines)], lines)  # trouble with the input is told before torch loads
     if threads is not None:
         _use_threads(threads)
-    from elmokit.embed import POOLINGS, layer_weights
     from elmokit.formats.detect import load
+    from elmokit.formats.files import locked
     from elmokit.formats.vectors import PartWriter
+    from elmokit.layers import POOLINGS, layer_weights
 
     if pooling is not None and pooling not in POOLINGS:
         raise ElmokitError(f"pooling may be {', '.join(POOLINGS)}, not {pooling!r}")
@@ -125,7 +126,7 @@ def embed_file(
         overwrite=overwrite,
     )
     progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
-    with writer, progress as bar:
+    with writer, locked(writer.parts), progress as bar:
         if writer.finished:
             lines = iter(())
         tokens = sentences = 0
@@ -182,7 +183,8 @@ def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
 
 def pooled(sentences: Iterable[Any], pooling: str) -> Iterator[Any]:
     """The same Sentences with one vector each: layers (K, dim)."""
-    from elmokit.embed import Sentence, pool
+    from elmokit.embed import Sentence
+    from elmokit.layers import pool
 
     for sentence in sentences:
         yield Sentence(sentence.tokens, pool(sentence.layers, pooling))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The biLM as a language model: surprisal of words, and words that fit a gap.
+"""The biLM as a language model: surprisal of words, perplexity, and words that fit a gap.
 
 The top layer's forward half at a token has read the sentence up to it and predicts the next word;
 its backward half has read the rest from the end and predicts the word before. With boundaries:
@@ -11,6 +11,7 @@ its backward half has read the rest from the end and predicts the word before. W
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from elmokit.errors import ElmokitError
 from elmokit.text.vocabulary import SPECIAL, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator
 
     from elmokit.embed import Embedder, Text
 
@@ -49,6 +50,39 @@ class Surprisal:
     def average(self) -> NDArray[np.float32]:
         """The mean of both directions: (tokens,)."""
         return (self.forward + self.backward) * np.float32(0.5)
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Of both directions, each sentence's end (or beginning) counted as a word."""
+
+    forward: float
+    backward: float
+    tokens: int
+    """Predictions in one direction: words and sentence ends."""
+
+    @classmethod
+    def of(cls, losses: NDArray[np.float64], tokens: int) -> Perplexity:
+        """From the summed negative log likelihoods of both directions, (2,)."""
+        forward, backward = (_exp(loss / tokens) for loss in losses)
+        return cls(forward, backward, tokens)
+
+    @property
+    def average(self) -> float:
+        """exp of the mean negative log likelihood of both directions."""
+        return math.sqrt(self.forward) * math.sqrt(self.backward)
+
+    def to_dict(self) -> dict[str, float]:
+        """For logs and facts."""
+        return {
+            "forward": round(self.forward, 4),
+            "backward": round(self.backward, 4),
+            "average": round(self.average, 4),
+        }
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
 
 
 @dataclass(frozen=True)
@@ -93,8 +127,8 @@ def fill(elmo: Embedder, sentence: Text, k: int = 10) -> list[Filling]:
     count = min(max(CANDIDATES, k), len(vocabulary) - len(SPECIAL))
     candidates = [vocabulary.words[number] for number in proposed.topk(count).indices.tolist()]
     filled = [[*tokens[:gap], word, *tokens[gap + 1 :]] for word in candidates]
-    scores = torch.tensor([_sentence_score(elmo, found) for found in _tops(elmo, filled)])
-    shares = torch.softmax(scores, 0)
+    scores = [-losses.mean() for _, losses in sentence_losses(elmo, filled)]
+    shares = torch.softmax(torch.tensor(scores), 0)
     best = shares.topk(min(k, count))
     return [
         Filling(candidates[number], share)
@@ -102,22 +136,32 @@ def fill(elmo: Embedder, sentence: Text, k: int = 10) -> list[Filling]:
     ]
 
 
-def _tops(
-    elmo: Embedder, sentences: Sequence[list[str]]
-) -> list[tuple[list[str], NDArray[np.float32]]]:
-    found = elmo.stream(sentences, layers="top", boundaries=True)
-    return [(sentence.tokens, sentence.vectors) for sentence in found]
+def perplexity(elmo: Embedder, sentences: Iterable[Text]) -> Perplexity:
+    """Of some sentences, each read alone."""
+    sums, tokens = np.zeros(2), 0
+    for words, losses in sentence_losses(elmo, sentences):
+        sums += losses
+        tokens += len(words) + 1
+    if not tokens:
+        raise ElmokitError("there are no sentences, and so no perplexity")
+    return Perplexity.of(sums, tokens)
 
 
-def _sentence_score(elmo: Embedder, found: tuple[list[str], NDArray[np.float32]]) -> float:
-    """Mean of the two log probabilities of a sentence with its boundaries."""
-    tokens, top = found
-    assert elmo.vocabulary is not None
-    targets = elmo.vocabulary.encode(tokens).astype(np.int64)
-    forward, backward = _halves(top)
-    ahead = _log_probabilities(elmo, forward[:-1], targets[1:]).sum()
-    back = _log_probabilities(elmo, backward[1:], targets[:-1]).sum()
-    return float(ahead + back) / 2
+def sentence_losses(
+    elmo: Embedder, sentences: Iterable[Text]
+) -> Iterator[tuple[list[str], NDArray[np.float64]]]:
+    """Each sentence's tokens and its negative log likelihood in both directions, (2,).
+
+    Every sentence is read alone, with its boundaries.
+    """
+    vocabulary = _vocabulary(elmo)
+    for found in elmo.stream(sentences, layers="top", boundaries=True):
+        targets = vocabulary.encode(found.tokens).astype(np.int64)
+        forward, backward = _halves(found.vectors)
+        ahead = _log_probabilities(elmo, forward[:-1], targets[1:])
+        back = _log_probabilities(elmo, backward[1:], targets[:-1])
+        losses = -np.array([ahead.sum(dtype=np.float64), back.sum(dtype=np.float64)])
+        yield found.tokens[1:-1], losses
 
 
 def _halves(top: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -2,38 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-NOUNS = "cat dog river bank house tree child teacher music window".split()
-VERBS = "sees likes finds hears follows".split()
-ADJECTIVES = "old red quiet small strange".split()
-
-TINY = {
-    "filters": [[1, 4], [2, 8], [3, 8]],
-    "character_dim": 4,
-    "max_characters": 12,
-    "lstm_dim": 16,
-    "projection_dim": 8,
-    "layers": 2,
-}
-
-
-def make_sentences(number: int, seed: int = 0) -> list[list[str]]:
-    """Tokenized sentences with a grammar, so that there is something to learn."""
-    rng = random.Random(seed)
-
-    def phrase() -> list[str]:
-        return ["the", *rng.choices(ADJECTIVES, k=rng.randrange(3)), rng.choice(NOUNS)]
-
-    def sentence() -> list[str]:
-        more = ["and", rng.choice(VERBS), *phrase()] if rng.random() < 0.3 else []
-        return [*phrase(), rng.choice(VERBS), *phrase(), *more, "."]
-
-    return [sentence() for _ in range(number)]
+from small_text import TINY, make_sentences
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import ElmokitError, MissingExtra
+from elmokit.text import lines as line_module
 from elmokit.text import readers
 from elmokit.text.readers import Line, read_sentences, total_bytes, windows
 
@@ -90,7 +91,7 @@ def test_a_byte_order_mark_is_dropped_at_the_start_alone(tmp_path: Path) -> None
 
 
 def test_lines_may_lie_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(line_module, "BLOCK_BYTES", 7)
     assert tokens_of(write(tmp_path, "poem.txt", POEM.replace("\n", "\r\n"))) == POEM_TOKENS
 
 
@@ -106,8 +107,8 @@ def test_lines_cut_for_memory_are_whole_when_joined(
     data = "\n".join(lines).encode() + b"\n"
     blocks = [data[at : at + block_bytes] for at in range(0, len(data), block_bytes)]
     joined = [""]
-    for piece in readers._decoded(
-        readers._raw_lines(blocks, max_line_bytes), "x", "strict", pytest.fail
+    for piece in line_module._decoded(
+        line_module._raw_lines(blocks, max_line_bytes), "x", "strict", pytest.fail
     ):
         assert piece.line == len(joined)
         assert len(piece.text.encode()) <= max_line_bytes
@@ -375,7 +376,7 @@ def test_a_sentence_of_too_many_rows_comes_in_pieces(
     ],
 )
 def test_the_extension_tells_the_kind(name: str, kind: str) -> None:
-    assert readers._kind_of(name) == kind
+    assert readers.kind_of(name) == kind
 
 
 def test_a_kind_that_is_asked_for_comes_before_the_extension(tmp_path: Path) -> None:
@@ -488,7 +489,7 @@ def test_a_file_without_sentences_is_told(
 
 
 def test_a_binary_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 5000)  # the check goes on into the second block
+    monkeypatch.setattr(line_module, "BLOCK_BYTES", 5000)  # the check goes on into the second block
     late = b"a" * 9000 + b"\n\0\n"
     assert len(tokens_of(write(tmp_path, "late.txt", late))) == 2
     binary = write(tmp_path, "a.txt", b"text\n" * 1600 + b"\0")
@@ -546,7 +547,7 @@ def test_windows_are_consecutive_pieces() -> None:
 def test_progress_counts_the_bytes_of_the_file(
     tmp_path: Path, extension: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(line_module, "BLOCK_BYTES", 1000)
     text = b"some words here\n" * 1000
     data = COMPRESS[extension](text) if extension else text
     path = write(tmp_path, "a.txt" + extension, data)

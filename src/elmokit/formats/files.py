@@ -66,6 +66,33 @@ def new_model_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]
         yield making
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder while the block runs.
+
+    The system lets go of the lock however the process ends. Where there are no such locks (on
+    Windows, on some network drives) nobody is kept out.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ElmokitError(
+                f"another process is at work in {folder}: wait for its end or choose another output"
+            ) from None
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
 def sync(path: Path) -> None:
     """Have the system write a file or a folder's entries to the disk."""
     handle = os.open(path, os.O_RDONLY)

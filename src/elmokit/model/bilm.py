@@ -7,6 +7,7 @@ Both directions share the token encoder and, for language modelling, the softmax
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,6 +55,25 @@ class BiLMState:
 
         return cls([layer() for _ in range(config.layers)], [layer() for _ in range(config.layers)])
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> BiLMState:
+        """The state with every tensor changed."""
+        ways = ([(change(h), change(c)) for h, c in way] for way in (self.forward, self.backward))
+        return BiLMState(*ways)
+
+    @classmethod
+    def cat(cls, states: Sequence[BiLMState]) -> BiLMState:
+        """The rows of several states, one after the other."""
+        if len(states) == 1:
+            return states[0]
+        ways = (
+            [
+                (torch.cat([h for h, _ in layer]), torch.cat([c for _, c in layer]))
+                for layer in zip(*parts, strict=True)
+            ]
+            for parts in ([s.forward for s in states], [s.backward for s in states])
+        )
+        return cls(*ways)
+
     def take(self, order: Tensor) -> BiLMState:
         """The rows of a batch, in the order of its packing."""
         if self.rows < len(order):
@@ -61,8 +81,7 @@ class BiLMState:
                 f"the carried state has {self.rows} rows but the batch has {len(order)} "
                 "sentences; start with the largest batch"
             )
-        ways = ([(h[order], c[order]) for h, c in way] for way in (self.forward, self.backward))
-        return BiLMState(*ways)
+        return self.map(lambda tensor: tensor[order])
 
     def put(self, order: Tensor, after: BiLMState) -> BiLMState:
         """This state with a batch's rows replaced; rows beyond the batch stay as they were."""

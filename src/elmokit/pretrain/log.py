@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from tqdm import tqdm
+
+from elmokit.errors import require
 
 
 class RunLog:
@@ -19,10 +20,14 @@ class RunLog:
     A run that goes on drops the lines of the steps that it does again.
     """
 
-    def __init__(self, folder: Path, *, writes: bool = True, quiet: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, writes: bool = True, tensorboard: bool = False, quiet: bool = False
+    ) -> None:
         """Only one of several processes writes."""
         self.path = folder / "log.jsonl"
-        self.writes, self.quiet = writes, quiet
+        self.writes, self.tensorboard, self.quiet = writes, tensorboard, quiet
+        if tensorboard:
+            require("tensorboard", extra="tensorboard", purpose="A log for TensorBoard")
         self.tokens = 0
         self._stream: IO[str] | None = None
         self._bar: Any = None
@@ -36,7 +41,11 @@ class RunLog:
             making.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
             making.replace(self.path)
             self._stream = self.path.open("a", encoding="utf-8")
-            self._board = _tensorboard(self.path.parent)
+            if self.tensorboard:
+                from torch.utils.tensorboard import SummaryWriter
+
+                board = str(self.path.parent / "tensorboard")
+                self._board = SummaryWriter(board, purge_step=step + 1)
         self._bar = tqdm(
             total=total,
             initial=tokens,
@@ -76,8 +85,9 @@ class RunLog:
         self._stream.flush()
         if self._board is not None:
             for name, value in values.items():
-                if name != "step" and isinstance(value, int | float):
-                    self._board.add_scalar(name, value, values["step"])
+                for part, number in value.items() if isinstance(value, dict) else [("", value)]:
+                    if name != "step":
+                        self._board.add_scalar(f"{name}/{part}", number, values["step"])
 
     def say(self, text: str) -> None:
         """A sentence for the user, above the bar."""
@@ -96,17 +106,6 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             break
     return [line for line in lines if isinstance(line, dict) and "step" in line]
-
-
-def _tensorboard(folder: Path) -> Any:
-    """A writer where the package is installed and asked for by TENSORBOARD=1."""
-    if os.environ.get("TENSORBOARD") != "1":
-        return None
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder / "tensorboard"))
 
 
 def draw_curves(log: Path, picture: Path) -> bool:

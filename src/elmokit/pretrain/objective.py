@@ -20,7 +20,7 @@ from elmokit.model.bilm import BiLM, BiLMState, LayerState
 from elmokit.model.lstm import LSTMLayer
 from elmokit.model.lstm_gradient import run_both_stacks
 from elmokit.model.softmax import Sample, Softmax
-from elmokit.pretrain.corpus import UNKNOWN_ID, Types
+from elmokit.pretrain.corpus import Types
 from elmokit.pretrain.windows import NOTHING, Window
 from elmokit.text.batches import Indexer
 
@@ -61,15 +61,8 @@ class Batcher:
         return Batch(*(tensor.to(self.device) for tensor in tensors))
 
 
-def targets_of_prefix(types: int, words: int) -> NDArray[np.int32]:
-    """Targets where the vocabulary is the first `words` types: others are unknown, (types,)."""
-    ids = np.arange(types, dtype=np.int32)
-    ids[words:] = UNKNOWN_ID
-    return ids
-
-
 def targets_of_vocabulary(types: Types, ids: dict[str, int], unknown: int) -> NDArray[np.int32]:
-    """Targets where the vocabulary is some model's own: (types,)."""
+    """The word of the softmax for each type of a corpus: (types,)."""
     result = np.empty(len(types), np.int32)
     for start in range(0, len(types), 1 << 16):
         place = np.arange(start, min(start + (1 << 16), len(types)))
@@ -77,8 +70,29 @@ def targets_of_vocabulary(types: Types, ids: dict[str, int], unknown: int) -> ND
     return result
 
 
+@dataclass(frozen=True)
+class Dropout:
+    """Draws the masks of one step for some rows of a batch.
+
+    They are drawn for the whole batch, so that its rows drop the same values however they are
+    shared by processes and parts of a step.
+    """
+
+    rate: float
+    random: torch.Generator
+    batch_size: int
+    rows: slice
+
+    def mask(self, steps: int, like: Tensor) -> Tensor:
+        """What to multiply values with, already scaled: (steps * rows, size)."""
+        shape = (steps, self.batch_size, like.shape[-1])
+        keep = torch.empty(shape, dtype=like.dtype, device=like.device)
+        keep.bernoulli_(1 - self.rate, generator=self.random).div_(1 - self.rate)
+        return keep[:, self.rows].flatten(0, 1)
+
+
 def top_outputs(
-    model: BiLM, batch: Batch, state: BiLMState, random: torch.Generator | None = None
+    model: BiLM, batch: Batch, state: BiLMState, dropout: Dropout | None = None
 ) -> tuple[Tensor, BiLMState]:
     """The top layer of both directions and the state after the window, cut from the gradient.
 
@@ -86,7 +100,7 @@ def top_outputs(
         model: the biLM.
         batch: a window.
         state: what the window before left.
-        random: draws the dropout; None for none.
+        dropout: draws the masks; None for none.
 
     Returns:
         Outputs (2, steps * rows, projection_dim) in the order of the targets, and the state.
@@ -96,11 +110,9 @@ def top_outputs(
     vectors = torch.cat([model.token_encoder(part) for part in parts])  # (words, projection_dim)
     steps, rows = batch.index.shape[1:]
     inputs = functional.embedding(batch.index.flatten(1), vectors)  # (2, steps * rows, size)
-    drop = model.config.dropout if random is not None else 0.0
-    layers = model.config.layers
 
-    def masks() -> list[Tensor | None]:
-        return [_dropout_mask(inputs[0], drop, random) for _ in range(layers)]
+    def masks(number: int) -> list[Tensor | None]:
+        return [dropout.mask(steps, inputs) if dropout else None for _ in range(number)]
 
     ways = tuple(
         [cast(LSTMLayer, layer) for layer in way]
@@ -112,19 +124,12 @@ def top_outputs(
         [rows] * steps,
         (state.forward, state.backward),
         skip=model.config.skip_connections,
-        masks=(masks(), masks()),
+        masks=(masks(model.config.layers), masks(model.config.layers)),
     )
-    top = torch.stack(outputs)
-    mask = _dropout_mask(top, drop, random)
-    after = BiLMState(_detached(ends[0]), _detached(ends[1]))
-    return (top if mask is None else top * mask), after
-
-
-def _dropout_mask(like: Tensor, drop: float, random: torch.Generator | None) -> Tensor | None:
-    if drop == 0:
-        return None
-    keep = torch.empty_like(like, requires_grad=False)
-    return keep.bernoulli_(1 - drop, generator=random).div_(1 - drop)
+    dropped = [
+        top if mask is None else top * mask for top, mask in zip(outputs, masks(2), strict=True)
+    ]
+    return torch.stack(dropped), BiLMState(_detached(ends[0]), _detached(ends[1]))
 
 
 def _detached(states: list[LayerState]) -> list[LayerState]:
@@ -136,11 +141,16 @@ def window_loss(
     batch: Batch,
     state: BiLMState,
     *,
-    random: torch.Generator | None = None,
+    dropout: Dropout | None = None,
     sample: Sample | None = None,
+    frozen: bool = False,
 ) -> tuple[Tensor, BiLMState]:
-    """The summed negative log likelihood of both directions, and the state after the window."""
-    top, after = top_outputs(model, batch, state, random)
+    """The summed negative log likelihood of both directions, and the state after the window.
+
+    If the biLM is `frozen`, only the softmax has a gradient.
+    """
+    with torch.set_grad_enabled(not frozen):
+        top, after = top_outputs(model, batch, state, dropout)
     softmax = softmax_of(model)
     flat, targets = top.flatten(0, 1), batch.targets.flatten()
     if sample is None:

@@ -7,7 +7,7 @@ summed. So the result is that of one process with the same batch.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, distributed
@@ -39,12 +39,15 @@ class Ranks:
         """The rows of the global batch that are this process's."""
         return slice(self.rank, None, self.world)
 
-    def check(self, batch_size: int) -> None:
-        """Every process must have equally many rows."""
-        if batch_size % self.world:
+    def check(self, batch_size: int, accumulate: int) -> None:
+        """Every process must have equally many rows in every part of a step."""
+        if accumulate < 1:
+            raise ElmokitError(f"accumulate must be at least 1, not {accumulate}")
+        parts = self.world * accumulate
+        if batch_size % parts:
             raise ElmokitError(
-                f"a batch of {batch_size} rows cannot be shared by {self.world} processes: "
-                f"make batch_size a multiple of {self.world}"
+                f"a batch of {batch_size} rows cannot be shared by {self.world} process(es) with "
+                f"{accumulate} part(s) each: make batch_size a multiple of {parts}"
             )
 
     def add(self, tensor: Tensor) -> Tensor:
@@ -66,18 +69,21 @@ class Ranks:
 
     def gather(self, state: BiLMState) -> BiLMState:
         """The LSTM states of all rows, in the order of the global batch."""
-        return self._each(state, self._gathered)
+        return state.map(self._gathered)
 
     def share(self, state: BiLMState) -> BiLMState:
         """This process's rows of a global state."""
-        return self._each(state, lambda tensor: tensor[self.rows].contiguous())
+        return state.map(lambda tensor: tensor[self.rows].contiguous())
 
     def wait(self) -> None:
         """Until all processes are here."""
         if self.world > 1:
             distributed.barrier()
 
-    def leave(self) -> None:
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Part from the others at the end."""
         if self._joined:
             distributed.destroy_process_group()
@@ -88,11 +94,6 @@ class Ranks:
         parts = [torch.empty_like(tensor) for _ in range(self.world)]
         distributed.all_gather(parts, tensor.contiguous())
         return torch.stack(parts, 1).flatten(0, 1)  # row r is row r // W of process r % W
-
-    @staticmethod
-    def _each(state: BiLMState, change: Callable[[Tensor], Tensor]) -> BiLMState:
-        ways = ([(change(h), change(c)) for h, c in way] for way in (state.forward, state.backward))
-        return BiLMState(*ways)
 
 
 def pick_device(name: str) -> torch.device:

@@ -6,6 +6,7 @@ import math
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +14,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.config import BiLMConfig
-from elmokit.embed import make_indexer
 from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint, tensors_of
 from elmokit.formats.files import sync
+from elmokit.language import Perplexity
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.model.softmax import Sample
 from elmokit.pretrain import checkpoint as checkpoints
 from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.evaluate import Perplexity, perplexity
+from elmokit.pretrain.evaluate import perplexity
 from elmokit.pretrain.log import RunLog, draw_curves
-from elmokit.pretrain.objective import Batcher, targets_of_prefix, window_loss
+from elmokit.pretrain.objective import Batcher, Dropout, targets_of_vocabulary, window_loss
 from elmokit.pretrain.ranks import Ranks
 from elmokit.pretrain.settings import Settings
 from elmokit.pretrain.stopping import Stop
 from elmokit.pretrain.windows import Windows
+from elmokit.text.batches import make_indexer
 from elmokit.text.vocabulary import Vocabulary
 
 TOO_MANY = 25  # dropped steps in a row that end a run
@@ -44,36 +45,49 @@ class Run:
         self,
         folder: Path,
         corpus: Corpus,
-        config: BiLMConfig,
+        model: BiLM,
+        vocabulary: Vocabulary,
         settings: Settings,
         ranks: Ranks,
         *,
+        origin: dict[str, Any] | None = None,
+        tensorboard: bool = False,
         quiet: bool = False,
     ) -> None:
-        """Set up: weights by the seed, optimizer, windows, and the position at the start."""
-        self.folder, self.corpus, self.config, self.settings = folder, corpus, config, settings
-        self.ranks, self.quiet = ranks, quiet or not ranks.first
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(settings.seed)
-            self.model = BiLM(config).to(ranks.device)
+        """Set up: optimizer, windows, and the position at the start.
+
+        Args:
+            folder: where the model, the log and the checkpoints go.
+            corpus: the encoded text.
+            model: with the weights to begin with.
+            vocabulary: the words that its softmax predicts.
+            settings: how to train.
+            ranks: the processes that train together.
+            origin: facts about the model before, which the published one keeps.
+            tensorboard: write a log for TensorBoard too.
+            quiet: no progress and no sentences.
+        """
+        self.folder, self.corpus, self.settings, self.ranks = folder, corpus, settings, ranks
+        self.model, self.config, self.vocabulary = model.to(ranks.device), model.config, vocabulary
+        self.origin, self.quiet = origin or {}, quiet or not ranks.first
         self.optimizer = make_optimizer(self.model, settings)
         self.windows = Windows(
             corpus.train, rows=settings.batch_size, unroll=settings.unroll, seed=settings.seed
         )
-        self.vocabulary = corpus.types.first(config.vocabulary_size)
         self.batcher = Batcher(
             corpus.types,
-            targets_of_prefix(len(corpus.types), config.vocabulary_size),
-            make_indexer(config, Vocabulary(self.vocabulary)),
+            targets_of_vocabulary(corpus.types, vocabulary.ids, vocabulary.unknown),
+            make_indexer(self.config, vocabulary),
             ranks.device,
         )
         self.total = settings.total_steps(self.windows.steps)
         self.step = 0
         self.best = math.inf
+        self.before: float | None = None  # held-out perplexity before the biLM was trained
         self.dropped = self.dropped_in_a_row = 0
         self.seconds = 0.0
         self.state = self._fresh_state()
-        self.log = RunLog(folder, writes=ranks.first, quiet=self.quiet)
+        self.log = RunLog(folder, writes=ranks.first, tensorboard=tensorboard, quiet=self.quiet)
 
     # ---- train
 
@@ -86,6 +100,8 @@ class Run:
         if self.step == 0:
             self._say_what_is_trained()
         with self.log:
+            if self.step == 0 and self.origin and not self.settings.frozen_steps:
+                self.evaluate()
             losses: list[float] = []
             while self.step < self.total:
                 loss, norm = self.one_step()
@@ -97,7 +113,8 @@ class Run:
                 ended = self.step % self.windows.steps == 0 or self.step == self.total
                 late = max_minutes is not None and self.seconds - before > 60 * max_minutes
                 late, stopped = self._agree(late, bool(stop.signal))
-                if ended or late or (self.step % eval_every == 0 and not stopped):
+                due = self.step % eval_every == 0 or self.step == self.settings.frozen_steps
+                if ended or late or (due and not stopped):
                     self.evaluate()
                 if ended or late or stopped or self.step % save_every == 0:
                     self.save()
@@ -110,27 +127,32 @@ class Run:
         epoch, place = divmod(self.step, self.windows.steps)
         if place == 0:
             self.state = self._fresh_state()
-        batch = self.batcher.batch(self.windows.window(epoch, place, self.ranks.rows))
         pairs = 2 * self.windows.pairs_at(place)
+        sample, frozen = self._sample(), self.step < self.settings.frozen_steps
         self.optimizer.zero_grad()
-        total, after = window_loss(
-            self.model, batch, self.state, random=self._dropout(), sample=self._sample()
-        )
-        # The scale of the original: the mean over predictions, summed over the steps of a window.
-        (total * (self.settings.unroll / pairs)).backward()  # type: ignore[no-untyped-call]
+        total, after = torch.zeros((), device=self.ranks.device), []
+        for rows, state in self._parts():
+            batch = self.batcher.batch(self.windows.window(epoch, place, rows))
+            loss, end = window_loss(
+                self.model, batch, state, dropout=self._dropout(rows), sample=sample, frozen=frozen
+            )
+            # The scale of the original: the mean of predictions, summed over a window's steps.
+            (loss * (self.settings.unroll / pairs)).backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+            after.append(end)
         self.ranks.add_gradients(self.model.parameters())
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
-        loss = float(self.ranks.add(total.detach())) / pairs
-        if math.isfinite(loss) and bool(norm.isfinite()):
+        mean = float(self.ranks.add(total)) / pairs
+        if math.isfinite(mean) and bool(norm.isfinite()):
             self.set_rate()
             self.optimizer.step()
-            self.state = after
+            self.state = BiLMState.cat(after)
             self.dropped_in_a_row = 0
         else:
             self._drop_step()
         self.step += 1
-        self.log.advance(pairs // 2, loss)
-        return loss, float(norm)
+        self.log.advance(pairs // 2, mean)
+        return mean, float(norm)
 
     def set_rate(self) -> None:
         """The learning rate of this step: warm-up, then constant or a cosine."""
@@ -158,11 +180,23 @@ class Run:
                 f"{self.folder / 'training'}"
             )
 
-    def _dropout(self) -> torch.Generator:
+    def _parts(self) -> Iterator[tuple[slice, BiLMState]]:
+        """The parts of a step: rows of the global batch, and the states of these rows."""
+        world, number = self.ranks.world, self.settings.accumulate
+        size = self.settings.batch_size // (world * number)
+        for part in range(number):
+            start = self.ranks.rank + part * size * world
+            rows = slice(start, start + size * world, world)
+            mine = torch.arange(part * size, (part + 1) * size, device=self.ranks.device)
+            yield rows, self.state.take(mine)
+
+    def _dropout(self, rows: slice) -> Dropout | None:
         """Random numbers for this step's dropout alone."""
-        random = torch.Generator(self.ranks.device)
-        entropy = [self.settings.seed, self.step, self.ranks.rank]
-        return random.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+        if not self.config.dropout:
+            return None
+        entropy = np.random.SeedSequence([self.settings.seed, self.step]).generate_state(1)[0]
+        random = torch.Generator(self.ranks.device).manual_seed(int(entropy))
+        return Dropout(self.config.dropout, random, self.settings.batch_size, rows)
 
     def _sample(self) -> Sample | None:
         """The words that all processes draw for this step, if the softmax is sampled."""
@@ -179,7 +213,9 @@ class Run:
         """All processes stop at the same step."""
         if self.ranks.world == 1:
             return late, stopped
-        flags = self.ranks.add(torch.tensor([late, stopped], dtype=torch.float32))
+        flags = self.ranks.add(
+            torch.tensor([late, stopped], dtype=torch.float32, device=self.ranks.device)
+        )
         return bool(flags[0]), bool(flags[1])
 
     def tokens_until(self, step: int) -> int:
@@ -200,7 +236,10 @@ class Run:
                 f"step {self.step:,}: held-out perplexity {found.average:.2f} "
                 f"(forward {found.forward:.2f}, backward {found.backward:.2f})"
             )
+            if self.origin and self.step <= self.settings.frozen_steps:
+                self.before = found.average
             if not found.average < self.best:
+                self.log.say(f"no better than {self.best:.2f}: the model from then is kept")
                 return
             self.best = found.average
         if self.ranks.first:
@@ -239,6 +278,7 @@ class Run:
         self.state = self.ranks.share(state)
         self.step = facts["step"]
         self.best = math.inf if facts["best"] is None else facts["best"]
+        self.before = facts["before"]
         self.dropped, self.dropped_in_a_row = facts["dropped"], facts["dropped_in_a_row"]
         self.seconds = facts["seconds"]
         self.log.say(f"going on after step {self.step:,} of {self.total:,}")
@@ -248,6 +288,7 @@ class Run:
         return {
             "step": self.step,
             "best": None if math.isinf(self.best) else self.best,
+            "before": self.before,
             "dropped": self.dropped,
             "dropped_in_a_row": self.dropped_in_a_row,
             "seconds": round(self.seconds, 1),
@@ -266,10 +307,14 @@ class Run:
             "step": self.step,
             "hours": round(self.seconds / 3600, 3),
             "heldout_perplexity": None if found is None else found.to_dict(),
+            "heldout_perplexity_before": self.before,
             "settings": self.settings.to_dict(),
         }
         made = Checkpoint(
-            self.config, tensors_of(self.model), self.vocabulary, {"training": training}
+            self.config,
+            tensors_of(self.model),
+            self.vocabulary.words,
+            {**self.origin, "training": training},
         )
         best = self.folder / "training" / "best"
         native.write(made, best, overwrite=True)
@@ -316,6 +361,9 @@ class Run:
             self.log.say(f"the time is up after step {self.step:,}; the same command goes on")
         else:
             best = "" if math.isinf(self.best) else f", held-out perplexity {self.best:.2f}"
+            if self.before is not None:
+                change = self.best / self.before - 1
+                best += f" where it was {self.before:.2f} before ({change:+.1%})"
             self.log.say(f"{self.folder} is trained: {self.step:,} steps{best}")
 
 

@@ -16,6 +16,7 @@ class Settings:
     max_steps: int | None
     batch_size: int
     unroll: int
+    accumulate: int
     optimizer: Literal["adagrad", "adamw"]
     lr: float
     schedule: Literal["constant", "cosine"]
@@ -27,6 +28,10 @@ class Settings:
     min_count: int
     vocab_size: int | None
     seed: int
+    frozen_steps: int = 0
+    """Steps at the beginning in which only the softmax learns."""
+    start: str | None = None
+    """The fingerprint of the model whose weights it starts from."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "unroll", "samples", "min_count"):
@@ -39,7 +44,7 @@ class Settings:
         for name in ("lr", "clip"):
             if not getattr(self, name) > 0:
                 raise ElmokitError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("warmup", "weight_decay", "seed"):
+        for name in ("warmup", "weight_decay", "seed", "frozen_steps"):
             if getattr(self, name) < 0:
                 raise ElmokitError(f"{name} must not be below 0, but is {getattr(self, name)}")
 

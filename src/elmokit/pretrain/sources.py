@@ -24,12 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
-from elmokit.text import readers
+from elmokit.text.lines import Piece, read_lines
+from elmokit.text.readers import WORD_COLUMN, is_wrapped, kind_of, sentences_of
 from elmokit.text.tokenize import tokenizer as tokenizer_named
 
 CHUNK_CHARACTERS = 1 << 20
 INLINE_BYTES = 4 << 20  # a smaller corpus is not worth starting processes for
-Pieces = list[tuple[int, str, bool]]  # line number, text, whether the line ends: see readers
+Pieces = list[tuple[int, str, bool]]  # line number, text, whether the line ends: see lines.py
 
 
 @dataclass(frozen=True)
@@ -140,13 +141,10 @@ def chunks_of_lines(
     path: Path, *, split: bool, on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[Pieces]:
     """Cut a file into chunks of lines, only where neither a line nor a paragraph goes on."""
-    name = str(path)
-    blocks = readers._text_blocks(readers._blocks(path, name, on_bytes or (lambda _: None)), name)
-    lines = readers._raw_lines(blocks, readers.MAX_LINE_BYTES)
-    kind = readers._kind_of(path)
+    kind = kind_of(path)
     chunk: Pieces = []
     characters = 0
-    for piece in readers._decoded(lines, name, "strict", lambda _: None):
+    for piece in read_lines(path, on_bytes=on_bytes or (lambda _: None)):
         if characters > CHUNK_CHARACTERS and _may_cut(chunk[-1], piece.text, kind, split):
             yield chunk
             chunk, characters = [], 0
@@ -161,29 +159,21 @@ def _may_cut(before: tuple[int, str, bool], following: str, kind: str, split: bo
     if not ended:
         return False
     text, following = text.strip(), following.strip()
-    if kind in readers.WORD_COLUMN:
+    if kind in WORD_COLUMN:
         return not text
     if kind == "jsonl" or not split or not text or not following:
         return True
-    return not readers._is_wrapped(text, following)
+    return not is_wrapped(text, following)
 
 
 def tokenize_chunk(pieces: Pieces, name: str, tokenizer: str) -> Chunk:
     """Find the sentences and tokens of some lines; empty sentences are left out."""
-    rows = (readers._Piece(*piece) for piece in pieces)
-    kind = readers._kind_of(name)
+    rows = (Piece(*piece) for piece in pieces)
+    kind = kind_of(name)
     tokenize = tokenizer_named(tokenizer)
-    split = tokenizer != "whitespace"
-    if kind in readers.WORD_COLUMN:
-        whole = readers._whole_lines(rows, name)
-        sentences = readers._column_sentences(whole, name, kind, readers.WORD_COLUMN[kind])
-    elif kind == "jsonl":
-        whole = readers._whole_lines(rows, name)
-        sentences = readers._json_sentences(whole, name, "text", tokenize, split)
-    elif split:
-        sentences = readers._running_text(rows, tokenize, readers.MAX_LINE_BYTES)
-    else:
-        sentences = (readers.Line(p.line, tokenize(p.text)) for p in rows)
+    # Words in columns are sentences already.
+    split = tokenizer != "whitespace" and kind not in WORD_COLUMN
+    sentences = sentences_of(rows, name, kind, tokenize, split=split)
     known: dict[str, int] = {}
     ids: list[int] = []
     lengths: list[int] = []

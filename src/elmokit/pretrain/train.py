@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,8 @@ import torch
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats import native
+from elmokit.formats.files import locked
+from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import choose_softmax
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.corpus import Corpus, prepare
@@ -30,7 +32,7 @@ from elmokit.pretrain.ranks import Ranks, pick_device
 from elmokit.pretrain.run import Run
 from elmokit.pretrain.settings import Settings
 from elmokit.pretrain.stopping import stop_signals
-from elmokit.text.vocabulary import SPECIAL
+from elmokit.text.vocabulary import SPECIAL, Vocabulary
 
 RATES = {"adagrad": 0.2, "adamw": 0.001}
 
@@ -51,6 +53,7 @@ def pretrain(
     max_minutes: float | None = None,
     batch_size: int = 128,
     unroll: int = 20,
+    accumulate: int = 1,
     optimizer: Literal["adagrad", "adamw"] = "adagrad",
     lr: float | None = None,
     schedule: Literal["auto", "constant", "cosine"] = "auto",
@@ -66,6 +69,7 @@ def pretrain(
     workers: int | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    tensorboard: bool = False,
     quiet: bool = False,
 ) -> int:
     """Train a biLM on raw text; the same command goes on with a run that was stopped.
@@ -86,6 +90,8 @@ def pretrain(
         max_minutes: stop this run after so long; the same command goes on.
         batch_size: stretches of text that run side by side, over all processes.
         unroll: tokens of a step in each of them.
+        accumulate: parts in which a step's stretches are read, for less memory; what is learned is
+            the same.
         optimizer: adagrad as the original, or adamw.
         lr: learning rate; 0.2 for adagrad and 0.001 for adamw if not given.
         schedule: constant or cosine (to a hundredth); auto is constant for adagrad, else cosine.
@@ -101,6 +107,7 @@ def pretrain(
         workers: processes that tokenize the text; all cores if not given.
         threads: to compute with; all cores if not given.
         device: cpu or cuda.
+        tensorboard: write a log for TensorBoard into the folder too (an extra).
         quiet: no progress and no sentences.
 
     Returns:
@@ -108,74 +115,91 @@ def pretrain(
     """
     if corpus is None or out is None:
         raise ElmokitError("name the text with --corpus and the folder to write with --out")
-    ranks = Ranks(pick_device(device))
-    ranks.check(batch_size)
-    folder = _open_folder(Path(out), ranks)
-    found = checkpoints(folder / "training")
     fields = {**BiLMConfig.preset(preset).to_dict(), **(model or {})}
     if fields["token_encoder"] == "words":
         fields["n_words"] = len(SPECIAL)  # until they are counted
     config = BiLMConfig.from_dict(fields)  # a wrong field is told of before the text is read
-    if ranks.first:
-        prepare(
-            corpus,
-            folder / "corpus",
-            valid=valid,
-            valid_fraction=valid_fraction,
-            tokenizer=tokenizer,
-            workers=workers,
-            keep=bool(found),
-            quiet=quiet,
+    ranks = Ranks(pick_device(device))
+    ranks.check(batch_size, accumulate)
+    with open_folder(out, ranks) as folder:
+        found = checkpoints(folder / "training")
+        if ranks.first:
+            prepare(
+                corpus,
+                folder / "corpus",
+                valid=valid,
+                valid_fraction=valid_fraction,
+                tokenizer=tokenizer,
+                workers=workers,
+                keep=bool(found),
+                quiet=quiet,
+            )
+        ranks.wait()
+        text = Corpus(folder / "corpus")
+        words = text.types.cut(min_count=min_count, size=vocab_size)
+        config = replace(
+            config,
+            vocabulary_size=words,
+            n_words=words if config.token_encoder == "words" else config.n_words,
+            dropout=config.dropout if dropout is None else dropout,
         )
-    ranks.wait()
-    text = Corpus(folder / "corpus")
-    words = text.types.cut(min_count=min_count, size=vocab_size)
-    config = replace(
-        config,
-        vocabulary_size=words,
-        n_words=words if config.token_encoder == "words" else config.n_words,
-        dropout=config.dropout if dropout is None else dropout,
-    )
-    settings = Settings(
-        epochs=epochs,
-        max_steps=max_steps,
-        batch_size=batch_size,
-        unroll=unroll,
-        optimizer=optimizer,
-        lr=RATES[optimizer] if lr is None else lr,
-        schedule=_schedule(schedule, optimizer),
-        warmup=warmup,
-        weight_decay=weight_decay,
-        clip=clip,
-        softmax=choose_softmax(softmax, words, samples),
-        samples=samples,
-        min_count=min_count,
-        vocab_size=vocab_size,
-        seed=seed,
-    )
-    run = Run(folder, text, config, settings, ranks, quiet=quiet or not ranks.first)
-    if found:
-        run.resume(found[-1])
-    with stop_signals() as stop, use_threads(threads):
-        run.train(stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes)
-    ranks.leave()
-    return 128 + stop.signal if stop.signal else 0
+        settings = Settings(
+            epochs=epochs,
+            max_steps=max_steps,
+            batch_size=batch_size,
+            unroll=unroll,
+            accumulate=accumulate,
+            optimizer=optimizer,
+            lr=RATES[optimizer] if lr is None else lr,
+            schedule=_schedule(schedule, optimizer),
+            warmup=warmup,
+            weight_decay=weight_decay,
+            clip=clip,
+            softmax=choose_softmax(softmax, words, samples),
+            samples=samples,
+            min_count=min_count,
+            vocab_size=vocab_size,
+            seed=seed,
+        )
+        vocabulary = Vocabulary(text.types.first(words))
+        start = new_model(config, seed)
+        run = Run(
+            folder, text, start, vocabulary, settings, ranks, tensorboard=tensorboard, quiet=quiet
+        )
+        if vocab_size is not None and words < vocab_size:
+            run.log.say(f"the text has only {words:,} words that it holds {min_count} times")
+        if found:
+            run.resume(found[-1])
+        with stop_signals() as stop, use_threads(threads):
+            run.train(stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes)
+        return 128 + stop.signal if stop.signal else 0
 
 
-def _open_folder(out: Path, ranks: Ranks) -> Path:
-    """The output folder, made if need be; one with some other model in it is refused."""
-    folder = out.expanduser().absolute()
+def new_model(config: BiLMConfig, seed: int) -> BiLM:
+    """A model with the weights that a seed gives."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return BiLM(config)
+
+
+@contextmanager
+def open_folder(out: str, ranks: Ranks) -> Iterator[Path]:
+    """The output folder, made if need be, for this run alone; one with another model is refused."""
+    folder = Path(out).expanduser().absolute()
+    training = folder / "training"
     if ranks.first:
-        if (folder / native.CONFIG).exists() and not (folder / "training").is_dir():
+        if (folder / native.CONFIG).exists() and not training.is_dir():
             raise ElmokitError(f"{folder} holds a model already: choose another folder")
         try:
-            (folder / "training").mkdir(parents=True, exist_ok=True)
+            training.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
-        for half_written in [*folder.glob(".corpus.*"), *(folder / "training").glob(".*")]:
-            shutil.rmtree(half_written, ignore_errors=True)  # of a run that was killed
-    ranks.wait()
-    return folder
+    with ranks, locked(training) if ranks.first else nullcontext():
+        if ranks.first:
+            for half_written in [*folder.glob(".corpus.*"), *training.glob(".*")]:
+                shutil.rmtree(half_written, ignore_errors=True)  # of a run that was killed
+        ranks.wait()
+        yield folder
 
 
 @contextmanager

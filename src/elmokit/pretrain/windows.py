@@ -97,6 +97,12 @@ class Windows:
         start = self.starts[:-1] + step * self.unroll
         return int(np.clip(self.starts[1:] - start, 0, self.unroll).sum())
 
+    def places(self, step: int) -> NDArray[np.int64]:
+        """Where in the stream each pair of a window stands, -1 for none: (steps, rows)."""
+        length = min(self.unroll, self.longest - step * self.unroll)
+        found = self.starts[None, :-1] + (step * self.unroll + np.arange(length))[:, None]
+        return np.where(found < self.starts[None, 1:], found, -1)
+
     def _shuffle(self, epoch: int) -> None:
         if self.seed is None:
             self._order = np.arange(len(self.firsts))

@@ -1,4 +1,4 @@
-"""Sentences to a batch: each distinct word once, and where it stands.
+"""Sentences to batches: which go together, each distinct word once, and where it stands.
 
 The token encoder sees `features` (a row for each distinct word), the LSTMs see the vectors
 gathered through `index`. Rows 0 and 1 of the features are the sentence boundaries, so that the
@@ -8,7 +8,7 @@ model can put them around every sentence without knowing any words.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,11 +16,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
-from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
+from elmokit.text.vocabulary import Vocabulary, WordIndexer
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+SIDE_BY_SIDE, LONG_BATCH = 16, 8  # so many long sentences in a batch, if 8 times its tokens do
 
 
 class Indexer(Protocol):
@@ -29,6 +33,15 @@ class Indexer(Protocol):
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
         """Ids of each word: (words, columns)."""
         ...
+
+
+def make_indexer(config: BiLMConfig, vocabulary: Vocabulary | None) -> Indexer:
+    """What turns words into the ids that a model takes."""
+    if config.token_encoder == "characters":
+        return CharacterIndexer(config.max_characters)
+    if vocabulary is None:
+        raise ElmokitError("a model on words needs its vocabulary")
+    return WordIndexer(vocabulary)
 
 
 @dataclass(frozen=True)
@@ -64,6 +77,29 @@ def make_batch(sentences: Sequence[Sequence[str]], indexer: Indexer) -> TokenBat
     mask = torch.arange(longest) < lengths[:, None]
     index[mask] = torch.tensor(flat, dtype=torch.long)
     return TokenBatch(torch.from_numpy(indexer.encode(list(rows))), index, lengths)
+
+
+def make_batches(
+    lengths: Sequence[int], batch_tokens: int, batch_size: int | None
+) -> Iterator[list[int]]:
+    """Numbers of the sentences that go together: of similar length, bounded in tokens.
+
+    Long sentences get some more, so that there are several of them side by side.
+    """
+    order = sorted(range(len(lengths)), key=lambda number: (lengths[number], number))
+    batch: list[int] = []
+    tokens = 0
+    for number in order:
+        more = tokens + lengths[number]
+        full = len(batch) == batch_size or more > LONG_BATCH * batch_tokens
+        full = full or (more > batch_tokens and len(batch) >= SIDE_BY_SIDE)
+        if batch and full:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(number)
+        tokens += lengths[number]
+    if batch:
+        yield batch
 
 
 def refuse_strings(sentences: Sequence[Sequence[str]]) -> None:

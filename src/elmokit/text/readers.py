@@ -1,51 +1,43 @@
 """From files to tokens: streams the sentences of a file of any size, in bounded memory.
 
-A file goes through these stages, each a generator:
-
-    raw blocks ─► decompressed blocks ─► lines of bytes ─► decoded lines ─► sentences of tokens
-
-A line that is too long for memory travels in pieces; the sentences made from it say so.
+Its decoded lines (see `lines.py`) become sentences of tokens, according to the kind of file. A line
+that is too long for memory travels in pieces; the sentences made from it say so.
 """
 
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import re
-import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
 
-from elmokit.errors import ElmokitError, require
+from elmokit.errors import ElmokitError
 from elmokit.text import tokenize as tokenizers
+from elmokit.text.lines import (
+    COMPRESSIONS,
+    MAX_LINE_BYTES,
+    STANDARD_INPUT,
+    FilePath,
+    Piece,
+    Report,
+    name_of,
+    read_lines,
+)
 from elmokit.text.tokenize import EAST_ASIAN, split_sentences
 
-STANDARD_INPUT = "-"
 KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".conllu": "conllu"}
 WORD_COLUMN = {"conll": 0, "conllu": 1}
-BLOCK_BYTES = 1 << 16  # small enough for progress to be told often
-MAX_LINE_BYTES = 8 << 20  # more than a million words
 MIN_LINE_BYTES = 4  # a character of UTF-8
 MAX_SENTENCE_ROWS = 2_000_000
-# A byte of a compressed file can stand for 32 KB: small blocks keep even that in bounds.
-COMPRESSED_BLOCK_BYTES = 256
-BINARY_CHECK_BYTES = 8 << 10
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 # Running text is hard-wrapped at some width between these, in characters.
 NARROWEST_PAGE = 50
 WIDEST_PAGE = 120
 MAX_PARAGRAPH_LINES = 5000
 
-FilePath = str | os.PathLike[str]
 Tokenize = Callable[[str], list[str]]
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +49,6 @@ class Line:
     tokens: list[str]
     continues: bool = False
     """The sentence is too long for memory: the next `Line` carries on, with the same number."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A decoded line, or a part of a line that is longer than `max_line_bytes`."""
-
-    line: int  # counts from 1, for messages
-    text: str
-    ended: bool  # whether the line ends here
 
 
 def read_sentences(
@@ -93,26 +76,53 @@ def read_sentences(
     `windows`). `on_bytes` is told of every read how many bytes of the file it took (see
     `total_bytes`). Wrong options raise at once, trouble with the file when the reading gets there.
     """
-    name = "standard input" if os.fspath(path) == STANDARD_INPUT else os.fspath(path)
-    kind = _kind_of(path) if kind == "auto" else kind
+    name = name_of(path)
+    kind = kind_of(path) if kind == "auto" else kind
     _check_options(kind, errors, split=split, column=column)
     if max_line_bytes < MIN_LINE_BYTES:
         raise ElmokitError(f"max_line_bytes must be at least {MIN_LINE_BYTES}.")
     tokenize = tokenizers.tokenizer(tokenizer)
 
-    blocks = _text_blocks(_blocks(path, name, on_bytes or _ignore), name)
-    lines = _raw_lines(blocks, max_line_bytes)
-    pieces = _decoded(lines, name, errors, on_warning or _ignore)
+    pieces = read_lines(
+        path,
+        errors=errors,
+        max_line_bytes=max_line_bytes,
+        on_warning=on_warning or _ignore,
+        on_bytes=on_bytes or _ignore,
+    )
+    sentences = sentences_of(
+        pieces,
+        name,
+        kind,
+        tokenize,
+        split=split,
+        field=field,
+        column=column,
+        max_line_bytes=max_line_bytes,
+    )
+    return _watched(sentences, name, max_tokens, on_warning or _ignore)
+
+
+def sentences_of(
+    pieces: Iterable[Piece],
+    name: str,
+    kind: str,
+    tokenize: Tokenize,
+    *,
+    split: bool = False,
+    field: str = "text",
+    column: int | None = None,
+    max_line_bytes: int = MAX_LINE_BYTES,
+) -> Iterator[Line]:
+    """The sentences in the lines of a file of that `kind`; the options are `read_sentences`'s."""
     if kind in WORD_COLUMN:
         index = WORD_COLUMN[kind] if column is None else column
-        sentences = _column_sentences(_whole_lines(pieces, name), name, kind, index)
-    elif kind == "jsonl":
-        sentences = _json_sentences(_whole_lines(pieces, name), name, field, tokenize, split)
-    elif split:
-        sentences = _running_text(pieces, tokenize, max_line_bytes)
-    else:
-        sentences = (Line(p.line - 1, tokenize(p.text), continues=not p.ended) for p in pieces)
-    return _watched(sentences, name, max_tokens, on_warning or _ignore)
+        return _column_sentences(_whole_lines(pieces, name), name, kind, index)
+    if kind == "jsonl":
+        return _json_sentences(_whole_lines(pieces, name), name, field, tokenize, split)
+    if split:
+        return _running_text(pieces, tokenize, max_line_bytes)
+    return (Line(p.line - 1, tokenize(p.text), continues=not p.ended) for p in pieces)
 
 
 def windows(tokens: Sequence[str], max_tokens: int) -> Iterator[list[str]]:
@@ -134,7 +144,8 @@ def _ignore(_: object) -> None:
     pass
 
 
-def _kind_of(path: FilePath) -> str:
+def kind_of(path: FilePath) -> str:
+    """What a file is by its extension: text, jsonl, conll or conllu."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
@@ -172,177 +183,7 @@ def _watched(
         on_warning(f"{long_sentences} sentence(s) of {name} have more than {max_tokens} tokens.")
 
 
-# ---- from the file to decoded lines
-
-
-def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
-    """The file, or standard input, which is left open at the end."""
-    if os.fspath(path) == STANDARD_INPUT:
-        return nullcontext(sys.stdin.buffer)
-    if Path(path).is_dir():  # opening it says so on some systems only
-        raise ElmokitError(f"{name} is a directory, not a file.")
-    try:
-        return Path(path).open("rb")
-    except FileNotFoundError:
-        raise ElmokitError(f"There is no file {name}.") from None
-    except PermissionError:
-        raise ElmokitError(f"{name} cannot be read: its permissions forbid it.") from None
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        raise ElmokitError(f"{name} cannot be opened: {error}.") from None
-
-
-def _blocks(path: FilePath, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
-    """Read the file block by block, decompressed if it is compressed."""
-    with _open(path, name) as stream:
-        blocks = _raw_blocks(stream, name, on_bytes)
-        first = next(blocks, b"")
-        compression = _compression(path, name, first)
-        whole = chain([first], blocks)
-        yield from whole if compression is None else _decompressed(whole, name, compression)
-
-
-def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
-    while True:
-        try:
-            block = stream.read(BLOCK_BYTES)
-        except OSError as error:
-            raise ElmokitError(f"{name} cannot be read to its end: {error}.") from None
-        if not block:
-            return
-        yield block
-        on_bytes(len(block))
-
-
-def _gzip() -> tuple[Any, type[Exception]]:
-    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error
-
-
-def _xz() -> tuple[Any, type[Exception]]:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
-
-
-def _zstd() -> tuple[Any, type[Exception]]:
-    zstandard = require("zstandard", extra="zstd", purpose="Reading .zst files")
-    return zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
-
-
-# Extension: how such a file may begin, and a maker of its decompressor and its error.
-COMPRESSIONS: dict[str, tuple[tuple[bytes, ...], Callable[[], tuple[Any, type[Exception]]]]] = {
-    ".gz": ((b"\x1f\x8b",), _gzip),
-    ".xz": ((b"\xfd7zXZ\x00",), _xz),
-    ".zst": ((b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"), _zstd),  # the second from pzstd
-}
-
-
-def _compression(path: FilePath, name: str, start: bytes) -> str | None:
-    """The extension of the compression that a file has by its name and its first bytes.
-
-    Without such a name, as on standard input, the bytes alone tell: none is the start of UTF-8.
-    """
-    found = next((ext for ext, (magic, _) in COMPRESSIONS.items() if start.startswith(magic)), None)
-    extension = Path(path).suffix.lower()
-    if start and extension in COMPRESSIONS and found != extension:
-        raise ElmokitError(f"{name} is not a {extension} file, although its name says so.")
-    return found
-
-
-def _decompressed(blocks: Iterable[bytes], name: str, compression: str) -> Iterator[bytes]:
-    """Decompress a file, which may be several compressed streams one after another."""
-    _, make = COMPRESSIONS[compression]
-    decompressor: Any = None
-    for part in _small_blocks(blocks):
-        # Zero bytes between streams and behind the last one are padding.
-        while part := part.lstrip(b"\0") if decompressor is None else part:
-            if decompressor is None:
-                decompressor, corrupt = make()
-            try:
-                data = decompressor.decompress(part)
-            except corrupt:
-                raise ElmokitError(f"{name} is corrupt: it cannot be decompressed.") from None
-            yield data
-            part = b""
-            if decompressor.eof:
-                part, decompressor = decompressor.unused_data, None
-    if decompressor is not None:
-        raise ElmokitError(f"{name} is cut off: its compressed data has no end.")
-
-
-def _small_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    for block in blocks:
-        for start in range(0, len(block), COMPRESSED_BLOCK_BYTES):
-            yield block[start : start + COMPRESSED_BLOCK_BYTES]
-
-
-def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Pass blocks on without a byte order mark, unless they begin like something else than text."""
-    seen = 0
-    for block in blocks:
-        if seen < BINARY_CHECK_BYTES and b"\0" in block[: BINARY_CHECK_BYTES - seen]:
-            is_utf16 = seen == 0 and block.startswith((b"\xff\xfe", b"\xfe\xff"))
-            what = "UTF-16 text: convert it to UTF-8" if is_utf16 else "a binary file, not text"
-            raise ElmokitError(f"{name} seems to be {what}.")
-        yield block.removeprefix(BYTE_ORDER_MARK) if seen == 0 else block
-        seen += len(block)
-
-
-def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[tuple[int, int, bytes, bool]]:
-    r"""Split at "\n", and cut lines longer than `limit` bytes.
-
-    Yields the line's number from 1, the offset of the piece in the line, the piece, and whether
-    the line ends with it.
-    """
-    number, offset, pending = 1, 0, bytearray()
-    for block in blocks:
-        for index, part in enumerate(block.split(b"\n")):
-            if index > 0:  # a newline stood before this part
-                yield number, offset, bytes(pending), True
-                number, offset = number + 1, 0
-                pending.clear()
-            pending += part
-            while len(pending) > limit:
-                cut = _cut_position(pending, limit)
-                yield number, offset, bytes(pending[:cut]), False
-                offset += cut
-                del pending[:cut]
-    if pending:
-        yield number, offset, bytes(pending), True
-
-
-def _cut_position(line: bytearray, limit: int) -> int:
-    """Where to cut a line of more than `limit` bytes: behind a blank, else between characters."""
-    cut = max(line.rfind(b" ", 0, limit), line.rfind(b"\t", 0, limit)) + 1
-    if cut:
-        return cut
-    boundaries = (at for at in range(limit, max(limit - 4, 0), -1) if line[at] & 0xC0 != 0x80)
-    return next(boundaries, limit)
-
-
-def _decoded(
-    lines: Iterable[tuple[int, int, bytes, bool]], name: str, errors: str, on_warning: Report
-) -> Iterator[_Piece]:
-    replaced = 0
-    for number, offset, raw, ended in lines:
-        if ended and raw.endswith(b"\r"):
-            raw = raw[:-1]
-        try:
-            text = raw.decode()
-        except UnicodeDecodeError as error:
-            if errors == "strict":
-                raise ElmokitError(
-                    f"Line {number} of {name} is not UTF-8 at its byte {offset + error.start + 1} "
-                    f"(0x{raw[error.start]:02x}): convert the file, or go on with --errors replace."
-                ) from None
-            text = raw.decode(errors="replace")
-            replaced += 1
-        yield _Piece(number, text, ended)
-    if replaced:
-        on_warning(f"{replaced} line(s) of {name} are not UTF-8: read in part as U+FFFD.")
-
-
-# ---- from decoded lines to sentences
-
-
-def _whole_lines(pieces: Iterable[_Piece], name: str) -> Iterator[_Piece]:
+def _whole_lines(pieces: Iterable[Piece], name: str) -> Iterator[Piece]:
     """Pass lines on for readers that need each line in one piece."""
     for piece in pieces:
         if not piece.ended:
@@ -351,9 +192,7 @@ def _whole_lines(pieces: Iterable[_Piece], name: str) -> Iterator[_Piece]:
         yield piece
 
 
-def _column_sentences(
-    pieces: Iterable[_Piece], name: str, kind: str, column: int
-) -> Iterator[Line]:
+def _column_sentences(pieces: Iterable[Piece], name: str, kind: str, column: int) -> Iterator[Line]:
     """Sentences of a word a line, with a blank line behind each."""
     number, tokens, is_open = 0, list[str](), False
     for piece in pieces:
@@ -370,7 +209,7 @@ def _column_sentences(
         yield Line(number, tokens)
 
 
-def _column_words(piece: _Piece, name: str, kind: str, column: int) -> list[str]:
+def _column_words(piece: Piece, name: str, kind: str, column: int) -> list[str]:
     """The word in a row, or none in a comment, a multiword range (1-2) or an empty node (1.1)."""
     row = piece.text
     if kind == "conllu" and (row.startswith("#") or re.match(r"\d+[-.]\d", row)):
@@ -385,7 +224,7 @@ def _column_words(piece: _Piece, name: str, kind: str, column: int) -> list[str]
 
 
 def _json_sentences(
-    pieces: Iterable[_Piece], name: str, field: str, tokenize: Tokenize, split: bool
+    pieces: Iterable[Piece], name: str, field: str, tokenize: Tokenize, split: bool
 ) -> Iterator[Line]:
     number = 0
     for piece in pieces:
@@ -399,7 +238,7 @@ def _json_sentences(
             number += 1
 
 
-def _json_field(piece: _Piece, name: str, field: str) -> str | list[str]:
+def _json_field(piece: Piece, name: str, field: str) -> str | list[str]:
     where = f"Line {piece.line} of {name}"
     try:
         value = json.loads(piece.text)
@@ -420,7 +259,7 @@ def _json_field(piece: _Piece, name: str, field: str) -> str | list[str]:
     return value  # type: ignore[no-any-return]
 
 
-def _running_text(pieces: Iterable[_Piece], tokenize: Tokenize, limit: int) -> Iterator[Line]:
+def _running_text(pieces: Iterable[Piece], tokenize: Tokenize, limit: int) -> Iterator[Line]:
     """Find the sentences of paragraphs, and number them through."""
     number, unfinished, is_open = 0, "", False  # open: the sentence has been passed on in part
     for text, ended in _paragraphs(pieces):
@@ -438,14 +277,14 @@ def _running_text(pieces: Iterable[_Piece], tokenize: Tokenize, limit: int) -> I
             unfinished, is_open = "", True
 
 
-def _paragraphs(pieces: Iterable[_Piece]) -> Iterator[tuple[str, bool]]:
+def _paragraphs(pieces: Iterable[Piece]) -> Iterator[tuple[str, bool]]:
     """Join the lines of hard-wrapped paragraphs, and tell whether the paragraph ends there."""
     lines: list[str] = []
     in_long_line = False
     for piece in pieces:
         text = piece.text.strip()
         is_long = in_long_line or not piece.ended
-        if lines and (is_long or not text or not _is_wrapped(lines[-1], text)):
+        if lines and (is_long or not text or not is_wrapped(lines[-1], text)):
             yield "\n".join(lines), True
             lines = []
         if is_long:
@@ -460,7 +299,7 @@ def _paragraphs(pieces: Iterable[_Piece]) -> Iterator[tuple[str, bool]]:
         yield "\n".join(lines), True
 
 
-def _is_wrapped(line: str, following: str) -> bool:
+def is_wrapped(line: str, following: str) -> bool:
     """Whether a line only ended because the page did: its sentence goes on in the `following`.
 
     It does so if that begins in lower case, or with a word that had no room on the line. Chinese

@@ -1,0 +1,224 @@
+"""From files to lines: a file of any size and compression as decoded lines, in bounded memory.
+
+    raw blocks ─► decompressed blocks ─► lines of bytes ─► decoded lines
+
+A line that is too long for memory travels in pieces.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from elmokit.errors import ElmokitError, require
+
+STANDARD_INPUT = "-"
+BLOCK_BYTES = 1 << 16  # small enough for progress to be told often
+MAX_LINE_BYTES = 8 << 20  # more than a million words
+# A byte of a compressed file can stand for 32 KB: small blocks keep even that in bounds.
+COMPRESSED_BLOCK_BYTES = 256
+BINARY_CHECK_BYTES = 8 << 10
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+FilePath = str | os.PathLike[str]
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A decoded line, or a part of a line that is longer than `max_line_bytes`."""
+
+    line: int  # counts from 1, for messages
+    text: str
+    ended: bool  # whether the line ends here
+
+
+def read_lines(
+    path: FilePath,
+    *,
+    errors: str = "strict",
+    max_line_bytes: int = MAX_LINE_BYTES,
+    on_warning: Report = lambda _: None,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> Iterator[Piece]:
+    """The decoded lines of a file, compressed or not; "-" is standard input."""
+    name = name_of(path)
+    blocks = _text_blocks(_blocks(path, name, on_bytes), name)
+    return _decoded(_raw_lines(blocks, max_line_bytes), name, errors, on_warning)
+
+
+def name_of(path: FilePath) -> str:
+    """What to call a file in a message."""
+    return "standard input" if os.fspath(path) == STANDARD_INPUT else os.fspath(path)
+
+
+def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
+    """The file, or standard input, which is left open at the end."""
+    if os.fspath(path) == STANDARD_INPUT:
+        return nullcontext(sys.stdin.buffer)
+    if Path(path).is_dir():  # opening it says so on some systems only
+        raise ElmokitError(f"{name} is a directory, not a file.")
+    try:
+        return Path(path).open("rb")
+    except FileNotFoundError:
+        raise ElmokitError(f"There is no file {name}.") from None
+    except PermissionError:
+        raise ElmokitError(f"{name} cannot be read: its permissions forbid it.") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        raise ElmokitError(f"{name} cannot be opened: {error}.") from None
+
+
+def _blocks(path: FilePath, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
+    """Read the file block by block, decompressed if it is compressed."""
+    with _open(path, name) as stream:
+        blocks = _raw_blocks(stream, name, on_bytes)
+        first = next(blocks, b"")
+        compression = _compression(path, name, first)
+        whole = chain([first], blocks)
+        yield from whole if compression is None else _decompressed(whole, name, compression)
+
+
+def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
+    while True:
+        try:
+            block = stream.read(BLOCK_BYTES)
+        except OSError as error:
+            raise ElmokitError(f"{name} cannot be read to its end: {error}.") from None
+        if not block:
+            return
+        yield block
+        on_bytes(len(block))
+
+
+def _gzip() -> tuple[Any, type[Exception]]:
+    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error
+
+
+def _xz() -> tuple[Any, type[Exception]]:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
+
+
+def _zstd() -> tuple[Any, type[Exception]]:
+    zstandard = require("zstandard", extra="zstd", purpose="Reading .zst files")
+    return zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
+
+
+# Extension: how such a file may begin, and a maker of its decompressor and its error.
+COMPRESSIONS: dict[str, tuple[tuple[bytes, ...], Callable[[], tuple[Any, type[Exception]]]]] = {
+    ".gz": ((b"\x1f\x8b",), _gzip),
+    ".xz": ((b"\xfd7zXZ\x00",), _xz),
+    ".zst": ((b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"), _zstd),  # the second from pzstd
+}
+
+
+def _compression(path: FilePath, name: str, start: bytes) -> str | None:
+    """The extension of the compression that a file has by its name and its first bytes.
+
+    Without such a name, as on standard input, the bytes alone tell: none is the start of UTF-8.
+    """
+    found = next((ext for ext, (magic, _) in COMPRESSIONS.items() if start.startswith(magic)), None)
+    extension = Path(path).suffix.lower()
+    if start and extension in COMPRESSIONS and found != extension:
+        raise ElmokitError(f"{name} is not a {extension} file, although its name says so.")
+    return found
+
+
+def _decompressed(blocks: Iterable[bytes], name: str, compression: str) -> Iterator[bytes]:
+    """Decompress a file, which may be several compressed streams one after another."""
+    _, make = COMPRESSIONS[compression]
+    decompressor: Any = None
+    for part in _small_blocks(blocks):
+        # Zero bytes between streams and behind the last one are padding.
+        while part := part.lstrip(b"\0") if decompressor is None else part:
+            if decompressor is None:
+                decompressor, corrupt = make()
+            try:
+                data = decompressor.decompress(part)
+            except corrupt:
+                raise ElmokitError(f"{name} is corrupt: it cannot be decompressed.") from None
+            yield data
+            part = b""
+            if decompressor.eof:
+                part, decompressor = decompressor.unused_data, None
+    if decompressor is not None:
+        raise ElmokitError(f"{name} is cut off: its compressed data has no end.")
+
+
+def _small_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        for start in range(0, len(block), COMPRESSED_BLOCK_BYTES):
+            yield block[start : start + COMPRESSED_BLOCK_BYTES]
+
+
+def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """Pass blocks on without a byte order mark, unless they begin like something else than text."""
+    seen = 0
+    for block in blocks:
+        if seen < BINARY_CHECK_BYTES and b"\0" in block[: BINARY_CHECK_BYTES - seen]:
+            is_utf16 = seen == 0 and block.startswith((b"\xff\xfe", b"\xfe\xff"))
+            what = "UTF-16 text: convert it to UTF-8" if is_utf16 else "a binary file, not text"
+            raise ElmokitError(f"{name} seems to be {what}.")
+        yield block.removeprefix(BYTE_ORDER_MARK) if seen == 0 else block
+        seen += len(block)
+
+
+def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[tuple[int, int, bytes, bool]]:
+    r"""Split at "\n", and cut lines longer than `limit` bytes.
+
+    Yields the line's number from 1, the offset of the piece in the line, the piece, and whether
+    the line ends with it.
+    """
+    number, offset, pending = 1, 0, bytearray()
+    for block in blocks:
+        for index, part in enumerate(block.split(b"\n")):
+            if index > 0:  # a newline stood before this part
+                yield number, offset, bytes(pending), True
+                number, offset = number + 1, 0
+                pending.clear()
+            pending += part
+            while len(pending) > limit:
+                cut = _cut_position(pending, limit)
+                yield number, offset, bytes(pending[:cut]), False
+                offset += cut
+                del pending[:cut]
+    if pending:
+        yield number, offset, bytes(pending), True
+
+
+def _cut_position(line: bytearray, limit: int) -> int:
+    """Where to cut a line of more than `limit` bytes: behind a blank, else between characters."""
+    cut = max(line.rfind(b" ", 0, limit), line.rfind(b"\t", 0, limit)) + 1
+    if cut:
+        return cut
+    boundaries = (at for at in range(limit, max(limit - 4, 0), -1) if line[at] & 0xC0 != 0x80)
+    return next(boundaries, limit)
+
+
+def _decoded(
+    lines: Iterable[tuple[int, int, bytes, bool]], name: str, errors: str, on_warning: Report
+) -> Iterator[Piece]:
+    replaced = 0
+    for number, offset, raw, ended in lines:
+        if ended and raw.endswith(b"\r"):
+            raw = raw[:-1]
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            if errors == "strict":
+                raise ElmokitError(
+                    f"Line {number} of {name} is not UTF-8 at its byte {offset + error.start + 1} "
+                    f"(0x{raw[error.start]:02x}): convert the file, or go on with --errors replace."
+                ) from None
+            text = raw.decode(errors="replace")
+            replaced += 1
+        yield Piece(number, text, ended)
+    if replaced:
+        on_warning(f"{replaced} line(s) of {name} are not UTF-8: read in part as U+FFFD.")

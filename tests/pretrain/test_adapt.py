@@ -1,0 +1,201 @@
+"""Going on from a model on other text: with its softmax, or with a new one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from small_text import make_sentences
+
+import elmokit
+from elmokit.cli import main
+from elmokit.errors import ElmokitError
+from elmokit.formats import bilm, native
+from elmokit.formats.checkpoint import Checkpoint
+from elmokit.pretrain.adapt import adapt
+from elmokit.pretrain.corpus import prepare
+from elmokit.pretrain.evaluate import text_losses
+from elmokit.pretrain.log import read_log
+from elmokit.pretrain.run import Run
+from elmokit.pretrain.train import pretrain
+
+Options = dict[str, Any]
+
+
+@pytest.fixture
+def model(options: Options) -> str:
+    """A model that has learned the small language."""
+    pretrain(**options | {"epochs": 1, "optimizer": "adamw", "lr": 0.01})
+    return str(options["out"])
+
+
+@pytest.fixture
+def published(model: str, tmp_path: Path) -> str:
+    """The same as it would be published: without its softmax."""
+    whole = native.read(Path(model))
+    tensors = {name: value for name, value in whole.tensors.items() if "softmax" not in name}
+    config = replace(whole.config, vocabulary_size=0)
+    bilm.write(Checkpoint(config, tensors), tmp_path / "published")
+    return str(tmp_path / "published" / "weights.hdf5")
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> Options:
+    """Text of the same grammar where every noun is a spoon."""
+    words = dict.fromkeys("cat dog river bank house tree child".split(), "spoon")
+    lines = [
+        " ".join(words.get(word, word) for word in words_) for words_ in make_sentences(200, seed=9)
+    ]
+    (tmp_path / "domain.txt").write_text("".join(line + "\n" for line in lines))
+    return {
+        "corpus": str(tmp_path / "domain.txt"),
+        "out": str(tmp_path / "adapted"),
+        "tokenizer": "whitespace",
+        "min_count": 1,
+        "epochs": 3,
+        "batch_size": 4,
+        "unroll": 10,
+        "warmup": 2,
+        "lr": 0.01,
+        "eval_every": 20,
+        "save_every": 10,
+        "threads": 1,
+        "quiet": True,
+    }
+
+
+def facts_of(options: Options) -> dict[str, Any]:
+    return json.loads(Path(options["out"], "config.json").read_text())["facts"]
+
+
+def test_adapting_goes_on_from_the_model_and_its_softmax(model: str, domain: Options) -> None:
+    assert adapt(model, **domain) == 0
+    before, after = elmokit.load(model), elmokit.load(domain["out"])
+    assert after.vocabulary is not None
+    assert before.vocabulary is not None
+    assert after.vocabulary.words == before.vocabulary.words
+    facts = facts_of(domain)
+    assert facts["adapted_from"]["name"] == Path(model).name
+    assert facts["adapted_from"]["fingerprint"] == before.fingerprint()
+    assert facts["adapted_from"]["facts"]["training"]["corpus"] == ["text.txt"]
+    assert facts["training"]["corpus"] == ["domain.txt"]
+    # What it says about itself is what anyone can measure.
+    corpus = prepare(
+        domain["corpus"], Path(domain["out"], "corpus"), valid_fraction=0.05,
+        tokenizer="whitespace", quiet=True,
+    )  # fmt: skip
+    first = next(line for line in read_log(Path(domain["out"], "log.jsonl")) if "heldout" in line)
+    assert first["step"] == 0
+    assert facts["training"]["heldout_perplexity_before"] == pytest.approx(
+        first["heldout"]["average"], abs=1e-3
+    )
+    assert facts["training"]["heldout_perplexity"]["average"] < 0.6 * first["heldout"]["average"]
+    tokens = len(corpus.train.tokens) + len(corpus.train)
+    losses = [text_losses(elmo, corpus, carry=True)[0].sum() for elmo in (before, after)]
+    assert losses[1] / tokens < losses[0] / tokens - 0.4
+
+
+def test_a_model_without_a_softmax_gets_one_that_learns_first(
+    published: str, domain: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = {}
+    train = Run.one_step
+
+    def watched(run: Run) -> tuple[float, float]:
+        result = train(run)
+        if run.step in (run.settings.frozen_steps, run.settings.frozen_steps + 1):
+            seen[run.step] = {n: p.detach().clone() for n, p in run.model.named_parameters()}
+        return result
+
+    monkeypatch.setattr(Run, "one_step", watched)
+    start = elmokit.load(published)
+    assert adapt(published, **domain) == 0
+    (last_frozen, frozen), (_, free) = sorted(seen.items())
+    weights = dict(start.model.named_parameters())
+    for name, value in frozen.items():
+        if not name.startswith("softmax."):
+            assert np.array_equal(value.numpy(), weights[name].detach().numpy()), name
+            if "bias" not in name:
+                assert not np.array_equal(value.numpy(), free[name].numpy()), name
+    elmo = elmokit.load(domain["out"])
+    assert elmo.vocabulary is not None
+    assert "spoon" in elmo.vocabulary
+    facts = facts_of(domain)["training"]
+    assert facts["settings"]["frozen_steps"] == last_frozen > 10
+    assert facts["heldout_perplexity"]["average"] < facts["heldout_perplexity_before"] < 12
+
+
+def test_a_new_softmax_may_be_asked_for(model: str, domain: Options) -> None:
+    adapt(model, **domain | {"new_softmax": True, "vocab_size": 8, "softmax_steps": 5})
+    elmo = elmokit.load(domain["out"])
+    assert elmo.vocabulary is not None
+    assert len(elmo.vocabulary) == 8
+    assert facts_of(domain)["training"]["settings"]["frozen_steps"] == 5
+
+
+def test_a_stopped_adaptation_ends_with_the_same_bits(
+    published: str, domain: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = domain | {"out": domain["out"] + "-whole"}
+    adapt(published, **whole)
+    train = Run.one_step
+    stops = {3, 17, 40}
+
+    def interrupted(run: Run) -> tuple[float, float]:
+        if run.step in stops:
+            stops.remove(run.step)
+            raise KeyboardInterrupt
+        return train(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "one_step", interrupted)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                adapt(published, **domain)
+    adapt(published, **domain)
+    one, other = (load_file(Path(o["out"], "model.safetensors")) for o in (whole, domain))
+    assert all(np.array_equal(value, other[name]) for name, value in one.items())
+    assert facts_of(whole)["training"]["heldout_perplexity_before"] == pytest.approx(
+        facts_of(domain)["training"]["heldout_perplexity_before"]
+    )
+
+
+def test_text_that_it_only_forgets_on_keeps_the_model_as_it_was(
+    model: str, domain: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adapt(model, **domain | {"lr": 5.0, "clip": 1000.0, "quiet": False, "max_steps": 40})
+    said = capsys.readouterr().err
+    assert "the model from then is kept" in said
+    one, other = (load_file(Path(o, "model.safetensors")) for o in (model, domain["out"]))
+    assert all(np.array_equal(value, other[name]) for name, value in one.items())
+
+
+def test_another_model_on_resume_is_refused(model: str, published: str, domain: Options) -> None:
+    adapt(model, **domain | {"max_steps": 10})
+    pretrain_again = elmokit.load(model)
+    with np.errstate(all="ignore"):
+        next(pretrain_again.model.parameters()).data.add_(1)
+    pretrain_again.save(str(Path(model).parent / "other"))
+    with pytest.raises(ElmokitError, match="start was"):
+        adapt(str(Path(model).parent / "other"), **domain | {"max_steps": 10})
+
+
+def test_the_command_says_before_and_after(
+    model: str, domain: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("corpus", "out", "tokenizer", "batch_size", "unroll", "lr", "warmup", "threads")
+    arguments = [f"--{name}={domain[name]}" for name in names]
+    assert main(["adapt", model, *arguments]) == 0
+    said = capsys.readouterr().err
+    assert "step 0: held-out perplexity" in said
+    assert "before (-" in said
+
+
+def test_text_and_folder_must_be_named(model: str) -> None:
+    with pytest.raises(ElmokitError, match="--corpus"):
+        adapt(model)
