@@ -11,9 +11,10 @@ INTRODUCTION = """# Measurements
 Written by `make bench`; the script that made a table is named above it. All systems of a table
 ran in one session, in turns, each in a process of its own, with the same number of threads. The
 tables give the median of the rounds' rates and of their ratios. Read the ratios: absolute rates
-vary from machine to machine and from hour to hour. Weights are random, of the published sizes,
-with activations like a trained model's; the text is English news (1 Billion Word benchmark,
-held-out part).
+vary from machine to machine and from hour to hour. For embedding, weights are random, of the
+published sizes, with activations like a trained model's; the text is English news (1 Billion Word
+benchmark, held-out part). What trains a model needs hours and texts that are not in the repository:
+these scripts are called by themselves, and take the texts as options.
 """
 
 
@@ -21,12 +22,14 @@ def main() -> None:
     sections = [INTRODUCTION]
     for name, section in (
         ("speed", speed), ("precision", precision), ("peak", peak), ("startup", startup),
-        ("memory", memory),
+        ("memory", memory), ("training_speed", training_speed),
+        ("training_memory", training_memory), ("ngram", ngram), ("ptb", ptb), ("movies", movies),
+        ("chinese", chinese),
     ):  # fmt: skip
         path = RESULTS / f"{name}.json"
         if path.exists():
-            sections.append(section(json.loads(path.read_text())))
-    (RESULTS / "README.md").write_text("\n".join(sections))
+            sections.append(section(json.loads(path.read_text(encoding="utf-8"))))
+    (RESULTS / "README.md").write_text("\n".join(sections), encoding="utf-8")
     plot()
 
 
@@ -136,6 +139,179 @@ def memory(result: dict) -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def training_speed(result: dict) -> str:
+    lines = [
+        "## Training speed (`benchmarks/training_speed.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        f"Tokens of one direction a second, {result['threads']} threads, batches prepared on the "
+        f"way; medians of {result['rounds']} rounds.",
+        "*as bilm-tf*: LSTMs of 512 cells with projection 128 in 2 layers, 256 filters, 10,000",
+        f"words, windows of {result['training']['unroll']}, "
+        f"{result['training']['samples']:,} samples, Adagrad. Work is that of the matrix products",
+        "which a step needs, there and back. The share is of the float32 peak, "
+        f"{result['peak_gflops']:.0f} GFLOP/s.",
+        "",
+        "| system | model | softmax | batch | tokens/s | ratio | GFLOP a step | share of peak "
+        "| peak memory |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in result["rows"]:
+        ratio = f"{row['ratio']:.2f}" if row["ratio"] else ""
+        work, share = "", ""
+        if "gflop_per_step" in row:
+            work, share = f"{row['gflop_per_step']:.1f}", f"{row['share_of_peak']:.0%}"
+        lines.append(
+            f"| {row['system']} | {row['configuration']} | {row['softmax']} | {row['batch']} "
+            f"| {row['tokens_per_s']:,.0f} | {ratio} | {work} | {share} "
+            f"| {row['peak_rss_mb']:,} MB |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def training_memory(result: dict) -> str:
+    lines = [
+        "## Memory while pretraining (`benchmarks/training_memory.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        f"`elmokit pretrain` of `tiny`: the text is encoded, then {result['steps']} steps are "
+        "trained. *resident*: with the pages of",
+        "mapped files that happen to be in memory, which the system takes back when it needs them;",
+        "*own*: without these; *with workers*: own, and that of the processes that tokenize (what",
+        "they share counts for each).",
+        "",
+        "| text | tokens | different words | encoding: resident | own | with workers "
+        "| training: resident | own |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in result["rows"]:
+        encoding, training = row["encoding"], row["training"]
+        lines.append(
+            f"| {row['bytes'] / 1e6:,.0f} MB | {row['tokens']:,} | {row['types']:,} "
+            f"| {encoding['resident_mb']:,} MB | {encoding['own_mb']:,} MB "
+            f"| {encoding['with_workers_mb']:,} MB "
+            f"| {training['resident_mb']:,} MB | {training['own_mb']:,} MB |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+WAYS = ("forward", "backward", "average")
+
+
+def figures(found: dict) -> str:
+    return " | ".join(f"{found[way]:.1f}" for way in WAYS)
+
+
+def ngram(result: dict) -> str:
+    count = sum(result["forward"]["ngrams"])
+    lines = [
+        "## Perplexity of an n-gram model (`benchmarks/ngram.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        f"Interpolated modified Kneser-Ney of order {result['order']}, trained on the text of the "
+        f"shipped model ({result['train_tokens']:,} tokens, {result['words']:,} words,",
+        f"{count:,} n-grams) in {result['minutes']:g} minutes with "
+        f"{result['peak_rss_mb'] / 1000:.1f} GB. It predicts what the biLM predicts: words,",
+        "`<UNK>` among them, and sentence ends. The biLM's figures stand in its model card.",
+        "",
+        "| text | predictions | forward | backward | average |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in result["texts"]:
+        lines.append(f"| {row['text']} | {row['tokens']:,} | {figures(row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def ptb(result: dict) -> str:
+    sizes, found, events = result["parameters"], result["perplexity"], result["events"]["test"]
+    grams = result["ngram_perplexity"]
+    size = f"{sizes['forward_with_softmax'] / 1e6:.1f} M"
+    rows = [
+        (f"{row['system']} (Kim et al. 2016)", f"{row['million_parameters']} M", "", row["test"])
+        for row in result["published"]
+    ]
+    rows += [
+        (f"{result['ngram_order']}-gram, modified Kneser-Ney", "", grams["valid"]["forward"],
+         grams["test"]["forward"]),
+        ("**elmokit, forward direction**", size, found["valid"]["forward"],
+         found["test"]["forward"]),
+    ]  # fmt: skip
+    rows.sort(key=lambda row: -row[-1])
+    lines = [
+        "## Penn Treebank (`benchmarks/ptb.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        f"A biLM on characters, {sizes['without_softmax'] / 1e6:.2f} M parameters and "
+        f"{sizes['softmax'] / 1e6:.2f} M of the softmax; one direction alone (token encoder and",
+        f"forward LSTMs) is {sizes['forward'] / 1e6:.2f} M, with the softmax {size}. Trained for "
+        f"{result['training']['epochs']} epochs; the best step on the",
+        f"validation text was reached after {result['hours']:.1f} hours. The standard task: "
+        f"{events['vocabulary']:,} words, {events['predictions']:,} predictions in the",
+        "test text, sentence ends among them, the state carried through all of it. Parameters of",
+        "the others are all of theirs.",
+        "",
+        "| model | parameters | validation | test |",
+        "|---|---:|---:|---:|",
+    ]
+    for name, size, valid, test in rows:
+        shown = f"{valid:.1f}" if valid else ""
+        lines.append(f"| {name} | {size} | {shown} | {test:.1f} |")
+    lines += [
+        "",
+        f"The backward direction has {found['valid']['backward']:.1f} and "
+        f"{found['test']['backward']:.1f}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def movies(result: dict) -> str:
+    found, change = result["perplexity"], result["change"]
+    changes = " | ".join(f"{change[way]:+.1%}" for way in WAYS)
+    lines = [
+        "## Adapting to a domain (`benchmarks/movies.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        f"The {result['model']} model, `elmokit adapt` for one epoch on movie reviews "
+        f"({result['train_tokens']:,} tokens, {result['hours'] * 60:.0f} minutes), and",
+        f"{result['heldout_predictions']:,} predictions of held-out reviews, with the same "
+        f"{result['words']:,} words. The aim was {result['aim']:+.0%}.",
+        "",
+        "| | forward | backward | average |",
+        "|---|---:|---:|---:|",
+        f"| before | {figures(found['before'])} |",
+        f"| after | {figures(found['after'])} |",
+        f"| change | {changes} |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def chinese(result: dict) -> str:
+    example, settings = result["example"], result["settings"]
+    lines = [
+        "## A Chinese model (`benchmarks/chinese.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        f"`tiny` on {result['train_tokens']:,} tokens of segmented newspaper text, "
+        f"{settings['max_steps']:,} steps ({result['hours']:.1f} hours),",
+        f"{result['words']:,} words.",
+        f"Perplexity of a held-out text ({result['heldout_predictions']:,} predictions, "
+        f"{result['heldout_unknown']:.1%} of the words outside the",
+        f"vocabulary): forward {result['perplexity']['forward']:.1f}, backward "
+        f"{result['perplexity']['backward']:.1f}, average {result['perplexity']['average']:.1f}.",
+        "",
+        f"`{' '.join(example['tokens'])}` becomes an array of the shape {example['shape']}. Words "
+        "with two senses stand in",
+        "four sentences a sense; how often has the nearest other use the same sense? Layer 0 does",
+        "not read the sentence, and so can only guess.",
+        "",
+        "| word | " + " | ".join(result["layers"]) + " |",
+        "|---|" + "---:|" * len(result["layers"]),
+    ]
+    for word, shares in result["same_sense"].items():
+        lines.append(f"| {word} | " + " | ".join(f"{share:.0%}" for share in shares) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def machine_line(machine: dict) -> str:

@@ -1,0 +1,182 @@
+"""Does pretraining work for Chinese? Perplexity, and words with two senses.
+
+    python benchmarks/chinese.py --text train.txt --heldout heldout.txt --folder chinese-elmo
+
+The text is segmented: words between spaces, one paragraph a line. `elmokit pretrain` trains the
+`tiny` size for `--steps` steps; the same command goes on with a run that was stopped. Then the
+model predicts the held-out file, which took no part in the training, and embeds sentences in which
+three words have two senses each: how often has the nearest other use the same sense? The nearest
+uses in the held-out file are printed, to be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from ngram import targets
+from ptb import run_elmokit, text_perplexity
+from speed import machine
+
+import elmokit
+from elmokit.demo import Use, purity, similarities, use_vectors
+from elmokit.embed import Embedder
+from elmokit.pretrain.corpus import Corpus, prepare
+from elmokit.pretrain.evaluate import sentences_of
+
+HERE = Path(__file__).parent
+TRAINING = {
+    "preset": "tiny",
+    "epochs": 1000,  # the steps decide
+    "batch_size": 64,
+    "unroll": 20,
+    "optimizer": "adamw",
+    "lr": 0.003,
+    "warmup": 100,
+    "clip": 5.0,
+    "dropout": 0.2,
+    "valid_fraction": 0.02,
+}
+# word: sense: sentences, in each of which the word stands once
+SENTENCES = {
+    "代表": {
+        "delegate": (
+            "出席 会议 的 代表 来自 全国 各地 。",
+            "几 位 农民 代表 在 会 上 发言 。",
+            "各 国 代表 就 这个 问题 进行 了 讨论 。",
+            "工人 选出 了 自己 的 代表 。",
+        ),
+        "represent": (
+            "他 代表 政府 向 灾区 人民 表示 慰问 。",
+            "市长 代表 全市 人民 感谢 大家 。",
+            "两 位 部长 分别 代表 本国 签署 了 协定 。",
+            "这 部 作品 代表 了 当时 的 水平 。",
+        ),
+    },
+    "米": {
+        "metre": (
+            "这 座 大桥 长 三百 米 。",
+            "她 获得 女子 一百 米 自由泳 冠军 。",
+            "这里 海拔 两千 米 ， 终年 积雪 。",
+            "水库 的 水位 上升 了 五 米 。",
+        ),
+        "rice": (
+            "他们 给 困难 户 送 去 了 米 和 油 。",
+            "家里 的 米 已经 吃 完 了 。",
+            "商店 里 的 米 比 面 便宜 。",
+            "农民 把 自己 种 的 米 运 到 城里 卖 。",
+        ),
+    },
+    "花": {
+        "flower": (
+            "院子 里 的 花 都 开 了 。",
+            "孩子 们 手 里 拿 着 花 欢迎 客人 。",
+            "这 种 花 只 在 春天 开放 。",
+            "桌子 上 摆 着 一 盆 花 。",
+        ),
+        "spend": (
+            "他 花 了 两 年 时间 写 这 本 书 。",
+            "县 里 花 几百万 元 修 了 一 条 路 。",
+            "她 舍不得 花 一 分 钱 。",
+            "我们 花 三 天 才 走 到 山 下 。",
+        ),
+    },
+}
+MOST_USES = 500  # of a word in the held-out text that are looked at
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--text", required=True, help="segmented text, also .xz")
+    parser.add_argument("--heldout", required=True, help="more of it, to measure on")
+    parser.add_argument("--folder", required=True, help="where the model is trained")
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--out", default=str(HERE / "results" / "chinese.json"))
+    arguments = parser.parse_args()
+    run_elmokit(
+        "pretrain",
+        corpus=arguments.text,
+        out=arguments.folder,
+        tokenizer="whitespace",
+        max_steps=arguments.steps,
+        **TRAINING,
+    )
+    elmo = elmokit.load(arguments.folder, tokenizer="whitespace")
+    with tempfile.TemporaryDirectory() as folder:
+        heldout = prepare(
+            arguments.heldout, Path(folder, "heldout"), valid_fraction=0, tokenizer="whitespace"
+        )
+        found = text_perplexity(elmo, heldout.train, heldout.types)
+        words = targets(heldout.types, elmo.vocabulary)
+        unknown = int(heldout.types.counts[words == elmo.vocabulary.unknown].sum())
+        uses = find_uses(elmo)
+        print_neighbours(elmo, uses, heldout)
+    vectors = use_vectors(uses)
+    shares = {
+        word: purity(similarities(vectors[word]), [use.sense for use in of_word]).round(4).tolist()
+        for word, of_word in uses.items()
+    }
+    example = next(iter(uses.values()))[0].sentence
+    facts = elmo.facts["training"]
+    result = {
+        "machine": machine(),
+        "train_tokens": facts["train_tokens"],
+        "settings": facts["settings"],
+        "step": facts["step"],
+        "hours": facts["hours"],
+        "words": elmo.config.vocabulary_size,
+        "heldout_predictions": found.tokens,
+        "heldout_unknown": round(unknown / (found.tokens - len(heldout.train)), 4),
+        "perplexity": found.to_dict(),
+        "example": {"tokens": example.tokens, "shape": list(example.layers.shape)},
+        "layers": [*(f"layer {n}" for n in range(elmo.config.layers + 1)), "average"],
+        "same_sense": shares,
+    }
+    print(json.dumps(result, indent=1, ensure_ascii=False))
+    text = json.dumps(result, indent=1, ensure_ascii=False)
+    Path(arguments.out).write_text(text + "\n", encoding="utf-8")
+
+
+def find_uses(elmo: Embedder) -> dict[str, list[Use]]:
+    """The words with two senses in their sentences."""
+    uses: dict[str, list[Use]] = {word: [] for word in SENTENCES}
+    for word, senses in SENTENCES.items():
+        for sense, texts in senses.items():
+            for sentence in elmo.embed(list(texts)):
+                uses[word].append(Use(sense, sentence, sentence.tokens.index(word)))
+    return uses
+
+
+def print_neighbours(elmo: Embedder, uses: dict[str, list[Use]], heldout: Corpus) -> None:
+    """For a use of each sense, the nearest three in the held-out text, by the top layer."""
+    sentences = list(sentences_of(heldout))
+    for word, found in uses.items():
+        places = [
+            (number, place)
+            for number, tokens in enumerate(sentences)
+            for place, token in enumerate(tokens)
+            if token == word
+        ][:MOST_USES]
+        if not places:
+            continue
+        numbers = sorted({number for number, _ in places})
+        embedded = elmo.embed([sentences[number] for number in numbers], layers="top")
+        by_number = dict(zip(numbers, embedded, strict=True))
+        others = np.stack([by_number[number].vectors[place] for number, place in places])
+        for use in {use.sense: use for use in reversed(found)}.values():
+            query = use.sentence.layers[-1, use.place]
+            cosines = similarities(np.concatenate([query[None], others])[None])[0, 0, 1:]
+            print(f"{word} ({use.sense}): {' '.join(use.sentence.tokens)}")
+            for near in np.argsort(-cosines)[:3]:
+                number, place = places[near]
+                around = sentences[number][max(0, place - 6) : place + 7]
+                print(f"  {cosines[near]:.2f}  {' '.join(around)}")
+
+
+if __name__ == "__main__":
+    main()

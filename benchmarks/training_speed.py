@@ -1,0 +1,215 @@
+"""How fast is training, beside bilm-tf, and how much of the machine does it use?
+
+    python benchmarks/training_speed.py --text news.txt \
+        --peer /venvs/tf/bin/python --peers ../shared/bench/train_bilm.py
+
+The text is tokenized, a sentence a line. Both systems train the same configuration from it: LSTMs
+of 512 cells with projection 128 in 2 layers, 256 filters, 10,000 words, batch 32, window 20,
+sampled softmax with 1,024 words, Adagrad. They take turns, round after round, each in a process of
+its own; a rate is taken over all steps but the first, with the preparation of their batches. The
+ratio is the median of the rounds' ratios. elmokit also trains `tiny` with the full and the sampled
+softmax in batches of 32, 64 and 128. Without --peer only elmokit is measured.
+
+FLOPs are those of the products that a step needs, three times those of the way forward: every
+distinct word of the window once through the character encoder, every token through the LSTMs and
+the softmax of both directions. Their share is of the float32 peak, which is measured in turns too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from speed import machine, ratio, run, stand_in_text
+
+HERE = Path(__file__).parent
+PEER = "bilm-tf"
+SAME = {"filters": [[1, 32], [2, 32], [3, 64], [4, 128]]}  # the rest is as in tiny
+TRAINING = {
+    "vocab_size": 10_000,
+    "min_count": 1,
+    "unroll": 20,
+    "optimizer": "adagrad",
+    "samples": 1024,
+}
+CASES = [  # name, fields of the model, softmax, batch
+    ("as bilm-tf", SAME, "sampled", 32),
+    ("as bilm-tf", SAME, "full", 32),
+    *(("tiny", {}, softmax, batch) for softmax in ("sampled", "full") for batch in (32, 64, 128)),
+]
+COLUMNS = ("configuration", "model", "softmax", "batch")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--text", help="tokenized sentences, one a line, also .xz")
+    parser.add_argument("--peer", metavar="PYTHON", help="a Python that has bilm and TensorFlow")
+    parser.add_argument("--peers", metavar="SCRIPT", help="the script that trains bilm")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=120, help="of batch 32; fewer of larger ones")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", default=str(HERE / "results" / "training_speed.json"))
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        return child(json.loads(arguments.child))
+    with tempfile.TemporaryDirectory() as folder:
+        text = plain_text(arguments.text, Path(folder))
+        found, peaks = measure(arguments, text)
+    rows = [summary(name, runs, max(peaks)) for name, runs in found.items()]
+    peer = next((row for row in rows if row["system"] == PEER), None)
+    for row in rows:
+        same = (row["configuration"], row["softmax"]) == ("as bilm-tf", "sampled")
+        row["ratio"] = ratio(row, peer) if peer and same else None
+        print(json.dumps(row))
+    result = {
+        "machine": machine(),
+        "threads": arguments.threads,
+        "rounds": arguments.rounds,
+        "peak_gflops": round(max(peaks) / 1e9, 1),
+        "training": TRAINING,
+        "rows": rows,
+    }
+    Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+    return None
+
+
+def plain_text(given: str | None, folder: Path) -> str:
+    """The text as a file that the peer can read too."""
+    if given is None:
+        return stand_in_text(folder)
+    if not given.endswith(".xz"):
+        return given
+    path = folder / "text.txt"
+    path.write_bytes(lzma.decompress(Path(given).read_bytes()))
+    return str(path)
+
+
+def measure(arguments: argparse.Namespace, text: str) -> tuple[dict[str, list[dict]], list[float]]:
+    """Every system in turns: the runs of each, and the peaks in between."""
+    found: dict[str, list[dict]] = {}
+    peaks = []
+    for number in range(arguments.rounds):
+        peaks.append(peak_rate(arguments.threads))
+        if arguments.peer:
+            command = [
+                arguments.peer, arguments.peers, "--text", text, "--batches", str(arguments.steps),
+                "--skip", str(skipped(arguments.steps)), "--repeats", "1",
+                "--threads", str(arguments.threads),
+            ]  # fmt: skip
+            peer = {"configuration": "as bilm-tf", "softmax": "sampled", "batch": 32}
+            found.setdefault(PEER, []).append({**run(command), **peer})
+        for case in CASES:
+            job = {
+                **dict(zip(COLUMNS, case, strict=True)), "text": text, "threads": arguments.threads,
+                "steps": max(3, arguments.steps * 32 // case[-1]),
+            }  # fmt: skip
+            name = f"elmokit, {job['configuration']}, {job['softmax']}, {job['batch']}"
+            command = [sys.executable, __file__, "--child", json.dumps(job)]
+            found.setdefault(name, []).append(run(command))
+        print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
+    return found, peaks
+
+
+def skipped(steps: int) -> int:
+    """Steps at the beginning that are not timed."""
+    return max(1, steps // 6)
+
+
+def peak_rate(threads: int) -> float:
+    """FLOP/s of multiply-adds in registers, or of a large product where there is no compiler."""
+    import torch
+    from peak import fastest, multiply_add_rate
+
+    torch.set_num_threads(threads)
+    found = multiply_add_rate(threads)
+    if not found:
+        a, b, out = torch.randn(4096, 4096), torch.randn(4096, 4096), torch.empty(4096, 4096)
+        found = 2 * 4096**3 / fastest(lambda: torch.mm(a, b, out=out))
+    return found
+
+
+def summary(name: str, runs: list[dict], peak: float) -> dict:
+    """One row of the result."""
+    first, rates = runs[0], [one["tokens_per_s"] for one in runs]
+    rate = statistics.median(rates)
+    row = {
+        "system": name.partition(",")[0], "configuration": first["configuration"],
+        "softmax": first["softmax"], "batch": first["batch"], "tokens_per_s": round(rate, 1),
+        "all": rates, "peak_rss_mb": max(one["peak_rss_mb"] for one in runs),
+    }  # fmt: skip
+    if "flops" in first:
+        flops = rate * first["flops"] / (first["batch"] * TRAINING["unroll"])
+        row["gflop_per_step"] = round(first["flops"] / 1e9, 2)
+        row["gflops"] = round(flops / 1e9, 1)
+        row["share_of_peak"] = round(flops / peak, 3)
+    return row
+
+
+def child(job: dict) -> None:
+    """Our side, in a process of its own: `elmokit pretrain` with a clock at every step."""
+    from elmokit.pretrain.run import Run  # before torch: it says how threads wait
+    from elmokit.pretrain.train import pretrain
+
+    times, plain = [], Run.one_step
+
+    def timed(self: Run) -> tuple[float, float]:
+        result = plain(self)
+        times.append(time.perf_counter())
+        return result
+
+    Run.one_step = timed
+    with tempfile.TemporaryDirectory() as folder:
+        pretrain(
+            corpus=job["text"], out=folder, preset="tiny", model=job["model"], valid_fraction=0,
+            tokenizer="whitespace", batch_size=job["batch"], softmax=job["softmax"],
+            threads=job["threads"], epochs=1000, max_steps=job["steps"], eval_every=1 << 30,
+            save_every=1 << 30, quiet=True, **TRAINING,
+        )  # fmt: skip
+        flops = flops_of_step(Path(folder), job)
+    skip = skipped(job["steps"])
+    tokens = (len(times) - skip) * job["batch"] * TRAINING["unroll"]
+    rate = round(tokens / (times[-1] - times[skip - 1]), 1)
+    result = {name: job[name] for name in ("configuration", "softmax", "batch")}
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps({**result, "tokens_per_s": rate, "flops": flops, "peak_rss_mb": rss}))
+
+
+def flops_of_step(folder: Path, job: dict) -> float:
+    """Of a mean window, there and back; multiply-adds count two."""
+    from peak import flops_per_token
+
+    from elmokit.formats import native
+    from elmokit.pretrain.corpus import Corpus
+    from elmokit.pretrain.windows import Windows
+
+    config, corpus = native.read(folder).config, Corpus(folder / "corpus")
+    windows = Windows(corpus.train, rows=job["batch"], unroll=TRAINING["unroll"], seed=1)
+    words = [corpus.types.words(windows.window(0, n).types) for n in range(windows.steps)]
+    distinct = statistics.mean(map(len, words))
+    # where a window of characters can start: a word's bytes and its two marks
+    characters = statistics.mean(sum(len(w.encode()) + 2 for w in found) for found in words)
+    filters = sum(2 * width * config.character_dim * number for width, number in config.filters)
+    parts = flops_per_token(config)
+    tokens = job["batch"] * TRAINING["unroll"]
+    outputs = config.vocabulary_size if job["softmax"] == "full" else TRAINING["samples"] + 1
+    forward = (
+        filters * characters
+        + parts["highway and projection"] * distinct
+        + parts["LSTM stack"] * tokens
+        + 2 * 2 * config.projection_dim * outputs * tokens
+    )
+    return 3 * forward
+
+
+if __name__ == "__main__":
+    main()
