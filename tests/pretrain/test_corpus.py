@@ -80,6 +80,15 @@ def test_unknown_words_in_the_text_and_its_boundaries_are_unknown(tmp_path: Path
     assert len(corpus.types) == 5
 
 
+def test_a_text_can_be_taken_as_it_is_written(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "a <unk> b <UNK> <S> </S> a")
+    options = {"tokenizer": "whitespace", "valid_fraction": 0.0}
+    assert len(prepare(file, tmp_path / "c", **options).types) == 5
+    corpus = prepare(file, tmp_path / "c", as_written=True, **options)  # made anew
+    assert decoded(corpus, corpus.train) == [["a", "<unk>", "b", "<UNK>", "<UNK>", "<UNK>", "a"]]
+    assert len(corpus.types) == 6
+
+
 def test_running_text_is_split_as_the_reader_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +162,7 @@ def test_a_changed_corpus_is_encoded_again_or_refused_with_the_difference(
         (b"\n\n \n", "no sentences"),
         (b"one line only\n", "1 sentence.* too few to hold out"),
         (b"\x00\x01\x02" * 100, "binary file"),
-        (b"fine\nnot \xff utf-8\n", "Line 2 of .* is not UTF-8"),
+        (b"fine\nnot \xff utf-8\n", "line 2 of .* is not UTF-8"),
     ],
 )
 def test_bad_text_is_one_sentence_and_leaves_nothing(

@@ -112,6 +112,53 @@ def test_kill_9_at_any_moment_ends_with_the_same_bits(options: dict[str, Any]) -
     assert hidden == []
 
 
+@pytest.mark.parametrize("softmax", ["full", "sampled"])
+def test_a_step_read_in_parts_learns_the_same(options: dict[str, Any], softmax: str) -> None:
+    options |= {"max_steps": 40, "dropout": 0.3, "softmax": softmax, "samples": 10}
+    runs = {
+        parts: options | {"accumulate": parts, "out": f"{options['out']}-{parts}"}
+        for parts in (1, 2, 4)
+    }
+    for run in runs.values():
+        pretrain(**run)
+    logs = {parts: read_log(Path(run["out"], "log.jsonl")) for parts, run in runs.items()}
+    wanted = final_tensors(runs[1])
+    for parts in (2, 4):
+        for line, other in zip(logs[1], logs[parts], strict=True):
+            assert line.get("loss") == pytest.approx(other.get("loss"), abs=2e-5)
+            assert line.get("heldout") == pytest.approx(other.get("heldout"), abs=2e-3)
+        for name, value in final_tensors(runs[parts]).items():
+            np.testing.assert_allclose(value, wanted[name], rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_a_folder_takes_one_run_at_a_time(options: dict[str, Any]) -> None:
+    first = start(options | {"epochs": 10_000})
+    log = Path(options["out"], "log.jsonl")
+    while not (log.exists() and log.stat().st_size):
+        time.sleep(0.05)
+    try:
+        with pytest.raises(ElmokitError, match=r"another process is at work in .*training: wait"):
+            pretrain(**options)
+        assert first.poll() is None  # the first does not notice
+    finally:
+        first.kill()
+        assert finish(first)[0] == -signal.SIGKILL
+    done = max(line["step"] for line in read_log(log))
+    assert pretrain(**options | {"max_steps": done + 20, "epochs": 10_000}) == 0
+    assert read_log(log)[-1]["step"] == done + 20
+
+
+def test_a_vocabulary_larger_than_the_text_is_told_of(
+    options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options |= {"max_steps": 2, "quiet": False, "min_count": 2}
+    pretrain(**options | {"vocab_size": 1000})
+    said = "only 26 words will be predicted, not 1,000: the text has no more that stand in it 2 "
+    assert said in capsys.readouterr().err
+    pretrain(**options | {"vocab_size": 20, "out": options["out"] + "-small"})
+    assert "will be predicted" not in capsys.readouterr().err
+
+
 def test_sigterm_saves_and_says_so(options: dict[str, Any]) -> None:
     options |= {"epochs": 10_000, "quiet": False, "eval_every": 10**6, "save_every": 10**6}
     process = start(options)

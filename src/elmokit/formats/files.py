@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and JSON read with a sentence for errors."""
+"""Folders that appear whole or not at all; text and JSON read with a sentence for errors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from elmokit.errors import ElmokitError
 
 LARGEST_JSON = 64 << 20
+LARGEST_TEXT = 1 << 30
 
 
 @contextmanager
@@ -100,6 +101,26 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_text(path: Path) -> str:
+    """UTF-8 text from a file; its line ends are left as they are."""
+    try:
+        if path.stat().st_size > LARGEST_TEXT:
+            raise ElmokitError(f"{path} is too large for a list of words")
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ElmokitError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ElmokitError(f"{path} is not UTF-8 text (byte {error.start})") from None
+
+
+def published_facts(folder: Path) -> dict[str, Any]:
+    """What `meta.json` says of a model: the archives of the NLPL repository have one."""
+    try:
+        return {"meta": read_json(folder / "meta.json")}
+    except ElmokitError:  # there is none, or it is of another kind
+        return {}
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -5,6 +5,8 @@ The same numbers as `LSTMLayer` under autograd, several times faster:
     the cells, their tanh and the hidden vectors before the projection;
   - the way back loops once; every weight's gradient is one product after the loop;
   - the two directions run at the same time, there and back, each with half of the threads.
+
+Products may be made in bfloat16; states, gates and gradients are float32 all the same.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,8 +22,8 @@ from torch.autograd.function import once_differentiable
 
 from elmokit.model.directions import both
 from elmokit.model.lstm import LSTMLayer
+from elmokit.model.products import add_product, lowered, product
 
-T = TypeVar("T")
 LayerState = tuple[Tensor, Tensor]
 Weights = tuple[Tensor, Tensor, Tensor, Tensor | None]  # input, recurrent, shifted bias, projection
 
@@ -36,6 +38,8 @@ class Shape:
     projection_clip: float
     skip: bool
     """From the second layer on, a layer's input is added to its output."""
+    precision: torch.dtype | None = None
+    """Of matrix products; None for that of the weights."""
 
 
 @dataclass
@@ -57,7 +61,7 @@ def layer_forward(
     """One layer over packed x (positions, size): what it saves, and the state after each row."""
     input_weight, recurrent, bias, projection = weights
     cells = recurrent.shape[0] // 4
-    gates = torch.addmm(bias, x, input_weight.t())  # (positions, 4 cells)
+    gates = add_product(bias.repeat(len(x), 1), x, input_weight.t())  # (positions, 4 cells)
     c_all, tanh_c, hidden = (x.new_empty(len(x), cells) for _ in range(3))
     out = hidden if projection is None else x.new_empty(len(x), projection.shape[0])
     recurrent_t = recurrent.t()
@@ -71,7 +75,7 @@ def layer_forward(
             h, c = h[:n], c[:n]
         place = slice(begin, begin + n)
         now, now_c, now_tanh, now_hidden = gates[place], c_all[place], tanh_c[place], hidden[place]
-        now.addmm_(h, recurrent_t)
+        add_product(now, h, recurrent_t)
         now[:, : 3 * cells].sigmoid_()
         now[:, 3 * cells :].tanh_()
         gate_i, gate_f, gate_o, memory = now.chunk(4, dim=1)
@@ -81,7 +85,7 @@ def layer_forward(
         torch.tanh(now_c, out=now_tanh)
         torch.mul(gate_o, now_tanh, out=now_hidden)
         if projection_t is not None:
-            torch.mm(now_hidden, projection_t, out=out[place])
+            product(now_hidden, projection_t, out=out[place])
             if shape.projection_clip:
                 out[place].clamp_(-shape.projection_clip, shape.projection_clip)
         h, c = out[place], now_c
@@ -119,7 +123,7 @@ def layer_backward(
             d_projected = grad_projected[place]
             d_projected.copy_(dh)
             _clip_backward(d_projected, saved.h[place], shape.projection_clip)
-            d_hidden = torch.mm(d_projected, projection)  # (n, cells)
+            d_hidden = product(d_projected, projection)  # (n, cells)
         torch.mul(d_hidden, saved.tanh_c[place], out=d_o)
         d_hidden.mul_(gate_o)
         dc.add_(torch.ops.aten.tanh_backward(d_hidden, saved.tanh_c[place]))
@@ -131,15 +135,17 @@ def layer_backward(
         _sigmoid_backward(dgates[:, : 3 * cells], now[:, : 3 * cells])
         _tanh_backward(d_m, memory)
         dc.mul_(gate_f)
-        torch.mm(dgates, recurrent, out=dh)
-    grad_x = torch.mm(grad_gates, input_weight)
+        product(dgates, recurrent, out=dh)
+    before_h = _before(saved.h, saved.start[0], shape.sizes)
     grads: list[Tensor | None] = [
-        torch.mm(grad_gates.t(), saved.x),
-        torch.mm(grad_gates.t(), _before(saved.h, saved.start[0], shape.sizes)),
+        product(grad_gates.t(), lowered(saved.x, shape.precision)),
+        product(grad_gates.t(), lowered(before_h, shape.precision)),
         grad_gates.sum(0),
-        None if projection is None else torch.mm(grad_projected.t(), saved.hidden),
+        None
+        if projection is None
+        else product(grad_projected.t(), lowered(saved.hidden, shape.precision)),
     ]
-    return grad_x, grads, (grad_h, grad_c)
+    return product(grad_gates, input_weight), grads, (grad_h, grad_c)
 
 
 def _clip_backward(grad: Tensor, y: Tensor, clip: float) -> None:
@@ -168,11 +174,18 @@ def _before(h: Tensor, start: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.cat(parts)
 
 
+def in_precision(weights: Weights, precision: torch.dtype | None) -> Weights:
+    """A layer's weights as its products take them; the bias is only added."""
+    into, recurrent, bias, projection = weights
+    last = None if projection is None else lowered(projection, precision)
+    return lowered(into, precision), lowered(recurrent, precision), bias, last
+
+
 class _Stack:
     """All layers of one direction: there and back."""
 
     def __init__(self, weights: list[Weights], shape: Shape) -> None:
-        self.weights, self.shape = weights, shape
+        self.weights, self.shape = [in_precision(each, shape.precision) for each in weights], shape
         self.saved: list[Saved] = []
         self.masks: list[Tensor | None] = []
 
@@ -264,6 +277,7 @@ def run_both_stacks(
     *,
     skip: bool,
     masks: tuple[list[Tensor | None], list[Tensor | None]] | None = None,
+    precision: torch.dtype | None = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[list[LayerState], list[LayerState]]]:
     """Run the forward and the backward layers, differentiable.
 
@@ -274,12 +288,13 @@ def run_both_stacks(
         starts: (h, c) of each layer to start from: (rows, size) and (rows, cells).
         skip: add a layer's input to its output, from the second layer on.
         masks: what each layer's input is multiplied with: dropout, already scaled.
+        precision: of matrix products, if it is not that of the weights.
 
     Returns:
         The top layer's packed outputs of each direction, and the states at the end.
     """
     first, layers = ways[0][0], len(ways[0])
-    shape = Shape(tuple(sizes), first.cell_clip, first.projection_clip, skip)
+    shape = Shape(tuple(sizes), first.cell_clip, first.projection_clip, skip, precision)
     weights = [
         tensor
         for way in ways

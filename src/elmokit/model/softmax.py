@@ -1,7 +1,8 @@
 """The softmax over the vocabulary, shared by both directions, and its losses.
 
 The losses never hold all logits: rows go through in chunks, and a chunk's gradients are computed
-with its loss. A target of -1 is no target and costs nothing.
+with its loss. A target of -1 is no target and costs nothing. Products may be made in bfloat16;
+logits, their exponentials and all sums are float32 all the same.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from elmokit.model.products import add_product, lowered, product
+
 CHUNK_LOGITS = 4 << 20  # logits in memory at a time
-# A step of the tiny model (batch 128, processor time on one core) takes 1.2 s with the full softmax
-# over 10,000 words, 2.1 s over 30,000, 3.1 s over 50,000, and 1.05 s with 8,192 samples.
-SAMPLED_FROM = 50_000
+# From so many words on, auto samples. A step of the tiny model (batch 128, processor time on one
+# core) takes 1.05 s with 8,192 samples, whatever the vocabulary; with the full softmax it takes
+# 1.2 s over 10,000 words, 2.1 s over 30,000, 3.1 s over 50,000.
+SAMPLED_FROM = 20_000
 
 
 class Softmax(nn.Module):
@@ -36,9 +40,12 @@ class Softmax(nn.Module):
         """Outputs (n, projection_dim) to logits (n, words)."""
         return functional.linear(x, self.weight, self.bias)
 
-    def loss(self, x: Tensor, targets: Tensor) -> Tensor:
-        """The sum of the negative log likelihoods of targets (n,) after outputs (n, size)."""
-        return _FullLoss.apply(x, self.weight, self.bias, targets)  # type: ignore[no-any-return, no-untyped-call]
+    def loss(self, x: Tensor, targets: Tensor, precision: torch.dtype | None = None) -> Tensor:
+        """The sum of the negative log likelihoods of targets (n,) after outputs (n, size).
+
+        `precision` is that of matrix products, if it is not that of the weights.
+        """
+        return _FullLoss.apply(x, self.weight, self.bias, targets, precision)  # type: ignore[no-any-return, no-untyped-call]
 
     @torch.no_grad()
     def losses(self, x: Tensor, targets: Tensor) -> Tensor:
@@ -50,7 +57,9 @@ class Softmax(nn.Module):
             result[rows] = torch.logsumexp(logits, 1).sub_(picked).mul_(targets[rows] >= 0)
         return result
 
-    def sampled_loss(self, x: Tensor, targets: Tensor, sample: Sample) -> Tensor:
+    def sampled_loss(
+        self, x: Tensor, targets: Tensor, sample: Sample, precision: torch.dtype | None = None
+    ) -> Tensor:
         """An estimate of `loss` from the targets and a sample of other words.
 
         Each logit is lowered by the log of how often the sample is expected to hold its word,
@@ -61,7 +70,9 @@ class Softmax(nn.Module):
         wanted = targets.clamp_min(0)
         true = (x * functional.embedding(wanted, self.weight)).sum(1) + self.bias[wanted]
         true = true - log_expected[wanted]  # (n,)
-        return _SampledLoss.apply(x, weight, bias, true, targets, ids)  # type: ignore[no-any-return, no-untyped-call]
+        return _SampledLoss.apply(  # type: ignore[no-any-return, no-untyped-call]
+            x, weight, bias, true, targets, ids, precision
+        )
 
 
 def choose_softmax(
@@ -121,7 +132,14 @@ class _FullLoss(torch.autograd.Function):
     """Sum of cross entropies; the gradients are made chunk by chunk on the way forward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        precision: torch.dtype | None,
+    ) -> Tensor:
         real = (targets >= 0).to(x.dtype)  # (n,)
         wanted = targets.clamp_min(0)
         own = functional.embedding(wanted, weight)  # (n, size)
@@ -131,9 +149,10 @@ class _FullLoss(torch.autograd.Function):
         grads[2].index_add_(0, wanted, -real)
         total = -torch.dot(true, real)
         small = _logits_are_small(x, weight, bias)
+        factor = lowered(weight, precision)
         for rows in _chunks(len(x), len(weight)):
             now = x[rows]
-            logits = torch.addmm(bias, now, weight.t())  # (rows, words)
+            logits = add_product(bias.repeat(len(now), 1), now, factor.t())  # (rows, words)
             highest = None if small else logits.amax(1)
             exponentials = (logits if highest is None else logits.sub_(highest[:, None])).exp_()
             sums = exponentials.sum(1)
@@ -141,8 +160,8 @@ class _FullLoss(torch.autograd.Function):
             total += torch.dot(logs, real[rows])
             # Probabilities are exponentials / sums: the division is done on the smaller factors.
             share = real[rows] / sums
-            grads[0][rows] += torch.mm(exponentials, weight).mul_(share[:, None])
-            grads[1].addmm_(exponentials.t(), now * share[:, None])
+            grads[0][rows] += product(exponentials, factor).mul_(share[:, None])
+            add_product(grads[1], exponentials.t(), lowered(now * share[:, None], precision))
             grads[2].addmv_(exponentials.t(), share)
         ctx.save_for_backward(*grads)
         return total
@@ -150,7 +169,7 @@ class _FullLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return (*(saved * grad for saved in ctx.saved_tensors), None)
+        return (*(saved * grad for saved in ctx.saved_tensors), None, None)
 
 
 class _SampledLoss(torch.autograd.Function):
@@ -165,15 +184,17 @@ class _SampledLoss(torch.autograd.Function):
         true: Tensor,
         targets: Tensor,
         ids: Tensor,
+        precision: torch.dtype | None,
     ) -> Tensor:
         grad_x, grad_true = torch.empty_like(x), torch.empty_like(true)
         grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
         total = x.new_zeros(())
         place = torch.searchsorted(ids, targets).clamp_max(len(ids) - 1)
         hit = ids[place] == targets  # the target is in the sample
+        factor = lowered(weight, precision)
         for rows in _chunks(len(x), len(weight)):
             now, real = x[rows], (targets[rows] >= 0).to(x.dtype)
-            logits = torch.addmm(bias, now, weight.t())  # (rows, samples)
+            logits = add_product(bias.repeat(len(now), 1), now, factor.t())  # (rows, samples)
             lines = hit[rows].nonzero()[:, 0]
             logits[lines, place[rows][lines]] = -torch.inf
             highest = torch.maximum(logits.amax(1), true[rows])
@@ -183,8 +204,8 @@ class _SampledLoss(torch.autograd.Function):
             total += sums.log().add_(highest).sub_(true[rows]).mul_(real).sum()
             logits.mul_((real / sums)[:, None])
             grad_true[rows] = (own / sums - 1).mul_(real)
-            torch.mm(logits, weight, out=grad_x[rows])
-            grad_weight.addmm_(logits.t(), now)
+            product(logits, factor, out=grad_x[rows])
+            add_product(grad_weight, logits.t(), lowered(now, precision))
             grad_bias.add_(logits.sum(0))
         ctx.save_for_backward(grad_x, grad_weight, grad_bias, grad_true)
         return total
@@ -192,7 +213,7 @@ class _SampledLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return (*(saved * grad for saved in ctx.saved_tensors), None, None)
+        return (*(saved * grad for saved in ctx.saved_tensors), None, None, None)
 
 
 def _logits_are_small(x: Tensor, weight: Tensor, bias: Tensor) -> bool:

@@ -21,7 +21,9 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import choose_softmax
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.corpus import Corpus, prepare
-from elmokit.pretrain.ranks import Ranks, pick_device
+from elmokit.pretrain.device import Precision, check_precision
+from elmokit.pretrain.log import fewer_words
+from elmokit.pretrain.ranks import join
 from elmokit.pretrain.run import Run
 from elmokit.pretrain.settings import Settings
 from elmokit.pretrain.stopping import stop_signals
@@ -63,6 +65,7 @@ def adapt(
     workers: int | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    precision: Precision = "float32",
     tensorboard: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -101,76 +104,90 @@ def adapt(
         workers: processes that tokenize the text; all cores if not given.
         threads: to compute with; all cores if not given.
         device: cpu or cuda.
+        precision: of matrix products: float32, or bf16 where the hardware has it; weights and sums
+            are float32 all the same.
         tensorboard: write a log for TensorBoard into the folder too (an extra).
         quiet: no progress and no sentences.
 
     Returns:
         0 when the run came to its end or its time was up, else 128 + the signal that stopped it.
     """
-    if corpus is None or out is None:
-        raise ElmokitError("name the text with --corpus and the folder to write with --out")
-    if softmax_steps is not None and softmax_steps < 0:
-        raise ElmokitError(f"softmax_steps must not be below 0, but is {softmax_steps}")
-    start = read_checkpoint(model)
-    check_tensors(start)
-    ranks = Ranks(pick_device(device))
-    ranks.check(batch_size, accumulate)
-    with open_folder(out, ranks) as folder:
-        found = checkpoints(folder / "training")
-        if ranks.first:
-            prepare(
-                corpus,
-                folder / "corpus",
-                valid=valid,
-                valid_fraction=valid_fraction,
-                tokenizer=tokenizer,
-                workers=workers,
-                keep=bool(found),
+    with join(device) as ranks:
+        if corpus is None or out is None:
+            raise ElmokitError("name the text with --corpus and the folder to write with --out")
+        if softmax_steps is not None and softmax_steps < 0:
+            raise ElmokitError(f"softmax_steps must not be below 0, but is {softmax_steps}")
+        start = read_checkpoint(model)
+        check_tensors(start)
+        if start.config.token_encoder == "unicode":
+            raise ElmokitError(f"{start.source} is on Unicode characters: it cannot be adapted")
+        ranks.check(batch_size, accumulate)
+        check_precision(precision, ranks.device)
+        with open_folder(out, ranks) as folder:
+            found = checkpoints(folder / "training")
+            ranks.first_does(
+                lambda: prepare(
+                    corpus,
+                    folder / "corpus",
+                    valid=valid,
+                    valid_fraction=valid_fraction,
+                    tokenizer=tokenizer,
+                    workers=workers,
+                    keep=bool(found),
+                    quiet=quiet,
+                )
+            )
+            text = Corpus(folder / "corpus")
+            new_softmax = new_softmax or not start.config.vocabulary_size
+            words = vocabulary_of(
+                start, text, new_softmax, min_count=min_count, vocab_size=vocab_size
+            )
+            settings = Settings(
+                epochs=epochs,
+                max_steps=max_steps,
+                batch_size=batch_size,
+                unroll=unroll,
+                accumulate=accumulate,
+                optimizer="adamw",
+                lr=lr,
+                schedule="cosine",
+                warmup=warmup,
+                weight_decay=weight_decay,
+                clip=clip,
+                softmax=choose_softmax(softmax, len(words), samples),
+                samples=samples,
+                min_count=min_count,
+                vocab_size=vocab_size,
+                seed=seed,
+                start=start.fingerprint(),
+                precision=precision,
+            )
+            if new_softmax:
+                settings = replace(
+                    settings, frozen_steps=_frozen_steps(settings, text, softmax_steps)
+                )
+            adapted = model_to_adapt(start, words, new_softmax, seed=seed, dropout=dropout)
+            origin = origin_of(model, start)
+            run = Run(
+                folder,
+                text,
+                adapted,
+                words,
+                settings,
+                ranks,
+                origin=origin,
+                tensorboard=tensorboard,
                 quiet=quiet,
             )
-        ranks.wait()
-        text = Corpus(folder / "corpus")
-        new_softmax = new_softmax or not start.config.vocabulary_size
-        words = vocabulary_of(start, text, new_softmax, min_count=min_count, vocab_size=vocab_size)
-        settings = Settings(
-            epochs=epochs,
-            max_steps=max_steps,
-            batch_size=batch_size,
-            unroll=unroll,
-            accumulate=accumulate,
-            optimizer="adamw",
-            lr=lr,
-            schedule="cosine",
-            warmup=warmup,
-            weight_decay=weight_decay,
-            clip=clip,
-            softmax=choose_softmax(softmax, len(words), samples),
-            samples=samples,
-            min_count=min_count,
-            vocab_size=vocab_size,
-            seed=seed,
-            start=start.fingerprint(),
-        )
-        if new_softmax:
-            settings = replace(settings, frozen_steps=_frozen_steps(settings, text, softmax_steps))
-        adapted = model_to_adapt(start, words, new_softmax, seed=seed, dropout=dropout)
-        origin = origin_of(model, start)
-        run = Run(
-            folder,
-            text,
-            adapted,
-            words,
-            settings,
-            ranks,
-            origin=origin,
-            tensorboard=tensorboard,
-            quiet=quiet,
-        )
-        if found:
-            run.resume(found[-1])
-        with stop_signals() as stop, use_threads(threads):
-            run.train(stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes)
-        return 128 + stop.signal if stop.signal else 0
+            if new_softmax and vocab_size is not None and len(words) < vocab_size:
+                run.log.say(fewer_words(len(words), vocab_size, min_count))
+            if found:
+                run.resume(found[-1])
+            with stop_signals() as stop, use_threads(threads):
+                run.train(
+                    stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes
+                )
+            return 128 + stop.signal if stop.signal else 0
 
 
 def vocabulary_of(

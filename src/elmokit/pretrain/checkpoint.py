@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.files import new_folder, read_json
+from elmokit.formats import native
+from elmokit.formats.checkpoint import Checkpoint
+from elmokit.formats.files import new_folder, read_json, sync
 from elmokit.model.bilm import BiLM, BiLMState
 
 KEPT = 2
@@ -84,6 +86,21 @@ def restore(path: Path, *, model: BiLM, optimizer: torch.optim.Optimizer) -> BiL
             entries.setdefault(names.index(name), {})[kind] = value
     optimizer.load_state_dict({**optimizer.state_dict(), "state": entries})
     return _state_of(tensors, model.config.layers, device)
+
+
+def publish(model: Checkpoint, folder: Path) -> None:
+    """Make a model the one that `elmokit.load(folder)` gives, file by file.
+
+    The three of them together are in `training/best` before.
+    """
+    best = folder / "training" / "best"
+    native.write(model, best, overwrite=True)
+    for name in (native.WEIGHTS, native.VOCABULARY, native.CONFIG):
+        making = folder / f".{name}.part"
+        making.unlink(missing_ok=True)
+        shutil.copyfile(best / name, making)
+        sync(making)
+        making.replace(folder / name)
 
 
 def _state_tensors(state: BiLMState) -> dict[str, Tensor]:

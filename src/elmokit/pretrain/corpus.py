@@ -107,6 +107,7 @@ def prepare(
     valid_fraction: float = 0.01,
     tokenizer: str = "elmokit",
     workers: int | None = None,
+    as_written: bool = False,
     keep: bool = False,
     quiet: bool = False,
 ) -> Corpus:
@@ -120,6 +121,7 @@ def prepare(
         tokenizer: "elmokit" or "chinese" for running text, "whitespace" for text that is
             tokenized with a sentence a line.
         workers: processes that tokenize; all cores if not given. The result is the same.
+        as_written: `<unk>` is a word like any other; else it is read as `<UNK>`.
         keep: something depends on what is there: refuse other text instead of encoding it anew.
         quiet: no progress bar.
     """
@@ -130,6 +132,7 @@ def prepare(
     wanted = {
         "version": VERSION,
         "tokenizer": tokenizer,
+        "as_written": as_written,
         "valid_fraction": 0.0 if heldout_files else valid_fraction,
         "corpus": _identities(files, old, "corpus"),
         "valid": _identities(heldout_files, old, "valid"),
@@ -155,7 +158,8 @@ def _identities(files: list[Path], old: dict[str, Any] | None, part: str) -> lis
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """The first thing in which two manifests differ, in words; None if they are the same."""
-    for name in ("version", "tokenizer", "valid_fraction"):
+    old = {"as_written": False, **old}  # older ones do not say
+    for name in ("version", "tokenizer", "as_written", "valid_fraction"):
         if old.get(name) != new[name]:
             return f"its {name} was {old.get(name)!r} and is now {new[name]!r}"
     for part in ("corpus", "valid"):
@@ -181,7 +185,7 @@ def _encode(
 ) -> None:
     words = {word: number for number, word in enumerate(SPECIAL)}
     # Text that says <unk> means it; nor may text pass for our sentence boundaries.
-    words |= {"<unk>": UNKNOWN_ID}
+    words |= {} if manifest["as_written"] else {"<unk>": UNKNOWN_ID}
     reserved = dict.fromkeys(words, UNKNOWN_ID)
     size = sum(file.stat().st_size for file in files + heldout_files)
     with tqdm(total=size, unit="B", unit_scale=True, desc="corpus", disable=quiet) as bar:
@@ -296,7 +300,7 @@ def _write_types(
     """Write the types by falling count and give the final id of each provisional one."""
     names = [""] * len(counts)
     for word, number in words.items():
-        if word != "<unk>":
+        if number != UNKNOWN_ID or word == SPECIAL[UNKNOWN_ID]:
             names[number] = word
     special = len(SPECIAL)
     # equal counts in the order of their code points, which is that of their bytes in UTF-8

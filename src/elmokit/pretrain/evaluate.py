@@ -22,6 +22,7 @@ from elmokit.language import Perplexity, sentence_losses
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.pretrain.corpus import Corpus, Sentences, prepare
 from elmokit.pretrain.objective import Batcher, targets_of_vocabulary, window_losses
+from elmokit.pretrain.ranks import Ranks
 from elmokit.pretrain.windows import Windows
 from elmokit.text.batches import make_indexer
 
@@ -32,11 +33,20 @@ ROWS, UNROLL = 32, 50
 
 
 def perplexity(
-    model: BiLM, sentences: Sentences, batcher: Batcher, *, rows: int = ROWS, unroll: int = UNROLL
+    model: BiLM,
+    sentences: Sentences,
+    batcher: Batcher,
+    *,
+    rows: int = ROWS,
+    unroll: int = UNROLL,
+    ranks: Ranks | None = None,
 ) -> Perplexity:
-    """Measure the perplexity of encoded sentences, read in `rows` stretches."""
-    losses = carried_losses(model, sentences, batcher, rows=rows, unroll=unroll)
-    return Perplexity.of(losses.sum(1), _predictions(sentences))
+    """Measure the perplexity of encoded sentences, read in `rows` stretches that `ranks` share."""
+    share = slice(None) if ranks is None else ranks.rows
+    losses = carried_losses(model, sentences, batcher, rows=rows, unroll=unroll, share=share).sum(1)
+    if ranks is not None:
+        ranks.add(torch.from_numpy(losses))
+    return Perplexity.of(losses, _predictions(sentences))
 
 
 def carried_losses(
@@ -46,21 +56,28 @@ def carried_losses(
     *,
     rows: int = ROWS,
     unroll: int = UNROLL,
+    share: slice = slice(None),
     on_tokens: Callable[[int], object] = lambda _: None,
 ) -> NDArray[np.float64]:
-    """The negative log likelihood of each sentence in both directions: (2, sentences)."""
+    """The negative log likelihood of each sentence in both directions: (2, sentences).
+
+    With a `share` of the stretches only what is in these counts.
+    """
     predictions = _predictions(sentences)
     windows = Windows(sentences, rows=max(1, min(rows, predictions // unroll)), unroll=unroll)
     ends = sentences.offsets[1:] + np.arange(1, len(sentences) + 1)  # of each in the stream
     device = next(model.parameters()).device
-    state = BiLMState.zeros(model.config, windows.rows, device)
     sums = np.zeros((2, len(sentences)))
+    mine = len(range(windows.rows)[share])
+    if not mine:
+        return sums
+    state = BiLMState.zeros(model.config, mine, device)
     training = model.training
     model.eval()
     for step in range(windows.steps):
-        batch = batcher.batch(windows.window(0, step))
+        batch = batcher.batch(windows.window(0, step, share))
         losses, state = window_losses(model, batch, state)
-        places = windows.places(step)  # (steps, rows), -1 where a row has ended
+        places = windows.places(step)[:, share]  # (steps, rows), -1 where a row has ended
         real = places >= 0
         found = losses.view(2, *places.shape).cpu().numpy()
         number = np.searchsorted(ends, places[real], side="right")
@@ -113,7 +130,12 @@ def evaluate(
     elmo = load(model, device=device, tokenizer=tokenizer)
     with tempfile.TemporaryDirectory() as folder, use_threads(threads):
         corpus = prepare(
-            text, Path(folder) / "corpus", valid_fraction=0, tokenizer=tokenizer, quiet=True
+            text,
+            Path(folder) / "corpus",
+            valid_fraction=0,
+            tokenizer=tokenizer,
+            as_written="training" not in elmo.facts,  # only our own have read <unk> as <UNK>
+            quiet=True,
         )
         losses, unknown = text_losses(
             elmo, corpus, carry=state == "carry", stretches=stretches, quiet=quiet

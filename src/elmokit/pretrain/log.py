@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import IO, Any
 from tqdm import tqdm
 
 from elmokit.errors import require
+from elmokit.model.bilm import BiLM
 
 
 class RunLog:
@@ -84,15 +86,65 @@ class RunLog:
         self._stream.write(json.dumps(values) + "\n")
         self._stream.flush()
         if self._board is not None:
-            for name, value in values.items():
-                for part, number in value.items() if isinstance(value, dict) else [("", value)]:
-                    if name != "step":
-                        self._board.add_scalar(f"{name}/{part}", number, values["step"])
+            for name, number in scalars(values).items():
+                self._board.add_scalar(name, number, values["step"])
 
     def say(self, text: str) -> None:
         """A sentence for the user, above the bar."""
         if not self.quiet:
             tqdm.write(f"elmokit: {text}", file=sys.stderr)
+
+
+def scalars(values: dict[str, Any]) -> dict[str, float]:
+    """The numbers of a line under the names that they have in TensorBoard.
+
+    >>> scalars({"step": 20, "loss": 5.5, "heldout": {"forward": 90.0}})
+    {'loss': 5.5, 'heldout/forward': 90.0}
+    """
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found |= {f"{name}/{part}": number for part, number in value.items()}
+        elif name != "step":
+            found[name] = value
+    return found
+
+
+def what_is_trained(
+    model: BiLM, softmax: str, *, tokens: int, steps: int, processes: int = 1
+) -> str:
+    """A sentence for the beginning of a run."""
+    inside = 0 if model.softmax is None else sum(p.numel() for p in model.softmax.parameters())
+    others = sum(p.numel() for p in model.parameters()) - inside
+    together = f" by {processes} processes" if processes > 1 else ""
+    return (
+        f"{tokens:,} tokens an epoch, {model.config.vocabulary_size:,} words to predict by the "
+        f"{softmax} softmax, {others:,} parameters and {inside:,} of the softmax, {steps:,} steps"
+        f"{together}"
+    )
+
+
+def fewer_words(words: int, wanted: int, min_count: int) -> str:
+    """A sentence for a text that has too few words for the vocabulary that was asked for."""
+    return (
+        f"only {words:,} words will be predicted, not {wanted:,}: the text has no more that stand "
+        f"in it {min_count} times or oftener"
+    )
+
+
+def how_it_ended(
+    folder: Path, *, step: int, total: int, stopped_by: int, best: float, before: float | None
+) -> str:
+    """A sentence for the end of a run, by a signal or not, with its held-out perplexities."""
+    if stopped_by:
+        name = signal.Signals(stopped_by).name
+        return f"stopped by {name} after step {step:,}; the same command goes on from there"
+    if step < total:
+        return f"the time is up after step {step:,}; the same command goes on"
+    figures = "" if math.isinf(best) else f", held-out perplexity {best:.2f}"
+    if before is not None:
+        figures += f" where it was {before:.2f} before ({best / before - 1:+.1%})"
+    return f"{folder} is trained: {step:,} steps{figures}"
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -92,7 +92,11 @@ class Dropout:
 
 
 def top_outputs(
-    model: BiLM, batch: Batch, state: BiLMState, dropout: Dropout | None = None
+    model: BiLM,
+    batch: Batch,
+    state: BiLMState,
+    dropout: Dropout | None = None,
+    precision: torch.dtype | None = None,
 ) -> tuple[Tensor, BiLMState]:
     """The top layer of both directions and the state after the window, cut from the gradient.
 
@@ -101,13 +105,17 @@ def top_outputs(
         batch: a window.
         state: what the window before left.
         dropout: draws the masks; None for none.
+        precision: of matrix products, if it is not that of the weights.
 
     Returns:
         Outputs (2, steps * rows, projection_dim) in the order of the targets, and the state.
     """
     # Words of similar length together: the convolutions run over little padding.
     parts = batch.features.tensor_split(LENGTH_GROUPS)
-    vectors = torch.cat([model.token_encoder(part) for part in parts])  # (words, projection_dim)
+    lower = torch.autocast(batch.features.device.type, precision, enabled=precision is not None)
+    with lower:
+        encoded = [model.token_encoder(part) for part in parts]
+    vectors = torch.cat(encoded).to(state.forward[0][0].dtype)  # (words, projection_dim)
     steps, rows = batch.index.shape[1:]
     inputs = functional.embedding(batch.index.flatten(1), vectors)  # (2, steps * rows, size)
 
@@ -125,6 +133,7 @@ def top_outputs(
         (state.forward, state.backward),
         skip=model.config.skip_connections,
         masks=(masks(model.config.layers), masks(model.config.layers)),
+        precision=precision,
     )
     dropped = [
         top if mask is None else top * mask for top, mask in zip(outputs, masks(2), strict=True)
@@ -144,18 +153,20 @@ def window_loss(
     dropout: Dropout | None = None,
     sample: Sample | None = None,
     frozen: bool = False,
+    precision: torch.dtype | None = None,
 ) -> tuple[Tensor, BiLMState]:
     """The summed negative log likelihood of both directions, and the state after the window.
 
-    If the biLM is `frozen`, only the softmax has a gradient.
+    If the biLM is `frozen`, only the softmax has a gradient. `precision` is that of matrix
+    products, if it is not that of the weights.
     """
     with torch.set_grad_enabled(not frozen):
-        top, after = top_outputs(model, batch, state, dropout)
+        top, after = top_outputs(model, batch, state, dropout, precision)
     softmax = softmax_of(model)
     flat, targets = top.flatten(0, 1), batch.targets.flatten()
     if sample is None:
-        return softmax.loss(flat, targets), after
-    return softmax.sampled_loss(flat, targets, sample), after
+        return softmax.loss(flat, targets, precision), after
+    return softmax.sampled_loss(flat, targets, sample, precision), after
 
 
 @torch.no_grad()

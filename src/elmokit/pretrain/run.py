@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import math
-import shutil
-import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elmokit.errors import ElmokitError
-from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint, tensors_of
-from elmokit.formats.files import sync
 from elmokit.language import Perplexity
 from elmokit.model.bilm import BiLM, BiLMState
-from elmokit.model.softmax import Sample
 from elmokit.pretrain import checkpoint as checkpoints
 from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.evaluate import perplexity
-from elmokit.pretrain.log import RunLog, draw_curves
-from elmokit.pretrain.objective import Batcher, Dropout, targets_of_vocabulary, window_loss
+from elmokit.pretrain.log import RunLog, draw_curves, how_it_ended, what_is_trained
+from elmokit.pretrain.objective import Batcher, targets_of_vocabulary
 from elmokit.pretrain.ranks import Ranks
 from elmokit.pretrain.settings import Settings
+from elmokit.pretrain.step import gradient
 from elmokit.pretrain.stopping import Stop
 from elmokit.pretrain.windows import Windows
 from elmokit.text.batches import make_indexer
@@ -35,7 +29,6 @@ from elmokit.text.vocabulary import Vocabulary
 
 TOO_MANY = 25  # dropped steps in a row that end a run
 LOG_EVERY = 20
-LOWEST_RATE = 0.01  # of the learning rate, at the end of a cosine
 
 
 class Run:
@@ -86,6 +79,7 @@ class Run:
         self.before: float | None = None  # held-out perplexity before the biLM was trained
         self.dropped = self.dropped_in_a_row = 0
         self.seconds = 0.0
+        self.losses: list[float] = []  # since the log's last line
         self.state = self._fresh_state()
         self.log = RunLog(folder, writes=ranks.first, tensorboard=tensorboard, quiet=self.quiet)
 
@@ -95,24 +89,36 @@ class Run:
         self, stop: Stop, *, eval_every: int, save_every: int, max_minutes: float | None
     ) -> None:
         """Go on from where the run stands: to its end, the end of its time, or a signal."""
+        highest, lowest = self.ranks.highest(self.step, -self.step)
+        if highest != -lowest:
+            raise ElmokitError(
+                f"the processes find different checkpoints in {self.folder}: "
+                "give a folder that all of them share"
+            )
         started, before = time.perf_counter(), self.seconds
         self.log.begin(self.step, self.tokens_until(self.step), self.tokens_until(self.total))
         if self.step == 0:
-            self._say_what_is_trained()
+            self.log.say(
+                what_is_trained(
+                    self.model,
+                    self.settings.softmax,
+                    tokens=self.windows.pairs,
+                    steps=self.total,
+                    processes=self.ranks.world,
+                )
+            )
         with self.log:
             if self.step == 0 and self.origin and not self.settings.frozen_steps:
                 self.evaluate()
-            losses: list[float] = []
             while self.step < self.total:
                 loss, norm = self.one_step()
-                losses.append(loss)
+                self.losses.append(loss)
                 self.seconds = before + time.perf_counter() - started
                 if self.step % LOG_EVERY == 0:
-                    self._log_losses(losses, norm, time.perf_counter() - started)
-                    losses.clear()
+                    self._log_losses(norm, time.perf_counter() - started)
                 ended = self.step % self.windows.steps == 0 or self.step == self.total
                 late = max_minutes is not None and self.seconds - before > 60 * max_minutes
-                late, stopped = self._agree(late, bool(stop.signal))
+                late, stopped = self._agree(late, stop)
                 due = self.step % eval_every == 0 or self.step == self.settings.frozen_steps
                 if ended or late or (due and not stopped):
                     self.evaluate()
@@ -120,50 +126,46 @@ class Run:
                     self.save()
                 if late or stopped:
                     break
-        self._say_how_it_ended(stop)
+        if self.ranks.first:
+            draw_curves(self.log.path, self.folder / "curves.png")
+        self.log.say(
+            how_it_ended(
+                self.folder,
+                step=self.step,
+                total=self.total,
+                stopped_by=stop.signal,
+                best=self.best,
+                before=self.before,
+            )
+        )
 
     def one_step(self) -> tuple[float, float]:
         """One window forward and back; its mean loss of a prediction, and the gradient's norm."""
-        epoch, place = divmod(self.step, self.windows.steps)
+        place = self.step % self.windows.steps
         if place == 0:
             self.state = self._fresh_state()
-        pairs = 2 * self.windows.pairs_at(place)
-        sample, frozen = self._sample(), self.step < self.settings.frozen_steps
         self.optimizer.zero_grad()
-        total, after = torch.zeros((), device=self.ranks.device), []
-        for rows, state in self._parts():
-            batch = self.batcher.batch(self.windows.window(epoch, place, rows))
-            loss, end = window_loss(
-                self.model, batch, state, dropout=self._dropout(rows), sample=sample, frozen=frozen
-            )
-            # The scale of the original: the mean of predictions, summed over a window's steps.
-            (loss * (self.settings.unroll / pairs)).backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-            after.append(end)
-        self.ranks.add_gradients(self.model.parameters())
+        mean, after = gradient(
+            self.model,
+            self.windows,
+            self.batcher,
+            self.settings,
+            self.ranks,
+            self.step,
+            self.state,
+        )
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
-        mean = float(self.ranks.add(total)) / pairs
         if math.isfinite(mean) and bool(norm.isfinite()):
-            self.set_rate()
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.settings.rate(self.step, self.total)
             self.optimizer.step()
-            self.state = BiLMState.cat(after)
+            self.state = after
             self.dropped_in_a_row = 0
         else:
             self._drop_step()
         self.step += 1
-        self.log.advance(pairs // 2, mean)
+        self.log.advance(self.windows.pairs_at(place), mean)
         return mean, float(norm)
-
-    def set_rate(self) -> None:
-        """The learning rate of this step: warm-up, then constant or a cosine."""
-        settings = self.settings
-        rate = settings.lr * min(1.0, (self.step + 1) / max(settings.warmup, 1))
-        if settings.schedule == "cosine" and self.step >= settings.warmup:
-            part = (self.step - settings.warmup) / max(1, self.total - settings.warmup)
-            cosine = 0.5 * (1 + math.cos(math.pi * part))
-            rate *= LOWEST_RATE + (1 - LOWEST_RATE) * cosine
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
 
     def _drop_step(self) -> None:
         """A loss or gradient that is not finite reaches neither the weights nor the next step."""
@@ -180,43 +182,16 @@ class Run:
                 f"{self.folder / 'training'}"
             )
 
-    def _parts(self) -> Iterator[tuple[slice, BiLMState]]:
-        """The parts of a step: rows of the global batch, and the states of these rows."""
-        world, number = self.ranks.world, self.settings.accumulate
-        size = self.settings.batch_size // (world * number)
-        for part in range(number):
-            start = self.ranks.rank + part * size * world
-            rows = slice(start, start + size * world, world)
-            mine = torch.arange(part * size, (part + 1) * size, device=self.ranks.device)
-            yield rows, self.state.take(mine)
-
-    def _dropout(self, rows: slice) -> Dropout | None:
-        """Random numbers for this step's dropout alone."""
-        if not self.config.dropout:
-            return None
-        entropy = np.random.SeedSequence([self.settings.seed, self.step]).generate_state(1)[0]
-        random = torch.Generator(self.ranks.device).manual_seed(int(entropy))
-        return Dropout(self.config.dropout, random, self.settings.batch_size, rows)
-
-    def _sample(self) -> Sample | None:
-        """The words that all processes draw for this step, if the softmax is sampled."""
-        if self.settings.softmax == "full":
-            return None
-        random = np.random.default_rng([self.settings.seed, self.step])
-        return Sample.draw(self.config.vocabulary_size, self.settings.samples, random)
-
     def _fresh_state(self) -> BiLMState:
         rows = self.settings.batch_size // self.ranks.world
         return BiLMState.zeros(self.config, rows, self.ranks.device)
 
-    def _agree(self, late: bool, stopped: bool) -> tuple[bool, bool]:
-        """All processes stop at the same step."""
-        if self.ranks.world == 1:
-            return late, stopped
-        flags = self.ranks.add(
-            torch.tensor([late, stopped], dtype=torch.float32, device=self.ranks.device)
-        )
-        return bool(flags[0]), bool(flags[1])
+    def _agree(self, late: bool, stop: Stop) -> tuple[bool, bool]:
+        """All processes stop at the same step and for the same reason."""
+        is_late, number = self.ranks.highest(late, stop.signal)
+        if number:
+            stop.signal = number
+        return bool(is_late), bool(number)
 
     def tokens_until(self, step: int) -> int:
         """Tokens read, one direction counted, before a step."""
@@ -230,7 +205,7 @@ class Run:
         """Measure the held-out text; publish the model if it is better than before."""
         found: Perplexity | None = None
         if len(self.corpus.heldout):
-            found = perplexity(self.model, self.corpus.heldout, self.batcher)
+            found = perplexity(self.model, self.corpus.heldout, self.batcher, ranks=self.ranks)
             self.log.write(step=self.step, heldout=found.to_dict())
             self.log.say(
                 f"step {self.step:,}: held-out perplexity {found.average:.2f} "
@@ -242,17 +217,15 @@ class Run:
                 self.log.say(f"no better than {self.best:.2f}: the model from then is kept")
                 return
             self.best = found.average
-        if self.ranks.first:
-            self.publish(found)
-        self.ranks.wait()
+        self.ranks.first_does(lambda: self.publish(found))
 
     # ---- save
 
     def save(self) -> None:
         """Write a checkpoint, from which the same command goes on."""
         state = self.ranks.gather(self.state)
-        if self.ranks.first:
-            checkpoints.save(
+        self.ranks.first_does(
+            lambda: checkpoints.save(
                 self.folder / "training",
                 self.step,
                 self.facts(),
@@ -260,7 +233,7 @@ class Run:
                 optimizer=self.optimizer,
                 state=state,
             )
-        self.ranks.wait()
+        )
 
     def resume(self, path: Path) -> None:
         """Go on from a checkpoint; other settings or another model are refused."""
@@ -280,7 +253,7 @@ class Run:
         self.best = math.inf if facts["best"] is None else facts["best"]
         self.before = facts["before"]
         self.dropped, self.dropped_in_a_row = facts["dropped"], facts["dropped_in_a_row"]
-        self.seconds = facts["seconds"]
+        self.seconds, self.losses = facts["seconds"], facts.get("losses", [])
         self.log.say(f"going on after step {self.step:,} of {self.total:,}")
 
     def facts(self) -> dict[str, Any]:
@@ -292,6 +265,7 @@ class Run:
             "dropped": self.dropped,
             "dropped_in_a_row": self.dropped_in_a_row,
             "seconds": round(self.seconds, 1),
+            "losses": self.losses,
             "settings": self.settings.to_dict(),
             "model": self.config.to_dict(),
         }
@@ -316,19 +290,10 @@ class Run:
             self.vocabulary.words,
             {**self.origin, "training": training},
         )
-        best = self.folder / "training" / "best"
-        native.write(made, best, overwrite=True)
-        for name in (native.WEIGHTS, native.VOCABULARY, native.CONFIG):
-            making = self.folder / f".{name}.part"
-            making.unlink(missing_ok=True)
-            shutil.copyfile(best / name, making)
-            sync(making)
-            making.replace(self.folder / name)
+        checkpoints.publish(made, self.folder)
 
-    # ---- tell
-
-    def _log_losses(self, losses: list[float], norm: float, seconds: float) -> None:
-        finite = [loss for loss in losses if math.isfinite(loss)] or [math.inf]
+    def _log_losses(self, norm: float, seconds: float) -> None:
+        finite = [loss for loss in self.losses if math.isfinite(loss)] or [math.inf]
         self.log.write(
             step=self.step,
             loss=round(sum(finite) / len(finite), 5),
@@ -337,34 +302,7 @@ class Run:
             tokens=self.tokens_until(self.step),
             tokens_per_second=round(self.log.tokens / seconds, 1),
         )
-
-    def _say_what_is_trained(self) -> None:
-        count = sum(p.numel() for p in self.model.parameters())
-        inside = (
-            sum(p.numel() for p in self.model.softmax.parameters()) if self.model.softmax else 0
-        )
-        self.log.say(
-            f"{self.windows.pairs:,} tokens an epoch, {self.config.vocabulary_size:,} words to "
-            f"predict by the {self.settings.softmax} softmax, {count - inside:,} parameters and "
-            f"{inside:,} of the softmax, {self.total:,} steps"
-        )
-
-    def _say_how_it_ended(self, stop: Stop) -> None:
-        if self.ranks.first:
-            draw_curves(self.log.path, self.folder / "curves.png")
-        if stop.signal:
-            name = signal.Signals(stop.signal).name
-            self.log.say(
-                f"stopped by {name} after step {self.step:,}; the same command goes on from there"
-            )
-        elif self.step < self.total:
-            self.log.say(f"the time is up after step {self.step:,}; the same command goes on")
-        else:
-            best = "" if math.isinf(self.best) else f", held-out perplexity {self.best:.2f}"
-            if self.before is not None:
-                change = self.best / self.before - 1
-                best += f" where it was {self.before:.2f} before ({change:+.1%})"
-            self.log.say(f"{self.folder} is trained: {self.step:,} steps{best}")
+        self.losses.clear()
 
 
 def make_optimizer(model: BiLM, settings: Settings) -> torch.optim.Optimizer:

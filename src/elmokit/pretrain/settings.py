@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from elmokit.errors import ElmokitError
+
+LOWEST_RATE = 0.01  # of the learning rate, at the end of a cosine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,8 @@ class Settings:
     """Steps at the beginning in which only the softmax learns."""
     start: str | None = None
     """The fingerprint of the model whose weights it starts from."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Of matrix products."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "unroll", "samples", "min_count"):
@@ -57,14 +62,24 @@ class Settings:
         steps = self.epochs * steps_per_epoch
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
+    def rate(self, step: int, total: int) -> float:
+        """The learning rate of a step of `total`: warm-up, then constant or a cosine."""
+        rate = self.lr * min(1.0, (step + 1) / max(self.warmup, 1))
+        if self.schedule == "cosine" and step >= self.warmup:
+            part = (step - self.warmup) / max(1, total - self.warmup)
+            cosine = 0.5 * (1 + math.cos(math.pi * part))
+            rate *= LOWEST_RATE + (1 - LOWEST_RATE) * cosine
+        return rate
+
     def may_go_on_from(self, old: dict[str, Any]) -> str | None:
         """Why a run with these settings cannot go on from one with `old`; None if it can.
 
-        A run at a constant rate may become longer or shorter; what is learned until then is the
-        same.
+        A run at a constant rate may become longer or shorter, and any may be read in other parts;
+        what is learned until then is the same. An older run did without settings that are new.
         """
-        free = {"epochs", "max_steps"} if self.schedule == "constant" else set()
-        for name, value in self.to_dict().items():
-            if name not in free and old.get(name) != value:
-                return f"{name} was {old.get(name)!r} and is now {value!r}"
+        free = {"accumulate"} | ({"epochs", "max_steps"} if self.schedule == "constant" else set())
+        for field in fields(self):
+            before, now = old.get(field.name, field.default), getattr(self, field.name)
+            if field.name not in free and before != now:
+                return f"{field.name} was {before!r} and is now {now!r}"
         return None

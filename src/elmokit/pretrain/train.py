@@ -28,7 +28,9 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import choose_softmax
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.corpus import Corpus, prepare
-from elmokit.pretrain.ranks import Ranks, pick_device
+from elmokit.pretrain.device import Precision, check_precision
+from elmokit.pretrain.log import fewer_words
+from elmokit.pretrain.ranks import Ranks, join
 from elmokit.pretrain.run import Run
 from elmokit.pretrain.settings import Settings
 from elmokit.pretrain.stopping import stop_signals
@@ -69,6 +71,7 @@ def pretrain(
     workers: int | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    precision: Precision = "float32",
     tensorboard: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -107,72 +110,87 @@ def pretrain(
         workers: processes that tokenize the text; all cores if not given.
         threads: to compute with; all cores if not given.
         device: cpu or cuda.
+        precision: of matrix products: float32, or bf16 where the hardware has it; weights and sums
+            are float32 all the same.
         tensorboard: write a log for TensorBoard into the folder too (an extra).
         quiet: no progress and no sentences.
 
     Returns:
         0 when the run came to its end or its time was up, else 128 + the signal that stopped it.
     """
-    if corpus is None or out is None:
-        raise ElmokitError("name the text with --corpus and the folder to write with --out")
-    fields = {**BiLMConfig.preset(preset).to_dict(), **(model or {})}
-    if fields["token_encoder"] == "words":
-        fields["n_words"] = len(SPECIAL)  # until they are counted
-    config = BiLMConfig.from_dict(fields)  # a wrong field is told of before the text is read
-    ranks = Ranks(pick_device(device))
-    ranks.check(batch_size, accumulate)
-    with open_folder(out, ranks) as folder:
-        found = checkpoints(folder / "training")
-        if ranks.first:
-            prepare(
-                corpus,
-                folder / "corpus",
-                valid=valid,
-                valid_fraction=valid_fraction,
-                tokenizer=tokenizer,
-                workers=workers,
-                keep=bool(found),
+    with join(device) as ranks:
+        if corpus is None or out is None:
+            raise ElmokitError("name the text with --corpus and the folder to write with --out")
+        fields = {**BiLMConfig.preset(preset).to_dict(), **(model or {})}
+        if fields["token_encoder"] == "unicode":
+            raise ElmokitError("a new model is on 'characters' or 'words', not on 'unicode'")
+        if fields["token_encoder"] == "words":
+            fields["n_words"] = len(SPECIAL)  # until they are counted
+        config = BiLMConfig.from_dict(fields)  # a wrong field is told of before the text is read
+        ranks.check(batch_size, accumulate)
+        check_precision(precision, ranks.device)
+        with open_folder(out, ranks) as folder:
+            found = checkpoints(folder / "training")
+            ranks.first_does(
+                lambda: prepare(
+                    corpus,
+                    folder / "corpus",
+                    valid=valid,
+                    valid_fraction=valid_fraction,
+                    tokenizer=tokenizer,
+                    workers=workers,
+                    keep=bool(found),
+                    quiet=quiet,
+                )
+            )
+            text = Corpus(folder / "corpus")
+            words = text.types.cut(min_count=min_count, size=vocab_size)
+            config = replace(
+                config,
+                vocabulary_size=words,
+                n_words=words if config.token_encoder == "words" else config.n_words,
+                dropout=config.dropout if dropout is None else dropout,
+            )
+            settings = Settings(
+                epochs=epochs,
+                max_steps=max_steps,
+                batch_size=batch_size,
+                unroll=unroll,
+                accumulate=accumulate,
+                optimizer=optimizer,
+                lr=RATES[optimizer] if lr is None else lr,
+                schedule=_schedule(schedule, optimizer),
+                warmup=warmup,
+                weight_decay=weight_decay,
+                clip=clip,
+                softmax=choose_softmax(softmax, words, samples),
+                samples=samples,
+                min_count=min_count,
+                vocab_size=vocab_size,
+                seed=seed,
+                precision=precision,
+            )
+            vocabulary = Vocabulary(text.types.first(words))
+            start = new_model(config, seed)
+            run = Run(
+                folder,
+                text,
+                start,
+                vocabulary,
+                settings,
+                ranks,
+                tensorboard=tensorboard,
                 quiet=quiet,
             )
-        ranks.wait()
-        text = Corpus(folder / "corpus")
-        words = text.types.cut(min_count=min_count, size=vocab_size)
-        config = replace(
-            config,
-            vocabulary_size=words,
-            n_words=words if config.token_encoder == "words" else config.n_words,
-            dropout=config.dropout if dropout is None else dropout,
-        )
-        settings = Settings(
-            epochs=epochs,
-            max_steps=max_steps,
-            batch_size=batch_size,
-            unroll=unroll,
-            accumulate=accumulate,
-            optimizer=optimizer,
-            lr=RATES[optimizer] if lr is None else lr,
-            schedule=_schedule(schedule, optimizer),
-            warmup=warmup,
-            weight_decay=weight_decay,
-            clip=clip,
-            softmax=choose_softmax(softmax, words, samples),
-            samples=samples,
-            min_count=min_count,
-            vocab_size=vocab_size,
-            seed=seed,
-        )
-        vocabulary = Vocabulary(text.types.first(words))
-        start = new_model(config, seed)
-        run = Run(
-            folder, text, start, vocabulary, settings, ranks, tensorboard=tensorboard, quiet=quiet
-        )
-        if vocab_size is not None and words < vocab_size:
-            run.log.say(f"the text has only {words:,} words that it holds {min_count} times")
-        if found:
-            run.resume(found[-1])
-        with stop_signals() as stop, use_threads(threads):
-            run.train(stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes)
-        return 128 + stop.signal if stop.signal else 0
+            if vocab_size is not None and words < vocab_size:
+                run.log.say(fewer_words(words, vocab_size, min_count))
+            if found:
+                run.resume(found[-1])
+            with stop_signals() as stop, use_threads(threads):
+                run.train(
+                    stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes
+                )
+            return 128 + stop.signal if stop.signal else 0
 
 
 def new_model(config: BiLMConfig, seed: int) -> BiLM:
@@ -188,18 +206,25 @@ def open_folder(out: str, ranks: Ranks) -> Iterator[Path]:
     folder = Path(out).expanduser().absolute()
     training = folder / "training"
     if ranks.first:
-        if (folder / native.CONFIG).exists() and not training.is_dir():
-            raise ElmokitError(f"{folder} holds a model already: choose another folder")
-        try:
-            training.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
-    with ranks, locked(training) if ranks.first else nullcontext():
-        if ranks.first:
-            for half_written in [*folder.glob(".corpus.*"), *training.glob(".*")]:
-                shutil.rmtree(half_written, ignore_errors=True)  # of a run that was killed
-        ranks.wait()
+        _make_folder(folder, training)
+    with locked(training) if ranks.first else nullcontext():
+        ranks.first_does(lambda: _clean_up(folder, training))
         yield folder
+
+
+def _make_folder(folder: Path, training: Path) -> None:
+    if (folder / native.CONFIG).exists() and not training.is_dir():
+        raise ElmokitError(f"{folder} holds a model already: choose another folder")
+    try:
+        training.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
+
+
+def _clean_up(folder: Path, training: Path) -> None:
+    """Remove what a run that was killed has half written."""
+    for half_written in [*folder.glob(".corpus.*"), *training.glob(".*")]:
+        shutil.rmtree(half_written, ignore_errors=True)
 
 
 @contextmanager

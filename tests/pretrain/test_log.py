@@ -1,0 +1,106 @@
+"""What a run tells: its log, TensorBoard, and the sentences at the beginning and the end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmokit.cli import main
+from elmokit.pretrain.log import how_it_ended, read_log
+from elmokit.pretrain.run import Run
+from elmokit.pretrain.train import pretrain
+
+Options = dict[str, Any]
+
+
+@pytest.fixture
+def options(options: Options) -> Options:
+    return options | {"tensorboard": True, "max_steps": 60, "save_every": 25, "workers": 1}
+
+
+def events_of(options: Options) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard shows of a run: steps and values under each name."""
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    ).EventAccumulator(str(Path(options["out"], "tensorboard")))
+    accumulator.Reload()
+    return {
+        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
+    }
+
+
+def assert_as_in_the_log(options: Options) -> None:
+    events = events_of(options)
+    lines = read_log(Path(options["out"], "log.jsonl"))
+    losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    held_out = [(line["step"], line["heldout"]["average"]) for line in lines if "heldout" in line]
+    assert [step for step, _ in losses] == [20, 40, 60]
+    assert [step for step, _ in held_out] == [25, 50, 60]
+    for name, wanted in (("loss", losses), ("heldout/average", held_out)):
+        assert [step for step, _ in events[name]] == [step for step, _ in wanted]
+        assert [v for _, v in events[name]] == pytest.approx([v for _, v in wanted], rel=1e-6)
+    assert set(events) == {
+        "loss", "norm", "lr", "tokens", "tokens_per_second",
+        "heldout/forward", "heldout/backward", "heldout/average",
+    }  # fmt: skip
+
+
+def test_tensorboard_shows_what_the_log_says(options: Options) -> None:
+    assert pretrain(**options) == 0
+    assert_as_in_the_log(options)
+
+
+def test_steps_that_are_done_again_are_shown_once(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_step = Run.one_step
+
+    def interrupted(run: Run) -> tuple[float, float]:
+        if run.step == 45:  # after a line for step 40; the last checkpoint is that of step 25
+            raise KeyboardInterrupt
+        return one_step(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "one_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(**options)
+    assert events_of(options)["loss"][-1][0] == 40
+    # What the second run writes is told from what it replaces.
+    assert pretrain(**options) == 0
+    assert_as_in_the_log(options)
+    files = list(Path(options["out"], "tensorboard").iterdir())
+    assert len(files) == 2
+
+
+def test_without_tensorboard_the_sentence_names_the_extra(
+    options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    names = ("corpus", "out", "tokenizer")
+    arguments = [f"--{name}={options[name]}" for name in names]
+    assert main(["pretrain", *arguments, "--quiet", "--batch-size=4", "--tensorboard"]) == 2
+    assert capsys.readouterr().err == (
+        "elmokit: error: A log for TensorBoard needs the package tensorboard: "
+        "pip install 'elmokit[tensorboard]'\n"
+    )
+
+
+def test_a_line_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 20, "loss": 3.5}\n{"step": 40, "lo')
+    assert read_log(log) == [{"step": 20, "loss": 3.5}]
+
+
+def test_the_last_sentence_says_how_it_went() -> None:
+    def ended(**facts: Any) -> str:
+        usual = {"step": 5, "total": 9, "stopped_by": 0, "best": 40.0, "before": None}
+        return how_it_ended(Path("model"), **usual | facts)
+
+    assert ended(stopped_by=15).startswith("stopped by SIGTERM after step 5;")
+    assert ended() == "the time is up after step 5; the same command goes on"
+    assert ended(step=9) == "model is trained: 9 steps, held-out perplexity 40.00"
+    assert ended(step=9, before=50.0).endswith("40.00 where it was 50.00 before (-20.0%)")
