@@ -195,7 +195,7 @@ def test_a_wrong_option_is_one_sentence(elmokit: Run, options: list[str], mentio
     code, out, err = elmokit("embed", *options)
     assert (code, out) == (2, "")
     assert err.startswith("elmokit: error: ")
-    assert err.endswith("(elmokit embed --help gives the options).\n")
+    assert err.endswith("(elmokit embed --help gives the options)\n")
     assert err.count("\n") == 1
     assert mentioned in err
 

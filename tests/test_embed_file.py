@@ -513,6 +513,34 @@ def test_a_run_stopped_by_a_signal_can_go_on(
     assert names_in(folder) == ["text.txt", "vectors.h5", "whole.h5"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="there are no locks")
+def test_an_output_takes_one_run_at_a_time(
+    folder: Path, model: Path, embed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "text.txt").write_text(long_text(1500), encoding="utf-8")
+    options = ["text.txt", "vectors.h5", "--batch-tokens=64", "--tokenizer=whitespace", "--resume"]
+    monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 16)
+    command = [sys.executable, "-c", WITH_SMALL_WINDOWS, *options, "--model", str(model), "--quiet"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as child:
+        while child.poll() is None and not Path("vectors.h5.parts/part-000002.json").exists():
+            time.sleep(0.001)
+        child.send_signal(signal.SIGSTOP)  # the first is at work, and stays so
+        Path("vectors.h5.parts/part-000099.npy").touch()  # as if it were half through one
+        before = names_in(Path("vectors.h5.parts"))
+        try:
+            for option in ("--resume", "--overwrite"):
+                assert embed(*options[:-1], option, code=2) == (
+                    "elmokit: error: another process is at work in vectors.h5.parts: wait for its "
+                    "end or choose another output\n"
+                )
+                assert names_in(Path("vectors.h5.parts")) == before
+        finally:
+            child.kill()
+    embed(*options)
+    embed("text.txt", "whole.h5", *options[2:])
+    assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))
+
+
 class ControlC:
     """Arrives where Python loses what is raised, as in the callbacks of h5py."""
 
@@ -603,7 +631,7 @@ def test_an_unfinished_run_is_refused_unless_asked_to_go_on_or_to_start_again(
     said = embed(*options, code=2)
     assert said == (
         "elmokit: error: vectors.h5.parts holds an unfinished run: go on with --resume, or start "
-        "again with --overwrite.\n"
+        "again with --overwrite\n"
     )
     assert names_in(Path()) == ["text.txt", "vectors.h5.parts"]
     embed(*options, "--overwrite")
@@ -675,10 +703,10 @@ def test_a_run_that_met_bad_bytes_goes_on_with_them_replaced(embed: Run) -> None
     Path("text.txt").write_bytes(TEXT.encode() + b"caf\xe9 au lait\n")
     options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
     said = embed(*options, code=2)
-    assert said.startswith("elmokit: error: Line 12 of text.txt is not UTF-8 at its byte 4 (0xe9)")
-    assert said.endswith("--errors replace.\n")
+    assert said.startswith("elmokit: error: line 12 of text.txt is not UTF-8 at its byte 4 (0xe9)")
+    assert said.endswith("--errors replace\n")
     assert names_in(Path()) == ["text.txt", "vectors.h5.parts"]
-    warned = "elmokit: 1 line(s) of text.txt are not UTF-8: read in part as U+FFFD.\n"
+    warned = "elmokit: 1 line(s) of text.txt are not UTF-8: read in part as U+FFFD\n"
     assert embed(*options, "--errors", "replace", "--resume") == warned
     assert embed("text.txt", "whole.h5", *options[2:], "--errors", "replace") == warned
     assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))
@@ -701,17 +729,17 @@ def refuse(embed: Run, *arguments: object) -> str:
 
 
 BAD_INPUTS: dict[str, tuple[bytes | None, str]] = {
-    "missing.txt": (None, "There is no file missing.txt"),
+    "missing.txt": (None, "there is no file missing.txt"),
     "binary.txt": (b"\x7fELF\0\0\1\2", "seems to be a binary file"),
     "wide.txt": ("text".encode("utf-16"), "seems to be UTF-16 text"),
-    "latin.txt": (b"one\ntwo\ncaf\xe9\n", "Line 3 of latin.txt is not UTF-8"),
+    "latin.txt": (b"one\ntwo\ncaf\xe9\n", "line 3 of latin.txt is not UTF-8"),
     "empty.txt": (b"", "empty.txt has no sentences"),
     "empty.txt.gz": (gzip.compress(b""), "empty.txt.gz has no sentences"),
     "false.gz": (b"plain text\n", "false.gz is not a .gz file"),
     "cut.gz": (gzip.compress(TEXT.encode() * 9)[:-20], "cut.gz is cut off"),
-    "broken.jsonl": (b'{"text": "a b"}\n{"text": \n', "Line 2 of broken.jsonl is not valid JSON"),
-    "other.jsonl": (b'{"body": "a b"}\n', "Line 1 of other.jsonl has no field 'text'"),
-    "short.conllu": (b"1\tword\n2\n", "Line 2 of short.conllu has no word in column 1"),
+    "broken.jsonl": (b'{"text": "a b"}\n{"text": \n', "line 2 of broken.jsonl is not valid JSON"),
+    "other.jsonl": (b'{"body": "a b"}\n', "line 1 of other.jsonl has no field 'text'"),
+    "short.conllu": (b"1\tword\n2\n", "line 2 of short.conllu has no word in column 1"),
     "comments.conllu": (b"# only a comment\n", "comments.conllu has no sentences"),
 }
 
@@ -732,7 +760,7 @@ def test_a_directory_is_no_input(embed: Run) -> None:
 def test_a_bad_input_is_one_sentence_of_the_whole_process_too(folder: Path, model: Path) -> None:
     done = python("-m", "elmokit", "embed", "missing.txt", "vectors.h5", "--model", str(model))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "elmokit: error: There is no file missing.txt.\n"
+    assert done.stderr == "elmokit: error: there is no file missing.txt\n"
 
 
 def test_a_bad_input_is_told_before_torch_is_imported(folder: Path) -> None:
@@ -799,12 +827,12 @@ def test_a_missing_model_is_refused(embed: Run, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "sentence"),
     [
-        ("nowhere/vectors.h5", "The directory nowhere does not exist"),
-        ("vectors.csv", "The format of 'vectors.csv' is not known"),
-        ("vectors", "The format of 'vectors' is not known"),
+        ("nowhere/vectors.h5", "the directory nowhere does not exist"),
+        ("vectors.csv", "the format of 'vectors.csv' is not known"),
+        ("vectors", "the format of 'vectors' is not known"),
         ("there.h5", "there.h5 exists: choose another name, or replace it by --overwrite"),
         ("there.npy", "there.npy exists: choose another name, or replace it by --overwrite"),
-        ("text.txt/vectors.h5", "The directory text.txt does not exist"),
+        ("text.txt/vectors.h5", "the directory text.txt does not exist"),
     ],
 )
 def test_a_bad_output_is_refused(embed: Run, output: str, sentence: str) -> None:
@@ -880,7 +908,7 @@ def test_a_sentence_too_long_for_parquet_is_refused(
     monkeypatch.setattr(vectors, "LARGEST_PART", 3 * 16 * 5)
     Path("long.txt").write_text("one two three four five six\n")
     said = refuse(embed, "long.txt", "vectors.parquet")
-    assert "Sentence 0 of 6 tokens is too long for Parquet" in said
+    assert "sentence 0 of 6 tokens is too long for Parquet" in said
     embed("long.txt", "vectors.h5")
 
 
@@ -892,7 +920,7 @@ def test_a_line_too_long_for_memory_is_refused(embed: Run, monkeypatch: pytest.M
 
 # Runs where "disk" is a small file system of its own; gives code and stderr of each run as JSON.
 ON_A_SMALL_DISK = """
-import contextlib, io, json, os, subprocess, sys
+import contextlib, gc, io, json, os, subprocess, sys
 from pathlib import Path
 from elmokit.cli import main
 
@@ -904,6 +932,7 @@ def run(*arguments):
     print(json.dumps([code, said.getvalue(), sorted(os.listdir("disk"))]))
 
 def remount(options):
+    gc.collect()  # a map of a file on the disk may hang on to the error that was caught
     subprocess.run(["mount", "-o", "remount," + options, "disk"], check=True)
 
 run("disk/vectors.h5")
@@ -941,7 +970,7 @@ def test_a_full_or_read_only_disk_is_told_and_nothing_is_half_written(
     assert (done.returncode, done.stderr) == (0, "")
     _, *runs, same = done.stdout.splitlines()
     for_the_part, for_the_file, resumed, _, read_only = map(json.loads, runs)
-    full = "elmokit: error: The disk is full"
+    full = "elmokit: error: the disk is full"
     assert (for_the_part[0], for_the_part[2]) == (2, [])
     assert (for_the_file[0], for_the_file[2]) == (2, ["vectors.h5.parts"])
     for _, said, _ in (for_the_part, for_the_file):

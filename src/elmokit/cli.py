@@ -64,9 +64,9 @@ def explain(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" at {error.filename}" if error.filename else ""
-        return f"the disk is full{where}: free some space or write to another disk."
+        return f"the disk is full{where}: free some space or write to another disk"
     if isinstance(error, MemoryError) or is_torch_out_of_memory(error):
-        return "the memory is full: try a smaller batch or shorter texts."
+        return "the memory is full: try a smaller batch or shorter texts"
     return None
 
 
@@ -141,7 +141,7 @@ def call(function: Callable[..., int | None], options: list[str], *, program: st
 
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
             sentence = reworded(" ".join(message.split()).rstrip("."))
-            raise ElmokitError(f"{sentence} ({program} --help gives the options).") from ex
+            raise ElmokitError(f"{sentence} ({program} --help gives the options)") from ex
 
     config_help = "A YAML file with options; what the command line says wins."
     code: int | None = auto_cli(

@@ -126,7 +126,7 @@ def embed_file(
         overwrite=overwrite,
     )
     progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
-    with writer, locked(writer.parts), progress as bar:
+    with locked(writer.parts), writer, progress as bar:
         if writer.finished:
             lines = iter(())
         tokens = sentences = 0

@@ -83,13 +83,13 @@ def clear_disk_errors(out: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             sentence = (
-                f"The disk is full ({reason}): {out} is not finished, but the parts done so far "
-                f"are kept in {parts_directory(out)}; free some space and go on with --resume."
+                f"the disk is full ({reason}): {out} is not finished, but the parts done so far "
+                f"are kept in {parts_directory(out)}; free some space and go on with --resume"
             )
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            sentence = f"{out} cannot be written because its directory does not allow it: {reason}."
+            sentence = f"{out} cannot be written because its directory does not allow it: {reason}"
         else:
-            sentence = f"{out} cannot be written: {reason} ({error.filename or 'while writing'})."
+            sentence = f"{out} cannot be written: {reason} ({error.filename or 'while writing'})"
         raise ElmokitError(sentence) from error
 
 
@@ -172,7 +172,7 @@ def open_part(directory: Path, number: int, *, pooled: bool) -> Part:
 
 def damaged(directory: Path, reason: str) -> ElmokitError:
     """The error for parts that are not as they were written."""
-    return ElmokitError(f"{directory} is damaged ({reason}): start again with --overwrite.")
+    return ElmokitError(f"{directory} is damaged ({reason}): start again with --overwrite")
 
 
 def committed_parts(directory: Path, *, pooled: bool) -> Iterator[Part]:
@@ -233,7 +233,7 @@ def check_settings(directory: Path, saved: Mapping[str, Any], given: Mapping[str
         if before != now:
             raise ElmokitError(
                 f"{directory} was begun with other settings ({field} was {before} and is now "
-                f"{now}): go on with the same settings, or start again with --overwrite."
+                f"{now}): go on with the same settings, or start again with --overwrite"
             )
 
 
@@ -253,7 +253,7 @@ class VectorShards:
             self.pooled: bool = index["pooled"]
             self.squeeze: bool = index["squeeze"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ElmokitError(f"{path} is not a finished directory of vectors.") from error
+            raise ElmokitError(f"{path} is not a finished directory of vectors") from error
         # A few parts at a time: every open map holds a file descriptor.
         self._open_part = lru_cache(maxsize=8)(partial(open_part, self.path, pooled=self.pooled))
 

@@ -17,11 +17,12 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ElmokitError, require
+from elmokit.formats.files import locked
 from elmokit.formats.outputs import (
     Sentences,
     read_hdf5,
@@ -90,7 +91,9 @@ class PartWriter:
         self._firsts: list[int] = []  # number of the first sentence of each part
         self._kind: tuple[int, int, str] | None = None  # (K, dim, dtype) of every sentence
         self.finished = False  # the output is in place, only parts are left to delete
-        with clear_disk_errors(self.out):
+        # A run that is at work in the parts loses none of them.
+        alone = locked(self.parts) if self.parts.is_dir() else nullcontext()
+        with clear_disk_errors(self.out), alone:
             self._check_place(resume, overwrite)
             if resume and self.parts.exists():
                 self._go_on()
@@ -143,20 +146,20 @@ class PartWriter:
     def _check_place(self, resume: bool, overwrite: bool) -> None:
         out, unfinished = self.out, self.parts.exists()
         if not out.parent.is_dir():
-            raise ElmokitError(f"The directory {out.parent} does not exist: make it first.")
+            raise ElmokitError(f"the directory {out.parent} does not exist: make it first")
         if unfinished and not (resume or overwrite):
             raise ElmokitError(
                 f"{self.parts} holds an unfinished run: go on with --resume, or start again "
-                "with --overwrite."
+                "with --overwrite"
             )
         if not out.exists():
             return
         if resume and not unfinished and not overwrite:
-            raise ElmokitError(f"{out} is complete, there is nothing to resume: use it as it is.")
+            raise ElmokitError(f"{out} is complete, there is nothing to resume: use it as it is")
         if not (unfinished or overwrite):
-            raise ElmokitError(f"{out} exists: choose another name, or replace it by --overwrite.")
+            raise ElmokitError(f"{out} exists: choose another name, or replace it by --overwrite")
         if not (is_replaceable(out) if self.format == "npy" else out.is_file()):
-            raise ElmokitError(f"{out} is not an output of this format, so it is not replaced.")
+            raise ElmokitError(f"{out} is not an output of this format, so it is not replaced")
 
     def _begin(self) -> None:
         if self.parts.exists():
@@ -188,8 +191,8 @@ class PartWriter:
             return
         if len(sentences) == 1:
             raise ElmokitError(
-                f"Sentence {self.done} of {len(sentences[0].tokens):,} tokens is too long for "
-                "Parquet: write .h5 or .npy, or fewer layers."
+                f"sentence {self.done} of {len(sentences[0].tokens):,} tokens is too long for "
+                "Parquet: write .h5 or .npy, or fewer layers"
             )
         raise ValueError(f"a part holds at most {LARGEST_PART} numbers: write smaller ones")
 
@@ -232,8 +235,8 @@ def output_format(out: str | Path, format: str | None) -> str:
     chosen = SUFFIXES.get((format or ending).lower())
     if chosen is None or not Path(out).name:
         raise ElmokitError(
-            f"The format of {str(out)!r} is not known ({format or ending or 'no ending'}): end the "
-            "name in .h5, .hdf5, .npz, .parquet or .npy (a directory), or give one as the format."
+            f"the format of {str(out)!r} is not known ({format or ending or 'no ending'}): end the "
+            "name in .h5, .hdf5, .npz, .parquet or .npy (a directory), or give one as the format"
         )
     if chosen == "parquet":  # now, not after hours of embedding
         require("pyarrow", extra="parquet", purpose="Parquet output")
@@ -259,10 +262,10 @@ def read_vectors(path: str | Path) -> Sentences:
         with path.open("rb") as file:
             magic = file.read(4)
     except OSError as error:
-        raise ElmokitError(f"{path} cannot be read: {error.strerror}.") from error
+        raise ElmokitError(f"{path} cannot be read: {error.strerror}") from error
     readers = {b"\x89HDF": read_hdf5, b"PK\3\4": read_npz, b"PAR1": read_parquet}
     if magic not in readers:
-        raise ElmokitError(f"{path} is not a file of vectors in HDF5, npz or Parquet.")
+        raise ElmokitError(f"{path} is not a file of vectors in HDF5, npz or Parquet")
     return readable(path, readers[magic](path))
 
 
@@ -271,4 +274,4 @@ def readable(path: Path, sentences: Sentences) -> Sentences:
     try:
         yield from sentences
     except READING_ERRORS as error:
-        raise ElmokitError(f"{path} is damaged or not a file of vectors: {error}.") from error
+        raise ElmokitError(f"{path} is damaged or not a file of vectors: {error}") from error

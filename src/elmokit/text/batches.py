@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
+from elmokit.text.dictionaries import Dictionaries, UnicodeIndexer
 from elmokit.text.vocabulary import Vocabulary, WordIndexer
 
 if TYPE_CHECKING:
@@ -35,10 +36,17 @@ class Indexer(Protocol):
         ...
 
 
-def make_indexer(config: BiLMConfig, vocabulary: Vocabulary | None) -> Indexer:
+def make_indexer(
+    config: BiLMConfig, vocabulary: Vocabulary | None, dictionaries: Dictionaries | None = None
+) -> Indexer:
     """What turns words into the ids that a model takes."""
     if config.token_encoder == "characters":
         return CharacterIndexer(config.max_characters)
+    if config.token_encoder == "unicode":
+        if dictionaries is None:
+            raise ElmokitError("a model on Unicode characters needs its dictionaries")
+        longest = config.max_characters
+        return UnicodeIndexer(dictionaries, max_characters=longest, padded=config.has_filters)
     if vocabulary is None:
         raise ElmokitError("a model on words needs its vocabulary")
     return WordIndexer(vocabulary)

@@ -65,15 +65,15 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
     if os.fspath(path) == STANDARD_INPUT:
         return nullcontext(sys.stdin.buffer)
     if Path(path).is_dir():  # opening it says so on some systems only
-        raise ElmokitError(f"{name} is a directory, not a file.")
+        raise ElmokitError(f"{name} is a directory, not a file")
     try:
         return Path(path).open("rb")
     except FileNotFoundError:
-        raise ElmokitError(f"There is no file {name}.") from None
+        raise ElmokitError(f"there is no file {name}") from None
     except PermissionError:
-        raise ElmokitError(f"{name} cannot be read: its permissions forbid it.") from None
+        raise ElmokitError(f"{name} cannot be read: its permissions forbid it") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        raise ElmokitError(f"{name} cannot be opened: {error}.") from None
+        raise ElmokitError(f"{name} cannot be opened: {error}") from None
 
 
 def _blocks(path: FilePath, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
@@ -91,7 +91,7 @@ def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], None]) ->
         try:
             block = stream.read(BLOCK_BYTES)
         except OSError as error:
-            raise ElmokitError(f"{name} cannot be read to its end: {error}.") from None
+            raise ElmokitError(f"{name} cannot be read to its end: {error}") from None
         if not block:
             return
         yield block
@@ -127,7 +127,7 @@ def _compression(path: FilePath, name: str, start: bytes) -> str | None:
     found = next((ext for ext, (magic, _) in COMPRESSIONS.items() if start.startswith(magic)), None)
     extension = Path(path).suffix.lower()
     if start and extension in COMPRESSIONS and found != extension:
-        raise ElmokitError(f"{name} is not a {extension} file, although its name says so.")
+        raise ElmokitError(f"{name} is not a {extension} file, although its name says so")
     return found
 
 
@@ -143,13 +143,13 @@ def _decompressed(blocks: Iterable[bytes], name: str, compression: str) -> Itera
             try:
                 data = decompressor.decompress(part)
             except corrupt:
-                raise ElmokitError(f"{name} is corrupt: it cannot be decompressed.") from None
+                raise ElmokitError(f"{name} is corrupt: it cannot be decompressed") from None
             yield data
             part = b""
             if decompressor.eof:
                 part, decompressor = decompressor.unused_data, None
     if decompressor is not None:
-        raise ElmokitError(f"{name} is cut off: its compressed data has no end.")
+        raise ElmokitError(f"{name} is cut off: its compressed data has no end")
 
 
 def _small_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -165,7 +165,7 @@ def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
         if seen < BINARY_CHECK_BYTES and b"\0" in block[: BINARY_CHECK_BYTES - seen]:
             is_utf16 = seen == 0 and block.startswith((b"\xff\xfe", b"\xfe\xff"))
             what = "UTF-16 text: convert it to UTF-8" if is_utf16 else "a binary file, not text"
-            raise ElmokitError(f"{name} seems to be {what}.")
+            raise ElmokitError(f"{name} seems to be {what}")
         yield block.removeprefix(BYTE_ORDER_MARK) if seen == 0 else block
         seen += len(block)
 
@@ -214,11 +214,11 @@ def _decoded(
         except UnicodeDecodeError as error:
             if errors == "strict":
                 raise ElmokitError(
-                    f"Line {number} of {name} is not UTF-8 at its byte {offset + error.start + 1} "
-                    f"(0x{raw[error.start]:02x}): convert the file, or go on with --errors replace."
+                    f"line {number} of {name} is not UTF-8 at its byte {offset + error.start + 1} "
+                    f"(0x{raw[error.start]:02x}): convert the file, or go on with --errors replace"
                 ) from None
             text = raw.decode(errors="replace")
             replaced += 1
         yield Piece(number, text, ended)
     if replaced:
-        on_warning(f"{replaced} line(s) of {name} are not UTF-8: read in part as U+FFFD.")
+        on_warning(f"{replaced} line(s) of {name} are not UTF-8: read in part as U+FFFD")

@@ -80,7 +80,7 @@ def read_sentences(
     kind = kind_of(path) if kind == "auto" else kind
     _check_options(kind, errors, split=split, column=column)
     if max_line_bytes < MIN_LINE_BYTES:
-        raise ElmokitError(f"max_line_bytes must be at least {MIN_LINE_BYTES}.")
+        raise ElmokitError(f"max_line_bytes must be at least {MIN_LINE_BYTES}")
     tokenize = tokenizers.tokenizer(tokenizer)
 
     pieces = read_lines(
@@ -128,7 +128,7 @@ def sentences_of(
 def windows(tokens: Sequence[str], max_tokens: int) -> Iterator[list[str]]:
     """Cut a sentence into consecutive pieces of at most `max_tokens`; an empty one has none."""
     if max_tokens < 1:
-        raise ElmokitError(f"max_tokens must be at least 1, not {max_tokens}.")
+        raise ElmokitError(f"max_tokens must be at least 1, not {max_tokens}")
     starts = range(0, len(tokens), max_tokens)
     return (list(tokens[start : start + max_tokens]) for start in starts)
 
@@ -155,16 +155,16 @@ def kind_of(path: FilePath) -> str:
 def _check_options(kind: str, errors: str, *, split: bool, column: int | None) -> None:
     if kind not in ("text", *KINDS.values()):
         raise ElmokitError(
-            f"There is no kind of file named {kind!r}: it may be auto, text, jsonl, conll, conllu."
+            f"there is no kind of file named {kind!r}: it may be auto, text, jsonl, conll, conllu"
         )
     if errors not in ("strict", "replace"):
-        raise ElmokitError(f"errors must be 'strict' or 'replace', not {errors!r}.")
+        raise ElmokitError(f"errors must be 'strict' or 'replace', not {errors!r}")
     if split and kind in WORD_COLUMN:
-        raise ElmokitError(f"A {kind} file has its sentences split already: leave out split.")
+        raise ElmokitError(f"a {kind} file has its sentences split already: leave out split")
     if column is not None and kind not in WORD_COLUMN:
-        raise ElmokitError(f"column is for conll and conllu files, and this one is {kind}.")
+        raise ElmokitError(f"column is for conll and conllu files, and this one is {kind}")
     if column is not None and column < 0:
-        raise ElmokitError(f"column counts from 0, so it cannot be {column}.")
+        raise ElmokitError(f"column counts from 0, so it cannot be {column}")
 
 
 def _watched(
@@ -178,9 +178,9 @@ def _watched(
             long_sentences += 1
         yield sentence
     if is_empty:
-        raise ElmokitError(f"{name} has no sentences.")
+        raise ElmokitError(f"{name} has no sentences")
     if long_sentences:
-        on_warning(f"{long_sentences} sentence(s) of {name} have more than {max_tokens} tokens.")
+        on_warning(f"{long_sentences} sentence(s) of {name} have more than {max_tokens} tokens")
 
 
 def _whole_lines(pieces: Iterable[Piece], name: str) -> Iterator[Piece]:
@@ -188,7 +188,7 @@ def _whole_lines(pieces: Iterable[Piece], name: str) -> Iterator[Piece]:
     for piece in pieces:
         if not piece.ended:
             size = len(piece.text.encode(errors="replace"))
-            raise ElmokitError(f"Line {piece.line} of {name} is too long: more than {size} bytes.")
+            raise ElmokitError(f"line {piece.line} of {name} is too long: more than {size} bytes")
         yield piece
 
 
@@ -217,8 +217,8 @@ def _column_words(piece: Piece, name: str, kind: str, column: int) -> list[str]:
     cells = row.split("\t") if "\t" in row else [cell for cell in row.split(" ") if cell]
     if len(cells) <= column or not cells[column]:
         raise ElmokitError(
-            f"Line {piece.line} of {name} has no word in column {column} (counted from 0): "
-            f"it has {len(cells)} column(s)."
+            f"line {piece.line} of {name} has no word in column {column} (counted from 0): "
+            f"it has {len(cells)} column(s)"
         )
     return [cells[column]]
 
@@ -239,23 +239,23 @@ def _json_sentences(
 
 
 def _json_field(piece: Piece, name: str, field: str) -> str | list[str]:
-    where = f"Line {piece.line} of {name}"
+    where = f"line {piece.line} of {name}"
     try:
         value = json.loads(piece.text)
     except json.JSONDecodeError as error:
         raise ElmokitError(
-            f"{where} is not valid JSON: {error.msg} at character {error.colno}."
+            f"{where} is not valid JSON: {error.msg} at character {error.colno}"
         ) from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, thousands of brackets
-        raise ElmokitError(f"{where} is not JSON that can be read.") from None
+        raise ElmokitError(f"{where} is not JSON that can be read") from None
     # A key that has dots of its own comes before a path.
     for key in [field] if isinstance(value, dict) and field in value else field.split("."):
         if not isinstance(value, dict) or key not in value:
-            raise ElmokitError(f"{where} has no field {field!r}.")
+            raise ElmokitError(f"{where} has no field {field!r}")
         value = value[key]
     is_tokens = isinstance(value, list) and all(isinstance(token, str) for token in value)
     if not isinstance(value, str) and not is_tokens:
-        raise ElmokitError(f"{where} has no string and no list of strings in the field {field!r}.")
+        raise ElmokitError(f"{where} has no string and no list of strings in the field {field!r}")
     return value  # type: ignore[no-any-return]
 
 

@@ -176,7 +176,7 @@ def tokenizer(name: str) -> Callable[[str], list[str]]:
     """The tokenizer of that `name`: "elmokit", "whitespace" or "chinese"."""
     if name not in TOKENIZERS:
         choices = ", ".join(TOKENIZERS)
-        raise ElmokitError(f"There is no tokenizer named {name!r}: it may be one of {choices}.")
+        raise ElmokitError(f"there is no tokenizer named {name!r}: it may be one of {choices}")
     return TOKENIZERS[name]
 
 

@@ -5,6 +5,8 @@ One word a line, the line number its id; `<S>`, `</S>` and `<UNK>` come first.
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 
 UNKNOWN = "<UNK>"
 SPECIAL = (BEGIN_SENTENCE, END_SENTENCE, UNKNOWN)
+LARGEST = 1 << 30  # bytes of a list of words, unpacked
 
 
 class Vocabulary:
@@ -46,9 +49,9 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:
-        """Read `vocab.txt`; only a newline ends a word."""
+        """Read `vocab.txt` or `vocab.txt.gz`; only a newline ends a word."""
         try:
-            text = path.read_bytes().decode("utf-8")
+            text = _content(path).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ElmokitError(f"{path} is not UTF-8 text (byte {error.start})") from None
         lines = text.removesuffix("\n").split("\n")
@@ -63,6 +66,20 @@ class Vocabulary:
             if "\n" in word or word.endswith("\r") or not _is_text(word):
                 raise ElmokitError(f"the word {word!r} cannot be a line of a vocabulary file")
         return "\n".join(self.words) + "\n"
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file, unpacked if it is packed."""
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        with gzip.open(path) as file:
+            content = file.read(LARGEST + 1)
+    except (OSError, EOFError, zlib.error):
+        raise ElmokitError(f"{path} is not a gzip file that can be read") from None
+    if len(content) > LARGEST:
+        raise ElmokitError(f"{path} is too large for a list of words")
+    return content
 
 
 def _is_text(word: str) -> bool:
