@@ -20,3 +20,21 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"there is no folder {folder}: name another with ELMOKIT_SHARED")
     return folder
+
+
+@pytest.fixture(scope="session")
+def allennlp_python() -> str:
+    """An interpreter that has AllenNLP, which elmokit itself never needs."""
+    path = os.environ.get("ELMOKIT_ALLENNLP_PYTHON")
+    if not path:
+        pytest.skip("no interpreter with AllenNLP is named by ELMOKIT_ALLENNLP_PYTHON")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tensorflow_python() -> str:
+    """An interpreter that has TensorFlow, which elmokit itself never needs."""
+    path = os.environ.get("ELMOKIT_TENSORFLOW_PYTHON")
+    if not path:
+        pytest.skip("no interpreter with TensorFlow is named by ELMOKIT_TENSORFLOW_PYTHON")
+    return path

@@ -16,12 +16,14 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.model.bilm import BiLM
 
+UNICODE: dict[str, Any] = {"token_encoder": "unicode", "n_characters": 6}
 FILTERS = r"a list of at most 1000 \[width, number\] pairs of whole numbers from 1"
 WHOLE = {
     "character_dim": (1, 4194304),
     "n_characters": (261, 4194304),
     "max_characters": (3, 10000),
     "highway_layers": (0, 100),
+    "word_dim": (0, 4194304),
     "n_words": (0, 268435456),
     "lstm_dim": (1, 4194304),
     "projection_dim": (1, 4194304),
@@ -41,7 +43,9 @@ REFUSED: list[tuple[str, Any, str]] = [
       for v in (a - 1, b + 1, 10**400, "1", None, True, [1.0], math.nan, math.inf, -math.inf)),
     *((n, v, "true or false") for n in ("project_tokens", "project_state", "skip_connections")
       for v in (0, 1, "true", None, [])),
-    *(("token_encoder", v, "one of 'characters', 'words'") for v in ("Words", None, 1, ["words"])),
+    *(("token_encoder", v, "one of 'characters', 'words', 'unicode'")
+      for v in ("Words", None, 1, ["words"])),
+    *(("character_encoder", v, "one of 'cnn', 'lstm'") for v in ("CNN", None, 1, ["cnn"])),
     *(("activation", v, "one of 'relu', 'tanh'") for v in ("gelu", "", None, 0, {})),
     *(("filters", v, FILTERS) for v in (
         [], (), None, 5, "12", [1, 2], [[1]], [[1, 2, 3]], [[0, 4]], [[1, 0]], [[1, 2.0]],
@@ -76,6 +80,14 @@ def test_a_refusal_stays_a_sentence_however_long_the_value_is() -> None:
         ({"filters": [[1, 4194304], [2, 1]]}, "filters must be at most 4194304 in all"),
         ({"project_tokens": False}, "project_tokens must be true unless filters sum to 128"),
         ({"project_state": False}, "project_state must be true unless lstm_dim equals proj"),
+        ({"word_dim": 5}, "word_dim must be 0 unless token_encoder is 'unicode', not 5"),
+        ({"character_encoder": "lstm"}, "character_encoder must be 'cnn' unless token_encoder is"),
+        (UNICODE | {"character_dim": 0}, "word_dim must be at least 1 when character_dim is 0"),
+        (UNICODE | {"n_characters": 0}, "n_characters must be at least 1 when character_dim is"),
+        (UNICODE | {"word_dim": 5}, "n_words must be at least 1 when word_dim is not 0"),
+        (UNICODE | {"project_tokens": False}, "project_tokens must be true when token_encoder is"),
+        (UNICODE | {"filters": [[51, 4]]}, "filters must be of width at most 50"),
+        (UNICODE | {"character_dim": -1}, "character_dim must be a whole number from 0 to"),
     ],
 )
 def test_fields_that_do_not_fit_together_are_refused(values: dict[str, Any], sentence: str) -> None:
@@ -86,8 +98,8 @@ def test_fields_that_do_not_fit_together_are_refused(values: dict[str, Any], sen
 def test_the_ends_of_every_range_are_allowed() -> None:
     for name, ends in (WHOLE | NUMBERS).items():
         for end in ends:
-            if (name, end) == ("max_characters", 3):
-                continue  # too short for the filters of the published models
+            if (name, end) in (("max_characters", 3), ("word_dim", 4194304)):
+                continue  # too short for the filters of the published models; for Unicode only
             assert getattr(BiLMConfig(**{name: end}), name) == end
     assert BiLMConfig(max_characters=3, filters=((3, 1),)).max_characters == 3
     assert BiLMConfig(project_tokens=False, filters=((1, 100), (2, 28))).n_filters == 128
@@ -125,6 +137,27 @@ def test_a_configuration_comes_back_from_json(values: dict[str, Any]) -> None:
     for name, value in values.items():
         expected = tuple(value) if name == "filters" else value
         assert getattr(config, name) == expected
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"character_encoder": "lstm", "max_characters": 500, "filters": [[99, 1]]},
+        {"word_dim": 100, "n_words": 7},
+        {"character_dim": 0, "n_characters": 0, "word_dim": 4194304, "n_words": 1},
+    ],
+)
+def test_a_configuration_of_dictionaries_comes_back_from_json(values: dict[str, Any]) -> None:
+    config = BiLMConfig(**UNICODE | values)
+    assert BiLMConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_fields_of_dictionaries_are_left_out_of_other_models() -> None:
+    assert {"word_dim", "character_encoder"} <= set(BiLMConfig(**UNICODE).to_dict())
+    for encoder in ("characters", "words"):
+        written = BiLMConfig(token_encoder=encoder, n_words=3).to_dict()  # type: ignore[arg-type]
+        assert not {"word_dim", "character_encoder"} & set(written)
 
 
 def test_an_unknown_field_is_named_with_the_one_that_was_meant() -> None:

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
+import shutil
 import subprocess
 import sys
-from dataclasses import fields
+import zipfile
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import documents
+import h5py
+import numpy as np
 import pytest
+from bundles import save_module, save_training, with_softmax
 from documents import ROOT, blocks, links, run_page
+from many_langs_reference import make_many_langs
+from reference import make_reference
 
 import elmokit
+from elmokit import language
 from elmokit.cli import COMMANDS
 from elmokit.formats import bilm
+from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
+CHINESE = [page for page in PAGES if page.name.endswith(".zh-CN.md")]
+MEMBERS_WITH_PARAMETERS = (
+    "embed stream sentence_vectors embed_batch save surprisal perplexity fill".split()
+)
 CLASSES = [name for name in elmokit.__all__ if inspect.isclass(getattr(elmokit, name))]
 
 
@@ -36,16 +51,73 @@ def section(page: Path, heading: str, level: str = "##") -> str:
     return found[1]
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An old model in old/, in published/ the same as others publish: without a softmax.
+
+    And one of ELMoForManyLangs, as a folder and packed; one as bilm-tf trains it, in run/; and one
+    as TensorFlow Hub has it, in elmo_3/.
+    """
+    folder = tmp_path_factory.mktemp("models")
+    whole = read_checkpoint("shipped")
+    tensors = {name: value for name, value in whole.tensors.items() if "softmax" not in name}
+    bilm.write(whole, folder / "old")
+    bilm.write(Checkpoint(replace(whole.config, vocabulary_size=0), tensors), folder / "published")
+    make_many_langs().save(folder / "zht.model")
+    shutil.make_archive(str(folder / "179"), "zip", folder, "zht.model")
+    save_training(with_softmax(make_reference()), folder / "run", "model.ckpt-500")
+    save_training(with_softmax(make_reference(seed=1)), folder / "run", "model.ckpt-1000")
+    save_module(make_reference(), folder / "elmo_3", weights=np.array([0.2, 0.0, -0.1]))
+    save_like_others(folder / "published", folder)
+    return folder
+
+
+def save_like_others(published: Path, folder: Path) -> None:
+    """The same weights as a numbered archive, as SeqVec has them, and with token vectors."""
+    with zipfile.ZipFile(folder / "212.zip", "w") as file:
+        file.write(published / "weights.hdf5", "model.hdf5")
+        file.write(published / "options.json", "options.json")
+        file.writestr("meta.json", json.dumps({"id": "212", "language": "Norwegian"}))
+    shutil.copytree(published, folder / "seqvec")
+    shutil.copytree(published, folder / "cached")
+    words = ["<S>", "</S>", "<UNK>", "river", "bank"]
+    (folder / "cached" / "vocab.txt").write_text("\n".join(words))
+    with h5py.File(folder / "cached" / "token_vectors.hdf5", "w") as file:
+        file["embedding"] = elmokit.load(published).embed(words, layers=0).vectors[:, :128]
+
+
 @pytest.fixture
-def workplace(tmp_path: Path) -> Path:
-    """A folder with an old model in old/; the pages make whatever else they need."""
-    bilm.write(read_checkpoint("shipped"), tmp_path / "old")
-    return tmp_path
+def workplace(models: Path, tmp_path: Path) -> Path:
+    """A folder with these models; the pages make whatever else they need."""
+    return Path(shutil.copytree(models, tmp_path / "work"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_code_of_a_page_does_what_is_shown(page: Path, workplace: Path) -> None:
+@pytest.mark.parametrize(  # both languages have the same code: see below
+    "page", [page for page in PAGES if page not in CHINESE], ids=name_of
+)
+def test_the_code_of_a_page_does_what_is_shown(
+    page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    run_here = documents.run_here
+
+    def heard(arguments: list[str]) -> tuple[int, str, str]:
+        code, out, err = run_here(arguments)
+        said.extend(err.splitlines())
+        return code, out, err
+
+    monkeypatch.setattr(documents, "run_here", heard)
     run_page(page, workplace, processes=False)
+    shown = [line for block in blocks(page) for line in block.text.splitlines()]
+    kinds = {without_figures(line) for line in said}
+    for line in shown:
+        if line.startswith("elmokit: "):
+            assert without_figures(line) in kinds, f"nothing says {line!r}"
+
+
+def without_figures(line: str) -> str:
+    """A sentence of a command with its numbers and its folder left open."""
+    return re.sub(r"[-+]?\d[\d,.]*", "0", re.sub(r"(?<= )/\S*/", "", line))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -54,9 +126,7 @@ def test_every_block_says_what_it_is(page: Path) -> None:
         assert block.language in ("python", "console", "text", "yaml"), block.where
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if p.name.endswith(".zh-CN.md")], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", CHINESE, ids=name_of)
 def test_both_languages_have_the_same_code(page: Path) -> None:
     english = page.with_name(page.name.replace(".zh-CN", ""))
     assert [(b.language, b.text) for b in blocks(page)] == [
@@ -136,7 +206,7 @@ def test_every_public_member_of_a_class_is_described(name: str) -> None:
             continue
         if not re.search(rf"\b{member}\b", text):
             pytest.fail(f"{name}.{member} does not stand in reference/python.md")
-        if member in ("embed", "stream", "sentence_vectors", "embed_batch", "save", "fill"):
+        if member in MEMBERS_WITH_PARAMETERS:
             for parameter in list(inspect.signature(value).parameters)[1:]:
                 assert re.search(rf"\b{parameter}\b", text), f"{name}.{member}({parameter})"
 
@@ -144,6 +214,15 @@ def test_every_public_member_of_a_class_is_described(name: str) -> None:
 def is_described(value: Any) -> bool:
     """Whether a member is a method or a property, not a field with its default."""
     return inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod))
+
+
+@pytest.mark.parametrize("name", ["Surprisal", "Perplexity", "Filling"])
+def test_what_a_language_model_says_is_described(name: str) -> None:
+    text = section(DOCS / "reference" / "python.md", name)
+    thing = getattr(language, name)
+    described = [member for member, value in vars(thing).items() if is_described(value)]
+    for member in [*(field.name for field in fields(thing)), *described]:
+        assert member.startswith("_") or re.search(rf"\b{member}\b", text), f"{name}.{member}"
 
 
 def test_the_list_of_names_is_that_of_the_package() -> None:

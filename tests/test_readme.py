@@ -22,12 +22,13 @@ NOT_RUN = ("pip install ", "make ", "git clone ")
 
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
-    """An old model in old/, and some running text in text/."""
+    """An old model in old/, some running text in text/, and a text of a domain in reports.txt."""
     bilm.write(read_checkpoint("shipped"), tmp_path / "old")
     (tmp_path / "text").mkdir()
     lines = [text for senses in SENTENCES.values() for texts in senses.values() for text in texts]
     (tmp_path / "text" / "a.txt").write_text("\n".join(lines * 4))
     (tmp_path / "text" / "b.txt").write_text("\n".join(lines * 2))
+    (tmp_path / "reports.txt").write_text("\n".join(lines))
     return tmp_path
 
 

@@ -9,6 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from elmokit import allennlp as allennlp
+    from elmokit import hub as hub
+    from elmokit import manylangs as manylangs
+    from elmokit import simple_elmo as simple_elmo
     from elmokit.config import BiLMConfig
     from elmokit.embed import Embedder, Sentence
     from elmokit.errors import ElmokitError
@@ -55,15 +59,20 @@ MODULES = {
     "tokenize": "elmokit.text.tokenize",
 }
 
+# modules that are reached as `elmokit.hub`
+SUBMODULES = ("allennlp", "hub", "manylangs", "simple_elmo")
+
 if not TYPE_CHECKING:  # a type checker would take any misspelt name for granted
 
     def __getattr__(name: str) -> object:
+        import importlib
+
         if name == "__version__":
             value = installed_version()
         elif name in MODULES:
-            import importlib
-
             value = getattr(importlib.import_module(MODULES[name]), name)
+        elif name in SUBMODULES:
+            value = importlib.import_module(f"elmokit.{name}")
         else:
             raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
         globals()[name] = value  # found directly from now on
@@ -71,7 +80,7 @@ if not TYPE_CHECKING:  # a type checker would take any misspelt name for granted
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *SUBMODULES})
 
 
 def installed_version() -> str:

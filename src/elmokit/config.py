@@ -26,12 +26,17 @@ class BiLMConfig:
     The defaults are those of the published `small` English model.
     """
 
-    token_encoder: Literal["characters", "words"] = "characters"
-    """Token vectors from a character CNN, or from a table of word vectors."""
+    token_encoder: Literal["characters", "words", "unicode"] = "characters"
+    """Token vectors from a CNN over bytes, from a table of word vectors, or from the Unicode
+    characters and the words of dictionaries."""
     character_dim: int = 16
-    """Columns of a character's vector."""
+    """Columns of a character's vector; 0 for no characters, with token_encoder="unicode"."""
     n_characters: int = 261
-    """Rows of the character table: 256 bytes and 5 marks."""
+    """Rows of the character table: 256 bytes and 5 marks, or the entries of a dictionary."""
+    character_encoder: Literal["cnn", "lstm"] = "cnn"
+    """What reads the characters of a word, with token_encoder="unicode"."""
+    word_dim: int = 0
+    """Columns of a word's own vector beside its characters, with token_encoder="unicode"."""
     max_characters: int = 50
     """Characters of a word, its two boundary marks included; longer words are cut."""
     filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS
@@ -43,7 +48,7 @@ class BiLMConfig:
     project_tokens: bool = True
     """Project the filters to `projection_dim`; False needs as many filters as that."""
     n_words: int = 0
-    """Rows of the word table of a model with token_encoder="words"."""
+    """Rows of the word table, with token_encoder="words" or a `word_dim`."""
     lstm_dim: int = 1024
     """Cells of an LSTM layer in one direction."""
     projection_dim: int = 128
@@ -70,7 +75,7 @@ class BiLMConfig:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 _refuse(name, getattr(self, name), "one of " + ", ".join(map(repr, allowed)))
-        for name, (low, high) in _WHOLE_NUMBERS.items():
+        for name, (low, high) in self._whole_numbers().items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 _refuse(name, value, f"a whole number from {low} to {high}")
@@ -89,7 +94,13 @@ class BiLMConfig:
     def _check_together(self) -> None:
         if self.token_encoder == "words" and self.n_words < 3:
             _refuse("n_words", self.n_words, "at least 3 when token_encoder is 'words'")
-        if self.token_encoder == "characters":
+        if self.token_encoder == "unicode":
+            self._check_unicode()
+        else:
+            for name, default in _UNICODE_ONLY.items():
+                if (value := getattr(self, name)) != default:
+                    _refuse(name, value, f"{default!r} unless token_encoder is 'unicode'")
+        if self.has_filters:
             if self.n_filters > LARGEST:
                 _refuse("filters", self.filters, f"at most {LARGEST} in all")
             widest = max(width for width, _ in self.filters)
@@ -101,6 +112,25 @@ class BiLMConfig:
                 )
         if not self.project_state and self.lstm_dim != self.projection_dim:
             _refuse("project_state", False, "true unless lstm_dim equals projection_dim")
+
+    def _check_unicode(self) -> None:
+        if not self.character_dim and not self.word_dim:
+            _refuse("word_dim", self.word_dim, "at least 1 when character_dim is 0")
+        for part, rows in (("character_dim", "n_characters"), ("word_dim", "n_words")):
+            if getattr(self, part) and not getattr(self, rows):
+                _refuse(rows, getattr(self, rows), f"at least 1 when {part} is not 0")
+        if not self.project_tokens:
+            _refuse("project_tokens", False, "true when token_encoder is 'unicode'")
+
+    def _whole_numbers(self) -> dict[str, tuple[int, int]]:
+        return _WHOLE_NUMBERS | (_OF_DICTIONARIES if self.token_encoder == "unicode" else {})
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether convolutions read the characters of a word."""
+        if self.token_encoder == "unicode":
+            return self.character_dim > 0 and self.character_encoder == "cnn"
+        return self.token_encoder == "characters"
 
     @property
     def n_filters(self) -> int:
@@ -131,19 +161,23 @@ class BiLMConfig:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
+        """The fields as JSON takes them, without those of other token encoders."""
         values = asdict(self)
+        if self.token_encoder != "unicode":
+            values = {name: value for name, value in values.items() if name not in _UNICODE_ONLY}
         values["filters"] = [list(pair) for pair in self.filters]
         return values
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "token_encoder": ("characters", "words"),
+    "token_encoder": ("characters", "words", "unicode"),
+    "character_encoder": ("cnn", "lstm"),
     "activation": ("relu", "tanh"),
 }
 _WHOLE_NUMBERS = {
     "character_dim": (1, LARGEST),
     "n_characters": (261, LARGEST),
+    "word_dim": (0, LARGEST),
     "max_characters": (3, 10_000),
     "highway_layers": (0, 100),
     "n_words": (0, 1 << 28),
@@ -152,6 +186,8 @@ _WHOLE_NUMBERS = {
     "layers": (1, 100),
     "vocabulary_size": (0, 1 << 28),
 }
+_OF_DICTIONARIES = {"character_dim": (0, LARGEST), "n_characters": (0, LARGEST)}
+_UNICODE_ONLY: dict[str, str | int] = {"character_encoder": "cnn", "word_dim": 0}
 _NUMBERS = {
     "cell_clip": (0.0, 1e6),
     "projection_clip": (0.0, 1e6),

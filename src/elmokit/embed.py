@@ -39,6 +39,7 @@ from elmokit.model.linear import PRECISIONS, Precision
 from elmokit.model.word_vectors import WordVectors
 from elmokit.text.batches import make_batches, make_indexer, refuse_strings
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.text.vocabulary import Vocabulary
 
@@ -96,6 +97,7 @@ class Embedder:
         model: BiLM,
         *,
         vocabulary: Vocabulary | None = None,
+        dictionaries: Dictionaries | None = None,
         tokenizer: str = "elmokit",
         precision: Precision = "float32",
         facts: dict[str, Any] | None = None,
@@ -108,6 +110,7 @@ class Embedder:
         Args:
             model: the biLM.
             vocabulary: the words of its softmax or word table.
+            dictionaries: the characters and words of a model with token_encoder="unicode".
             tokenizer: what splits strings: "elmokit", "whitespace" or "chinese".
             precision: of the weights at inference: "float32", "float16" or "int8".
             facts: what is known of its training.
@@ -119,12 +122,12 @@ class Embedder:
             raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}")
         if batch_tokens < 1:
             raise ElmokitError(f"batch_tokens must be at least 1, not {batch_tokens}")
-        self.model, self.vocabulary = model, vocabulary
+        self.model, self.vocabulary, self.dictionaries = model, vocabulary, dictionaries
         self.tokenizer_name, self.tokenize = tokenizer, find_tokenizer(tokenizer)
         self.precision: Precision = precision
         self.facts, self.source = facts or {}, source
         self.batch_tokens, self.cache_bytes = batch_tokens, cache_bytes
-        self.indexer = make_indexer(model.config, vocabulary)
+        self.indexer = make_indexer(model.config, vocabulary, dictionaries)
         self._lock = threading.Lock()
         self._versions: tuple[int, ...] = ()
 
@@ -145,6 +148,7 @@ class Embedder:
         return cls(
             build(checkpoint),
             vocabulary=None if words is None else Vocabulary(words),
+            dictionaries=checkpoint.dictionaries,
             facts=checkpoint.facts,
             source=checkpoint.source,
             **settings,
@@ -190,6 +194,7 @@ class Embedder:
             vocabulary=None if self.vocabulary is None else self.vocabulary.words,
             facts=self.facts,
             source=self.source,
+            dictionaries=self.dictionaries,
         )
 
     def save(

@@ -160,7 +160,7 @@ def test_token_vectors_are_those_that_the_original_dumped(bilm: Path, elmo: Embe
 def test_an_export_of_the_training_script_loads_and_gives_its_vectors(shared: Path) -> None:
     folder = shared / "golden" / "tf_checkpoint"
     assert json.loads((folder / "options.json").read_text())["char_cnn"]["n_characters"] == 261
-    elmo = elmokit.load(folder)
+    elmo = elmokit.load(folder / "weights.hdf5")
     texts = json.loads((folder / "sentences.json").read_text())
     sentences = [text.split() if isinstance(text, str) else text for text in texts]
     with np.load(folder / "expected.npz") as file:

@@ -120,7 +120,8 @@ def test_a_sample_is_distinct_sorted_and_of_about_the_asked_size() -> None:
 
 
 def test_auto_samples_only_large_vocabularies() -> None:
-    assert choose_softmax("auto", 10_000, 8192) == "full"
-    assert choose_softmax("auto", 800_000, 8192) == "sampled"
+    assert choose_softmax("auto", 19_999, 8192) == "full"
+    assert choose_softmax("auto", 20_000, 8192) == "sampled"
+    assert choose_softmax("auto", 30_000, 50_000) == "full"  # no fewer than all
     assert choose_softmax("full", 800_000, 8192) == "full"
     assert choose_softmax("sampled", 100, 8192) == "sampled"

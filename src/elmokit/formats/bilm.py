@@ -3,6 +3,11 @@
 The tensors' names and shapes are in `names.py`; here are the options and the HDF5 file. Files of
 the training script say 261 characters, files for prediction 262: the tensor has 261 rows either
 way. Highway layers, the token projection and the state projection may each be missing.
+
+A model on words has `embedding`, a row for each line of its vocabulary, perhaps after one for
+padding, in place of the tensors of characters. A file with `embedding` alone (bilm-tf's
+`dump_token_embeddings`) has the token vectors of some words: together with the LSTMs of the
+weights beside it, it is such a model too.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +25,7 @@ import numpy as np
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.files import new_model_folder, read_json
+from elmokit.formats.files import new_model_folder, published_facts, read_json
 from elmokit.formats.names import bilm_table
 from elmokit.text.vocabulary import Vocabulary
 
@@ -28,27 +34,75 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".hdf5", ".h5")
 OPTIONS, WEIGHTS, VOCABULARY = "options.json", "weights.hdf5", "vocab.txt"
+TABLE = "embedding"
 CHARACTERS = 261
 MOST_ITEMS = 10_000  # datasets and groups
 SMALL, MOST_PACKED = 64 << 20, 100  # weights hardly compress: a larger promise is an empty one
 
 
-def read(weights: Path) -> Checkpoint:
-    """Read an HDF5 file of weights and the options beside it."""
+def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
+    """Read an HDF5 file of weights, or of token vectors, and the files that belong to it."""
+    with _open(weights) as file:
+        shapes = _shapes(file, weights)
+        if set(shapes) == {TABLE}:
+            return _read_with_table(file, shapes[TABLE], weights)
+        options_file = options_file or find_options(weights)
+        options = read_json(options_file)
+        config = config_of(options, shapes, options_file)
+        tensors = _read_tensors(file, config, weights, shapes)
+    vocabulary = vocabulary_of(find_vocabulary(weights.parent), config)
+    facts = {"options": options, **published_facts(weights.parent)}
+    found = Checkpoint(config, tensors, vocabulary, facts, str(weights), "bilm")
+    return _without_padding(found, options.get("n_tokens_vocab"))
+
+
+def _read_with_table(table: h5py.File, shape: tuple[int, ...], path: Path) -> Checkpoint:
+    """A model on words: token vectors of one file, the layers of the weights beside it."""
+    weights = _layers_beside(path)
     options_file = find_options(weights)
     options = read_json(options_file)
     with _open(weights) as file:
-        shapes = _shapes(file, weights)
-        config = _config(options, shapes, options_file)
-        tensors = _read_tensors(file, config, weights, shapes)
-    return Checkpoint(
-        config=config,
-        tensors=tensors,
-        vocabulary=_vocabulary(weights.parent / VOCABULARY, config),
-        facts={"options": options},
-        source=str(weights),
-        format="bilm",
-    )
+        shapes = {name: s for name, s in _shapes(file, weights).items() if name.startswith("RNN_")}
+        shapes[TABLE] = shape
+        on_words = {name: value for name, value in options.items() if name != "char_cnn"}
+        config = config_of(on_words, shapes, options_file)
+        datasets = {name: (table if name == TABLE else file)[name] for name in shapes}
+        tensors = _read_tensors(datasets, config, f"{path} with {weights.name}", shapes)
+    vocabulary = vocabulary_of(find_vocabulary(path.parent), config)
+    facts = {"options": options, "layers_from": weights.name}
+    return _without_padding(Checkpoint(config, tensors, vocabulary, facts, str(path), "bilm"), None)
+
+
+def _layers_beside(table: Path) -> Path:
+    """The file beside a table of token vectors that has the layers of the model."""
+    beside = sorted(file for s in SUFFIXES for file in table.parent.glob(f"[!.]*{s}"))
+    found = [path for path in beside if path != table and _has_layers(path)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(file.name for file in found)
+        raise ElmokitError(f"{table} has token vectors only: which of {names} has its layers?")
+    raise ElmokitError(f"{table} has token vectors only: no weights of the layers lie beside it")
+
+
+def _has_layers(path: Path) -> bool:
+    with _open(path) as file:
+        try:
+            return "RNN_0" in file
+        except (OSError, RuntimeError, KeyError, ValueError):
+            return False
+
+
+def _without_padding(found: Checkpoint, words: object) -> Checkpoint:
+    """Without the row for padded words, which some tables have before all others."""
+    name, rows = "token_encoder.words", found.config.n_words
+    if found.config.token_encoder != "words" or len(found.vocabulary or []) != rows - 1:
+        return found
+    table = found.tensors[name]
+    if words == rows and table[0].any():  # then it is the vocabulary that lacks a word
+        return found
+    config = replace(found.config, n_words=rows - 1)
+    return replace(found, config=config, tensors={**found.tensors, name: table[1:].copy()})
 
 
 def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> None:
@@ -56,6 +110,8 @@ def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> N
     import h5py
 
     config = checkpoint.config
+    if config.token_encoder == "unicode":
+        raise ElmokitError("the bilm format has no dictionaries of Unicode characters and words")
     if config.forget_bias != 1.0:
         raise ElmokitError(
             f"the bilm format has a forget bias of 1.0, this model has {config.forget_bias}"
@@ -147,7 +203,10 @@ def _datasets(file: h5py.File, path: Path) -> Iterator[tuple[str, h5py.Dataset]]
 
 
 def _read_tensors(
-    file: h5py.File, config: BiLMConfig, path: Path, shapes: Mapping[str, tuple[int, ...]]
+    file: Mapping[str, h5py.Dataset],
+    config: BiLMConfig,
+    path: Path | str,
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> Tensors:
     """All datasets by our names; shapes are compared before anything is read into memory."""
     table = bilm_table(config)
@@ -175,7 +234,7 @@ def _read_tensors(
     return tensors
 
 
-def _config(
+def config_of(
     options: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], path: Path
 ) -> BiLMConfig:
     """Our configuration; what the options leave open is read off the datasets."""
@@ -194,7 +253,7 @@ def _config(
         if "char_cnn" in options:
             values |= _character_values(options["char_cnn"], shapes, path)
         else:
-            values |= {"token_encoder": "words", "n_words": shapes["embedding"][0]}
+            values |= {"token_encoder": "words", "n_words": shapes[TABLE][0]}
         if "softmax/W" in shapes:
             values["vocabulary_size"] = shapes["softmax/W"][0]
     except KeyError as error:
@@ -228,10 +287,10 @@ def _options(config: BiLMConfig) -> dict[str, Any]:
         "bidirectional": True,
         "dropout": config.dropout,
         "lstm": {
-            "cell_clip": config.cell_clip,
+            "cell_clip": config.cell_clip or None,  # to bilm-tf, 0 would be a clip
             "dim": config.lstm_dim,
             "n_layers": config.layers,
-            "proj_clip": config.projection_clip,
+            "proj_clip": config.projection_clip or None,
             "projection_dim": config.projection_dim,
             "use_skip_connections": config.skip_connections,
         },
@@ -250,10 +309,30 @@ def _options(config: BiLMConfig) -> dict[str, Any]:
     return options
 
 
-def _vocabulary(path: Path, config: BiLMConfig) -> list[str] | None:
+def find_vocabulary(folder: Path) -> Path:
+    """`vocab.txt`, packed or not, else the only file that is called a vocabulary.
+
+    Where there is none, or no saying which, it is the `vocab.txt` that there should be.
+    """
+    named = [folder / VOCABULARY, folder / f"{VOCABULARY}.gz"]
+    if found := [path for path in named if path.is_file()]:
+        return found[0]
+    others = _vocabularies(folder)
+    return others[0] if len(others) == 1 else named[0]
+
+
+def _vocabularies(folder: Path) -> list[Path]:
+    found = sorted([*folder.glob("*vocab*.txt"), *folder.glob("*vocab*.txt.gz")])
+    return [path for path in found if not path.name.startswith(".")]  # ._* is macOS's
+
+
+def vocabulary_of(path: Path, config: BiLMConfig) -> list[str] | None:
+    """The words of a vocabulary file, where there is one and a tensor refers to it."""
     if not path.is_file():
         if config.token_encoder == "words":
-            raise ElmokitError(f"a model on words needs its vocabulary: there is no {path}")
+            names = ", ".join(file.name for file in _vocabularies(path.parent))
+            others = f"; name the one of {names} that it is so" if names else ""
+            raise ElmokitError(f"a model on words needs its vocabulary: there is no {path}{others}")
         return None
     if not config.vocabulary_size and config.token_encoder == "characters":
         return None  # a word list that no tensor of this model refers to

@@ -1,10 +1,10 @@
-"""A model between files and memory: configuration, named tensors, vocabulary, facts."""
+"""A model between files and memory: configuration, named tensors, words, facts."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
+from elmokit.text.dictionaries import Dictionaries
 
 if TYPE_CHECKING:
     from elmokit.model.bilm import BiLM
@@ -33,11 +34,15 @@ class Checkpoint:
     source: str = "memory"
     """What to call it in a message: its path or name."""
     format: str = "native"
+    dictionaries: Dictionaries | None = None
+    """What a model on Unicode characters looks its characters and words up in."""
 
     def fingerprint(self) -> str:
-        """A hash of the configuration and of all weights that decide the vectors."""
+        """A hash of the configuration, the dictionaries and all weights that decide the vectors."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps(self.config.to_dict(), sort_keys=True).encode())
+        if self.dictionaries is not None:
+            digest.update(json.dumps(asdict(self.dictionaries)).encode())
         for name in sorted(self.tensors):
             if not name.startswith("softmax."):
                 digest.update(name.encode())
@@ -77,6 +82,7 @@ def check_tensors(checkpoint: Checkpoint) -> None:
             total = tensor.sum()
         if not np.isfinite(total) and not np.isfinite(tensor).all():
             raise ElmokitError(f"{where}: the tensor {name!r} has values that are not finite (NaN)")
+    _check_dictionaries(checkpoint)
     if checkpoint.vocabulary is None:
         return
     words = len(checkpoint.vocabulary)
@@ -86,6 +92,21 @@ def check_tensors(checkpoint: Checkpoint) -> None:
     for part, size in sizes.items():
         if size not in (0, words):
             raise ElmokitError(f"{where}: the vocabulary has {words} words but the {part} {size}")
+
+
+def _check_dictionaries(checkpoint: Checkpoint) -> None:
+    config, found = checkpoint.config, checkpoint.dictionaries or Dictionaries()
+    if config.token_encoder != "unicode":
+        return
+    for name, entries, rows in (
+        ("characters", found.characters, config.n_characters if config.character_dim else 0),
+        ("words", found.words, config.n_words if config.word_dim else 0),
+    ):
+        if len(entries or []) != rows:
+            raise ElmokitError(
+                f"{checkpoint.source}: the dictionary of {name} has {len(entries or [])} entries "
+                f"but the model {rows}"
+            )
 
 
 def build(checkpoint: Checkpoint) -> BiLM:

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
-from elmokit.formats import archive, bilm, hub, native
+from elmokit.formats import (
+    allennlp,
+    archive,
+    bilm,
+    hub,
+    many_langs,
+    native,
+    tensor_bundle,
+    tensorflow,
+)
 from elmokit.formats.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -29,8 +38,9 @@ def load(
 
     Args:
         model: a native folder, an HDF5 file of weights with its options beside it, a folder or an
-            archive with both, or `owner/name` on the Hugging Face Hub; the model that ships with
-            elmokit when not given.
+            archive with both, a checkpoint or a module of TensorFlow, a folder or an archive of
+            ELMoForManyLangs, a task model of AllenNLP with an ELMo inside, or `owner/name` on the
+            Hugging Face Hub; the model that ships with elmokit when not given.
         precision: of the weights at inference; "float16" and "int8" are faster on a CPU.
         tokenizer: what splits strings: "elmokit", "whitespace" or "chinese".
         device: where to run, such as "cpu" or "cuda".
@@ -57,6 +67,8 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
         return _read_folder(path)
     if path.is_file():
         return _read_file(path)
+    if path.with_name(path.name + tensor_bundle.INDEX).is_file():  # what TensorFlow calls its name
+        return tensorflow.read_training(path)
     if isinstance(model, str) and hub.is_repository(model):
         return _read_folder(hub.download(model))
     raise ElmokitError(f"there is no file or folder {path}")
@@ -82,7 +94,10 @@ def _read_file(path: Path) -> Checkpoint:
         return replace(found, source=str(path))
     if path.suffix in bilm.SUFFIXES:
         return bilm.read(path)
-    if path.name in (native.WEIGHTS, native.CONFIG, bilm.OPTIONS):
+    if path.suffix == tensor_bundle.INDEX:
+        return tensorflow.read_training(path.with_suffix(""))
+    parts = (*tensorflow.NAMES, *many_langs.PARTS, *allennlp.WEIGHTS)
+    if path.name in (native.WEIGHTS, native.CONFIG, bilm.OPTIONS, *parts):
         return _read_folder(path.parent)
     raise ElmokitError(
         f"{path} is not a model: give a folder, an .hdf5 file or an archive "
@@ -93,6 +108,14 @@ def _read_file(path: Path) -> Checkpoint:
 def _read_folder(folder: Path) -> Checkpoint:
     if native.is_native(folder):
         return native.read(folder)
+    if many_langs.is_many_langs(folder):
+        return many_langs.read(folder)
+    if allennlp.is_task_model(folder):
+        return allennlp.read(folder)
+    if tensorflow.is_module(folder):
+        return tensorflow.read_module(folder)
+    if prefix := tensorflow.find_checkpoint(folder):  # it has the softmax that an export lacks
+        return tensorflow.read_training(prefix)
     weights = sorted(file for s in bilm.SUFFIXES for file in folder.glob(f"[!.]*{s}"))
     if len(weights) == 1:
         return bilm.read(weights[0])
@@ -101,13 +124,16 @@ def _read_folder(folder: Path) -> Checkpoint:
         raise ElmokitError(f"{folder} has several weight files: name one of {names}")
     raise ElmokitError(
         f"{folder} is not a model folder: it has neither {native.CONFIG} with {native.WEIGHTS} "
-        "nor an .hdf5 file with its options"
+        "nor an .hdf5 file with its options nor a TensorFlow checkpoint nor a model of "
+        "ELMoForManyLangs nor a task model of AllenNLP"
     )
 
 
 def _inner_folder(folder: Path, path: Path) -> Path:
     """The folder inside an archive that holds the model."""
-    wanted = (native.WEIGHTS, *(f"[!.]*{suffix}" for suffix in bilm.SUFFIXES))  # ._* is macOS's
+    endings = (*bilm.SUFFIXES, f".ckpt*{tensor_bundle.INDEX}")
+    names = (native.WEIGHTS, tensorflow.PROGRAM, many_langs.LAYERS, *allennlp.WEIGHTS)
+    wanted = (*names, *(f"[!.]*{ending}" for ending in endings))  # ._* is macOS's
     places = sorted({file.parent for pattern in wanted for file in folder.rglob(pattern)})
     if len(places) == 1:
         return places[0]

@@ -12,6 +12,8 @@ from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.hdf5", "*.h5", "*.md"]
+WANTED += ["checkpoint", "*.index", "*.data-*-of-*", "saved_model.pb"]  # TensorFlow
+WANTED += ["*.dic", "*token_embedder.pkl", "*encoder.pkl"]  # ELMoForManyLangs
 
 
 def is_repository(name: str) -> bool:

@@ -12,6 +12,7 @@ from elmokit.formats.detect import read_checkpoint
 PARTS = {
     "token_encoder.characters": "characters",
     "token_encoder.words": "words",
+    "token_encoder.character_lstm": "character LSTM",
     "token_encoder.convolutions": "convolutions",
     "token_encoder.highways": "highway layers",
     "token_encoder.projection": "token projection",
@@ -66,15 +67,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
     yield f"layers       0 (token) to {facts['layers']}, {facts['dim']} columns each"
     clips = f"clips {config['cell_clip']:g} and {config['projection_clip']:g}"
     yield f"lstm         {facts['lstm']}, {clips}"
-    if config["token_encoder"] == "characters":
-        filters = " ".join(f"{width}x{number}" for width, number in config["filters"])
-        yield (
-            f"characters   {config['n_characters']} of {config['character_dim']} columns, "
-            f"{config['max_characters']} a word; filters {filters}, {config['activation']}; "
-            f"{config['highway_layers']} highway"
-        )
-    else:
-        yield f"words        {config['n_words']:,}"
+    yield from _token_lines(config)
     if facts["vocabulary"]:
         yield f"vocabulary   {facts['vocabulary']:,} words"
     yield f"parameters   {facts['parameters']:,}"
@@ -83,5 +76,26 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
         yield f"  {part:<18} {number:>12,}  {share:6.1%}"
     yield f"fingerprint  {facts['fingerprint']}"
     for name, value in facts["facts"].items():
-        if name != "options":  # the bilm options say again what stands above
+        if name == "meta" and isinstance(value, dict):  # a lot, from those who published it
+            for key, entry in value.items():
+                yield f"meta         {key}: {json.dumps(entry, ensure_ascii=False)}"
+        elif name != "options":  # the bilm options say again what stands above
             yield f"{name:<12} {json.dumps(value, ensure_ascii=False)}"
+
+
+def _token_lines(config: dict[str, Any]) -> Iterator[str]:
+    """What token vectors are made of."""
+    if config["token_encoder"] == "words":
+        yield f"words        {config['n_words']:,}"
+        return
+    filters = " ".join(f"{width}x{number}" for width, number in config["filters"])
+    reader = f"filters {filters}, {config['activation']}; {config['highway_layers']} highway"
+    if config.get("character_encoder") == "lstm":
+        reader = "an LSTM in both directions"
+    if config["character_dim"]:
+        yield (
+            f"characters   {config['n_characters']} of {config['character_dim']} columns, "
+            f"{config['max_characters']} a word; {reader}"
+        )
+    if config.get("word_dim"):
+        yield f"words        {config['n_words']:,} of {config['word_dim']} columns"

@@ -1,5 +1,8 @@
 """Our own format: a folder with `config.json`, `model.safetensors` and often `vocab.txt`.
 
+A model on Unicode characters has its dictionaries in `characters.txt` and `words.txt`, one entry a
+line, the line number its id; only a newline ends a line.
+
 The folder is what the Hugging Face Hub holds for a model, so the same layout works locally and
 there. Weights are stored as float32 or float16 and are float32 in memory.
 """
@@ -15,10 +18,12 @@ import numpy as np
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.files import new_model_folder, read_json
+from elmokit.formats.files import new_model_folder, read_json, read_text
+from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary
 
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
+CHARACTERS, WORDS = "characters.txt", "words.txt"
 FORMAT, VERSION = "elmokit", 1
 
 
@@ -54,6 +59,7 @@ def read(folder: Path) -> Checkpoint:
         facts=facts if isinstance(facts, dict) else {},
         source=str(folder),
         format="native",
+        dictionaries=_read_dictionaries(folder, config),
     )
 
 
@@ -81,6 +87,7 @@ def write(
         if checkpoint.vocabulary is not None:
             text = Vocabulary(checkpoint.vocabulary).text()
             (making / VOCABULARY).write_text(text, encoding="utf-8", newline="")
+        _write_dictionaries(checkpoint.dictionaries or Dictionaries(), making)
 
 
 def _config_values(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -128,3 +135,28 @@ def _read_vocabulary(folder: Path, config: BiLMConfig) -> list[str] | None:
     if config.vocabulary_size or config.token_encoder == "words":
         raise ElmokitError(f"{folder} lacks {VOCABULARY}, which its model needs")
     return None
+
+
+def _read_dictionaries(folder: Path, config: BiLMConfig) -> Dictionaries | None:
+    if config.token_encoder != "unicode":
+        return None
+    found: list[list[str] | None] = []
+    for name, columns in ((CHARACTERS, config.character_dim), (WORDS, config.word_dim)):
+        if columns and not (folder / name).is_file():
+            raise ElmokitError(f"{folder} lacks {name}, which its model needs")
+        text = read_text(folder / name) if columns else ""
+        found.append(text.removesuffix("\n").split("\n") if columns else None)
+    try:
+        return Dictionaries(*found)
+    except ElmokitError as error:
+        raise ElmokitError(f"{folder}: {error}") from None
+
+
+def _write_dictionaries(dictionaries: Dictionaries, folder: Path) -> None:
+    for name, entries in ((CHARACTERS, dictionaries.characters), (WORDS, dictionaries.words)):
+        for entry in entries or []:
+            if "\n" in entry:
+                raise ElmokitError(f"{entry!r} cannot be a line of {name}")
+        if entries is not None:
+            text = "".join(f"{entry}\n" for entry in entries)
+            (folder / name).write_text(text, encoding="utf-8", newline="")

@@ -16,13 +16,19 @@ from torch import Tensor, nn
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
-from elmokit.model.char_cnn import token_encoder
+from elmokit.model.char_cnn import CharCNN, WordTable
 from elmokit.model.lstm import LSTMLayer
 from elmokit.model.packing import pack
 from elmokit.model.softmax import Softmax
+from elmokit.model.unicode_encoder import UnicodeEncoder
 from elmokit.text.batches import TokenBatch
 
 LayerState = tuple[Tensor, Tensor]
+ENCODERS: dict[str, Callable[[BiLMConfig], nn.Module]] = {
+    "characters": CharCNN,
+    "words": WordTable,
+    "unicode": UnicodeEncoder,
+}
 
 
 @dataclass(frozen=True)
@@ -145,12 +151,12 @@ def find_representation(name: str, layers: int, dim: int) -> tuple[int, slice]:
 
 
 class BiLM(nn.Module):
-    """Char-CNN (or word table), L forward and L backward LSTMs, and the softmax if there is one."""
+    """A token encoder, L forward and L backward LSTMs, and the softmax if there is one."""
 
     def __init__(self, config: BiLMConfig) -> None:
         super().__init__()
         self.config = config
-        self.token_encoder = token_encoder(config)
+        self.token_encoder = ENCODERS[config.token_encoder](config)
         self.forward_layers = nn.ModuleList(LSTMLayer(config) for _ in range(config.layers))
         self.backward_layers = nn.ModuleList(LSTMLayer(config) for _ in range(config.layers))
         self.dropout = nn.Dropout(config.dropout)

@@ -1,7 +1,8 @@
 """Token encoders: ids of a word to its context-independent vector (layer 0).
 
 `CharCNN` builds it from characters (convolutions, maximum, highway layers, projection);
-`WordTable` looks it up. Both take rows of ids of distinct words and give (words, projection_dim).
+`WordTable` looks it up; `UnicodeEncoder` in a module of its own does some of both. All take rows of
+ids of distinct words and give (words, projection_dim).
 """
 
 from __future__ import annotations
@@ -106,8 +107,3 @@ class WordTable(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Word ids (words, 1) to vectors (words, projection_dim)."""
         return functional.embedding(ids[:, 0], self.words)
-
-
-def token_encoder(config: BiLMConfig) -> CharCNN | WordTable:
-    """The encoder that a configuration asks for."""
-    return CharCNN(config) if config.token_encoder == "characters" else WordTable(config)

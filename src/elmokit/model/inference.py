@@ -19,9 +19,10 @@ from torch.nn import functional
 from elmokit.model.bilm import BiLM, BiLMState, LayerState
 from elmokit.model.char_cnn import CharCNN, Highway
 from elmokit.model.directions import both
-from elmokit.model.linear import Float32Linear, Precision, make_linear
+from elmokit.model.linear import Float32Linear, Linear, Precision, make_linear
 from elmokit.model.lstm import LSTMLayer
 from elmokit.model.packing import Packing, pack
+from elmokit.model.unicode_encoder import UnicodeEncoder
 from elmokit.text.characters import PADDING_ID
 
 GATE_FLOATS = 8 << 20  # hoisted gates at once, in numbers, where their memory is used again
@@ -44,12 +45,7 @@ class FastCharCNN:
             self.biases.append(convolution.bias.detach().clone())  # type: ignore[union-attr]
             self.widths.append(weight.shape[2])
         self.tanh = encoder.activation == "tanh"
-        self.highways = []
-        for highway in encoder.highways:
-            assert isinstance(highway, Highway)
-            weight = torch.cat([highway.gate.weight, highway.transform.weight])
-            bias = torch.cat([highway.gate.bias, highway.transform.bias])
-            self.highways.append(make_linear(weight, bias, precision))
+        self.highways = pack_highways(encoder.highways, precision)
         last = encoder.projection
         self.projection = None if last is None else make_linear(last.weight, last.bias, precision)
 
@@ -65,9 +61,7 @@ class FastCharCNN:
             x.tanh_()
         else:
             x.relu_()
-        for highway in self.highways:
-            gate, transform = highway(x).chunk(2, dim=1)
-            x = gate.sigmoid_().mul(transform.relu_()).add_(gate.neg_().add_(1).mul_(x))
+        x = through_highways(self.highways, x)
         return x if self.projection is None else self.projection(x)
 
     def _maxima(self, ids: Tensor, longest: int) -> Iterator[Tensor]:
@@ -79,6 +73,53 @@ class FastCharCNN:
             bags = (windows + offsets).reshape(-1, width)
             sums = functional.embedding_bag(bags, table, mode="sum")
             yield sums.view(len(ids), windows.shape[1], -1).amax(dim=1).add_(bias)
+
+
+class FastUnicodeEncoder:
+    """Characters and words of dictionaries to token vectors, some words at a time."""
+
+    def __init__(self, encoder: UnicodeEncoder, precision: Precision) -> None:
+        self.encoder = encoder
+        self.highways = pack_highways(encoder.highways, precision)
+        last = encoder.projection
+        self.projection = make_linear(last.weight, last.bias, precision)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Ids (words, 2 + characters) to vectors (words, projection_dim)."""
+        vectors = torch.empty(len(ids), self.encoder.projection.out_features, device=ids.device)
+        order = torch.argsort(ids[:, 1])  # words of one length together: little padding is read
+        for rows in torch.split(order, BAG_WORDS):
+            x = through_highways(self.highways, self.encoder.read_characters(ids[rows]))
+            vectors[rows] = self.projection(self.encoder.with_words(ids[rows], x))
+        return vectors
+
+
+def pack_highways(highways: nn.ModuleList, precision: Precision) -> list[Linear]:
+    """Gate and transform of each highway layer as one product."""
+    packed = []
+    for highway in highways:
+        assert isinstance(highway, Highway)
+        weight = torch.cat([highway.gate.weight, highway.transform.weight])
+        bias = torch.cat([highway.gate.bias, highway.transform.bias])
+        packed.append(make_linear(weight, bias, precision))
+    return packed
+
+
+def through_highways(highways: list[Linear], x: Tensor) -> Tensor:
+    """(words, n) through every highway layer."""
+    for highway in highways:
+        gate, transform = highway(x).chunk(2, dim=1)
+        x = gate.sigmoid_().mul(transform.relu_()).add_(gate.neg_().add_(1).mul_(x))
+    return x
+
+
+def fast_encoder(encoder: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor]:
+    """What gives the numbers of a token encoder faster, if anything does."""
+    if isinstance(encoder, CharCNN):
+        return FastCharCNN(encoder, precision)
+    if isinstance(encoder, UnicodeEncoder):
+        return FastUnicodeEncoder(encoder, precision)
+    return encoder
 
 
 class FastLSTMLayer:
@@ -152,11 +193,8 @@ class FastBiLM:
     def __init__(self, model: BiLM, boundaries: Tensor, precision: Precision = "float32") -> None:
         """Pack the weights; `boundaries` are the ids of `<S>` and `</S>`, (2, columns)."""
         self.config = model.config
-        encoder = model.token_encoder
         with torch.inference_mode():
-            self.encode: Callable[[Tensor], Tensor] = (
-                FastCharCNN(encoder, precision) if isinstance(encoder, CharCNN) else encoder
-            )
+            self.encode = fast_encoder(model.token_encoder, precision)
             self.directions = [
                 [FastLSTMLayer(layer, precision) for layer in layers]  # type: ignore[arg-type]
                 for layers in (model.forward_layers, model.backward_layers)

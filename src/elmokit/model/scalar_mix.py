@@ -65,13 +65,13 @@ class ScalarMix(nn.Module):
             raise ElmokitError(f"this mix is over {self.layers} layers, {len(layers)} were given")
         if self.only is not None:
             chosen = layers[self.only]
-            return self.gamma * (_normalised(chosen, mask) if self.layer_norm else chosen)
+            return self.gamma * (normalised(chosen, mask) if self.layer_norm else chosen)
         if self.layer_norm:
-            layers = torch.stack([_normalised(layer, mask) for layer in layers])
+            layers = torch.stack([normalised(layer, mask) for layer in layers])
         return self.gamma * torch.einsum("l,l...->...", self.proportions(), layers)
 
 
-def _normalised(layer: Tensor, mask: Tensor | None) -> Tensor:
+def normalised(layer: Tensor, mask: Tensor | None) -> Tensor:
     """Mean 0 and variance 1 over all numbers of the real tokens; 0 elsewhere."""
     if mask is None:
         mask = torch.ones(layer.shape[:-1], dtype=torch.bool, device=layer.device)

@@ -1,0 +1,253 @@
+"""Task models of AllenNLP that have an ELMo inside: its biLM and its trained scalar mixes.
+
+    config.json    an entry with `options_file` somewhere in it, often a path on another computer
+    weights.th     state dict of the whole task model; best.th in a folder that was not packed
+    fta/           in older archives, the files that the configuration names
+    vocabulary/    of the task, not of the ELMo
+
+In the state dict, behind a prefix such as `text_field_embedder.token_embedder_elmo._elmo.`, with
+ours beside them:
+
+    _elmo_lstm._token_embedder._char_embedding_weights             characters; row 0 is padding
+    _elmo_lstm._token_embedder.char_conv_0.{weight, bias}          convolutions.0
+    _elmo_lstm._token_embedder._highways._layers.0.{weight, bias}  transform, minus the gate
+    _elmo_lstm._token_embedder._projection.{weight, bias}          projection
+    _elmo_lstm._elmo_lstm.forward_layer_0.input_linearity.weight   input_weight
+    _elmo_lstm._elmo_lstm.forward_layer_0.state_linearity.weight   recurrent_weight
+    _elmo_lstm._elmo_lstm.forward_layer_0.state_linearity.bias     bias, with the forget bias in it
+    _elmo_lstm._elmo_lstm.forward_layer_0.state_projection.weight  projection
+    scalar_mix_0.gamma, scalar_mix_0.scalar_parameters.0           the first mix, its layer 0
+
+ELMoForManyLangs took these modules over: gates and highway layers are stored in the same way, so
+that the rows here are those of `many_langs.py` under other names.
+"""
+
+from __future__ import annotations
+
+import ntpath
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import ElmokitError
+from elmokit.formats import bilm, many_langs, state_dict
+from elmokit.formats.checkpoint import Checkpoint, Tensors
+from elmokit.formats.files import read_json
+from elmokit.formats.names import Array, Row
+
+CONFIG, WEIGHTS = "config.json", ("weights.th", "best.th")
+BILM = "_elmo_lstm."
+CHARACTER_TABLE = "_token_embedder._char_embedding_weights"
+CACHED_WORDS = "_word_embedding.weight"  # of vocab_to_cache: computed from the rest
+MIXED = re.compile(r"scalar_mix_(\d{1,4})\.(?:gamma|scalar_parameters\.(\d{1,4}))")
+RENAMED = {  # names of many_langs, how they begin
+    many_langs.CHARACTER_TABLE: CHARACTER_TABLE,
+    "convolutions.": "_token_embedder.char_conv_",
+    "highways.": "_token_embedder._highways.",
+    "projection.": "_token_embedder._projection.",
+}
+UNSAID = "read off the weights; activation, clips and characters of a word as published"
+
+
+# ---------------------------------------------------------------------- names
+def rows(config: BiLMConfig) -> list[Row]:
+    """Every tensor behind `_elmo_lstm.` for a model of this configuration."""
+    layers = (
+        _forgetful(row, config.forget_bias) if row.theirs.endswith(".bias") else row
+        for row in many_langs.layer_rows(config)
+    )
+    return [
+        *map(_renamed, many_langs.token_rows(config)),
+        *(row._replace(theirs=f"_elmo_lstm.{row.theirs}") for row in layers),
+    ]
+
+
+def _renamed(row: Row) -> Row:
+    old, new = next(pair for pair in RENAMED.items() if row.theirs.startswith(pair[0]))
+    row = row._replace(theirs=new + row.theirs.removeprefix(old))
+    if row.theirs != CHARACTER_TABLE:
+        return row
+    number, columns = row.shape
+    return row._replace(  # id 0 is a padded word's
+        shape=(number + 1, columns),
+        read=lambda array: (array[1:],),
+        write=lambda array: np.pad(array, ((1, 0), (0, 0))),
+    )
+
+
+def _forgetful(row: Row, forget_bias: float) -> Row:
+    """The constant of the forget gate, the second of ours, is part of their bias."""
+    of_gates = np.array([[0], [forget_bias], [0], [0]], np.float32)
+
+    def read(array: Array) -> tuple[Array, ...]:
+        (bias,) = row.read(array)
+        return ((bias.reshape(4, -1) - of_gates).reshape(-1),)
+
+    def write(array: Array) -> Array:
+        return row.write((array.reshape(4, -1) + of_gates).reshape(-1))
+
+    return row._replace(read=read, write=write)
+
+
+# ---------------------------------------------------------------------- reading
+def is_task_model(folder: Path) -> bool:
+    """Whether a folder holds a task model of AllenNLP."""
+    return any((folder / name).is_file() for name in WEIGHTS)
+
+
+def read(folder: Path) -> Checkpoint:
+    """Read the ELMo of a task model."""
+    path = next(folder / name for name in WEIGHTS if (folder / name).is_file())
+    settings = read_json(folder / CONFIG)
+    prefix = ""
+
+    def of_elmo(names: list[str]) -> list[str]:
+        nonlocal prefix
+        prefix = _find_prefix(names, path)
+        parts = (prefix + BILM, f"{prefix}scalar_mix_")
+        return [name for name in names if name.startswith(parts)]
+
+    found = state_dict.read(path, choose=of_elmo)
+    tensors = {name.removeprefix(prefix + BILM): array for name, array in found.items()}
+    entries = sorted(_entries(settings), key=lambda entry: not _belongs(entry[0], prefix))
+    options, origin = _find_options(folder, entries) or (_options_of(tensors, path), UNSAID)
+    # a projection of tokens and of states is always there: what bilm's reader wants to know
+    shapes = {"CNN_proj/W_proj": (), "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0": ()}
+    config = bilm.config_of(options, shapes, folder / CONFIG)
+    normed = bool(entries) and entries[0][1].get("do_layer_norm") is True
+    facts = {
+        "options": options,
+        "configuration": origin,
+        "scalar_mixes": _mixes(found, prefix, config.layers + 1, normed, path),
+    }
+    ours = _read_rows(rows(config), found, prefix + BILM, path)
+    return Checkpoint(config, ours, facts=facts, source=str(folder), format="allennlp")
+
+
+def _find_prefix(names: list[str], path: Path) -> str:
+    """What stands before the names of the ELMo."""
+    ending = BILM + CHARACTER_TABLE
+    found = [name.removesuffix(ending) for name in names if name.endswith(ending)]
+    if not found:
+        raise ElmokitError(f"{path} is a task model without an ELMo on characters in it")
+    if len(found) > 1:
+        places = ", ".join(repr(prefix.rstrip(".")) for prefix in found[:5])
+        raise ElmokitError(f"{path} holds {len(found)} ELMos, and one is read: {places}")
+    return found[0]
+
+
+def _entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every part of a configuration that names options, and the dotted path to it."""
+    waiting: list[tuple[str, Any]] = [("", settings)]
+    while waiting:
+        place, part = waiting.pop(0)
+        if not isinstance(part, dict):
+            continue
+        if isinstance(part.get("options_file"), str):
+            yield place, part
+        waiting += [(f"{place}.{key}".lstrip("."), value) for key, value in part.items()]
+
+
+def _belongs(place: str, prefix: str) -> bool:
+    """Whether `token_embedders.elmo` of a configuration is `token_embedder_elmo` of a prefix."""
+    return f"token_embedder_{place.rpartition('.')[2]}." in prefix
+
+
+def _find_options(
+    folder: Path, entries: list[tuple[str, Mapping[str, Any]]]
+) -> tuple[dict[str, Any], str] | None:
+    """The options that the configuration names: packed with it, where it says, or beside it."""
+    for place, entry in entries:
+        named = entry["options_file"]
+        name = ntpath.basename(named)  # ntpath knows both kinds of slashes
+        for file in (f"fta/{place}.options_file", named, name):
+            if file and _is_file(folder / file):
+                return read_json(folder / file), name
+    return None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _options_of(tensors: Tensors, path: Path) -> dict[str, Any]:
+    """Options as the shapes of the weights have them, with what all published models share."""
+
+    def shape(name: str, dimensions: int) -> tuple[int, ...]:
+        if name not in tensors or tensors[name].ndim != dimensions:
+            raise ElmokitError(f"{path} lacks a tensor {BILM + name!r} of {dimensions} dimensions")
+        return tensors[name].shape
+
+    def number(pattern: str) -> int:
+        return sum(re.fullmatch(pattern, name) is not None for name in tensors)
+
+    encoder = "_token_embedder."
+    filters = []
+    for i in range(number(rf"{encoder}char_conv_\d+\.weight")):
+        count, _, width = shape(f"{encoder}char_conv_{i}.weight", 3)
+        filters.append([width, count])
+    size, cells = shape("_elmo_lstm.forward_layer_0.state_projection.weight", 2)
+    return {
+        "lstm": {
+            "cell_clip": 3,
+            "dim": cells,
+            "n_layers": number(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight"),
+            "proj_clip": 3,
+            "projection_dim": size,
+            "use_skip_connections": True,
+        },
+        "char_cnn": {
+            "activation": "relu",
+            "embedding": {"dim": shape(CHARACTER_TABLE, 2)[1]},
+            "filters": filters,
+            "max_characters_per_token": 50,
+            "n_characters": 262,
+            "n_highway": number(rf"{encoder}_highways\._layers\.\d+\.weight"),
+        },
+    }
+
+
+def _mixes(
+    found: Tensors, prefix: str, layers: int, normed: bool, path: Path
+) -> list[dict[str, Any]]:
+    """The trained mixes as facts: a weight for each layer before the softmax, and the scale."""
+    mixes: dict[int, dict[int, float]] = {}  # gamma under -1
+    for name, array in found.items():
+        if match := MIXED.fullmatch(name.removeprefix(prefix)):
+            if array.size != 1 or not np.isfinite(array).all():
+                raise ElmokitError(f"{path}: the tensor {name!r} is not one finite number")
+            mixes.setdefault(int(match[1]), {})[int(match[2] or -1)] = float(array.item())
+    for mix in mixes.values():
+        if sorted(mix) != list(range(-1, layers)):
+            raise ElmokitError(f"{path}: a scalar mix has not {layers} weights and a gamma")
+    return [
+        {"weights": [mix[k] for k in range(layers)], "gamma": mix[-1], "layer_norm": normed}
+        for _, mix in sorted(mixes.items())
+    ]
+
+
+def _read_rows(table: list[Row], found: Tensors, prefix: str, path: Path) -> Tensors:
+    known = {prefix + row.theirs for row in table} | {prefix + CACHED_WORDS}
+    for name in found:
+        if name.startswith(prefix) and name not in known:
+            raise ElmokitError(f"{path} has a tensor {name!r} that the ELMo's options do not")
+    tensors: Tensors = {}
+    for row in table:
+        name = prefix + row.theirs
+        if name not in found:
+            raise ElmokitError(f"{path} lacks the tensor {name!r}")
+        if found[name].shape != row.shape:
+            raise ElmokitError(
+                f"{path}: the tensor {name!r} has the shape {list(found[name].shape)} "
+                f"where the ELMo's options give {list(row.shape)}"
+            )
+        for ours, part in zip(row.ours, row.read(found[name]), strict=True):
+            tensors[ours] = np.ascontiguousarray(part)
+    return tensors

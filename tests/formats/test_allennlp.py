@@ -1,0 +1,228 @@
+"""Task models of AllenNLP give their ELMo and its trained mixes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from reference import Reference, make_options, make_reference
+from task_models import MIXES, PREFIX, pack, save_task_model, settings_of, state_of
+from tiny import complaint, difference
+
+import elmokit
+from elmokit.allennlp import scalar_mixes, trained_layer
+from elmokit.formats.convert import convert
+from elmokit.formats.detect import read_checkpoint
+
+SENTENCE = ["naïve", "river", "bank", "中文", "."]
+FTA = "fta/model.text_field_embedder.token_embedders.elmo.options_file"
+FACTS = [{"weights": weights, "gamma": gamma, "layer_norm": False} for weights, gamma in MIXES]
+
+
+@pytest.fixture
+def reference() -> Reference:
+    return make_reference(make_options(highways=2))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, reference: Reference) -> Path:
+    return save_task_model(reference, tmp_path / "task")
+
+
+def test_an_archive_gives_the_vectors_of_its_elmo(folder: Path, reference: Reference) -> None:
+    for path in (folder, pack(folder, folder.parent / "model.tar.gz"), folder / "weights.th"):
+        elmo = elmokit.load(path)
+        assert difference(elmo.embed(SENTENCE).layers, reference.embed(SENTENCE)) < 2e-6
+        assert elmo.source == str(folder if path.suffix == ".th" else path)
+
+
+def test_a_run_that_was_not_packed_has_its_best_weights(folder: Path, reference: Reference) -> None:
+    (folder / "weights.th").rename(folder / "best.th")
+    found = elmokit.load(folder).embed(SENTENCE).layers
+    assert difference(found, reference.embed(SENTENCE)) < 2e-6
+
+
+@pytest.mark.parametrize("prefix", ["_elmo.", "", "model.encoder.token_embedder_x._elmo."])
+def test_the_elmo_may_be_anywhere_in_the_model(
+    tmp_path: Path, reference: Reference, prefix: str
+) -> None:
+    folder = save_task_model(reference, tmp_path / "task", state=state_of(reference, prefix))
+    checkpoint = read_checkpoint(folder)
+    assert checkpoint.facts["scalar_mixes"] == FACTS
+    found = elmokit.load(folder).embed(SENTENCE).layers
+    assert difference(found, reference.embed(SENTENCE)) < 2e-6
+
+
+@pytest.mark.parametrize("place", [FTA, "elmo_options.json", "named"])
+def test_options_are_found_where_they_are(tmp_path: Path, place: str) -> None:
+    # no published model has these, so that nothing but the file can say them
+    options = make_options(activation="tanh", cell_clip=0.25, proj_clip=0.125)
+    reference = make_reference(options, scale=2.0)
+    named = "/nowhere/elmo_options.json"
+    files = {place: options}
+    if place == "named":
+        named, files = str(tmp_path / "elmo_options.json"), {}
+        Path(named).write_text(json.dumps(options))
+    path = save_task_model(reference, tmp_path / "task", settings=settings_of(named), files=files)
+    elmo = elmokit.load(pack(path, tmp_path / "model.tar.gz"))
+    assert elmo.facts["configuration"] == "elmo_options.json"
+    assert elmo.config.activation == "tanh"
+    assert difference(elmo.embed(SENTENCE).layers, reference.embed(SENTENCE)) < 2e-6
+
+
+def test_options_that_are_nowhere_are_read_off_the_weights(
+    folder: Path, reference: Reference
+) -> None:
+    checkpoint = read_checkpoint(folder)
+    assert checkpoint.facts["options"] == reference.options
+    assert "read off the weights" in checkpoint.facts["configuration"]
+
+
+def test_the_mixes_are_among_the_facts_also_after_a_conversion(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert read_checkpoint(folder).facts["scalar_mixes"] == FACTS
+    convert(str(folder), str(tmp_path / "native"))
+    assert "allennlp format, 2 layers of 10/6" in capsys.readouterr().out
+    converted = elmokit.load(tmp_path / "native")
+    assert converted.facts["converted_from"] == "allennlp"
+    assert converted.facts["scalar_mixes"] == FACTS
+    assert [mix.gamma.item() for mix in scalar_mixes(converted)] == [0.75, 1.5]
+
+
+def test_it_becomes_the_files_of_bilm_again(
+    folder: Path, tmp_path: Path, reference: Reference
+) -> None:
+    convert(str(folder), str(tmp_path / "bilm"), to="bilm")
+    found = elmokit.load(tmp_path / "bilm").checkpoint()
+    expected = elmokit.load(reference.save(tmp_path / "published")).checkpoint()
+    assert found.config == expected.config
+    for name, tensor in expected.tensors.items():
+        np.testing.assert_allclose(found.tensors[name], tensor, atol=2.4e-7, rtol=0)
+
+
+def test_a_layer_starts_with_the_trained_mixes(folder: Path, reference: Reference) -> None:
+    elmo = elmokit.load(folder)
+    layer = trained_layer(elmo, dropout=0.0)
+    found = layer([SENTENCE, ["bank"]])
+    layers = reference.embed(SENTENCE)
+    for output, (weights, gamma) in zip(found.outputs, MIXES, strict=True):
+        shares = np.exp(weights) / np.exp(weights).sum()
+        mixed = gamma * np.einsum("l,ltd->td", shares, layers)
+        assert difference(output[0].detach().numpy(), mixed) < 2e-6
+        assert output.requires_grad
+    assert not any(
+        p.requires_grad for mix in scalar_mixes(elmo, trainable=False) for p in mix.parameters()
+    )
+
+
+def test_layer_norm_is_taken_over_from_the_configuration(
+    tmp_path: Path, reference: Reference
+) -> None:
+    settings = settings_of(do_layer_norm=True)
+    folder = save_task_model(reference, tmp_path / "task", settings=settings)
+    assert [mix.layer_norm for mix in scalar_mixes(elmokit.load(folder))] == [True, True]
+
+
+def test_a_model_without_mixes_says_so() -> None:
+    elmo = elmokit.load()
+    for action in (scalar_mixes, trained_layer):
+        assert "has no trained scalar mixes" in complaint(lambda action=action: action(elmo))
+
+
+def test_words_that_were_cached_do_not_matter(tmp_path: Path, reference: Reference) -> None:
+    state = state_of(reference) | {PREFIX + "_elmo_lstm._word_embedding.weight": torch.ones(7, 6)}
+    folder = save_task_model(reference, tmp_path / "task", state=state)
+    found = elmokit.load(folder).embed(SENTENCE).layers
+    assert difference(found, reference.embed(SENTENCE)) < 2e-6
+
+
+# ---------------------------------------------------------------------- what is refused
+CONVOLUTION = PREFIX + "_elmo_lstm._token_embedder.char_conv_1.weight"
+BIAS = PREFIX + "_elmo_lstm._elmo_lstm.backward_layer_1.state_linearity.bias"
+TABLE = PREFIX + "_elmo_lstm._token_embedder._char_embedding_weights"
+WEIGHT = PREFIX + "scalar_mix_0.scalar_parameters.1"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({TABLE: None}, "weights.th is a task model without an ELMo on characters in it"),
+        ({"b._elmo_lstm._token_embedder._char_embedding_weights": torch.ones(262, 4)},
+         "holds 2 ELMos, and one is read: 'text_field_embedder.token_embedder_elmo._elmo', 'b'"),
+        ({BIAS: None}, f"lacks the tensor {BIAS!r}"),
+        ({BIAS: torch.zeros(39)}, f"the tensor {BIAS!r} has the shape [39]"),
+        ({TABLE: torch.ones(261, 4)}, f"the tensor {TABLE!r} has the shape [261, 4]"),
+        ({CONVOLUTION: torch.zeros(5, 4)}, "of 3 dimensions"),
+        ({CONVOLUTION: torch.zeros(5, 4, 2, dtype=torch.long)}, "holds no floating numbers"),
+        ({BIAS: torch.full((40,), torch.nan)}, "not finite"),
+        ({PREFIX + "_elmo_lstm.extra": torch.ones(1)}, "_elmo_lstm.extra' that the ELMo's options"),
+        ({WEIGHT: None}, "a scalar mix has not 3 weights and a gamma"),
+        ({WEIGHT: torch.ones(2)}, f"the tensor {WEIGHT!r} is not one finite number"),
+        ({WEIGHT: torch.tensor([torch.inf])}, f"the tensor {WEIGHT!r} is not one finite number"),
+        ({TABLE: torch.ones(1, 1).expand(1 << 20, 1 << 20)}, "bytes of weights but has only"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(
+    tmp_path: Path, reference: Reference, changed: dict[str, Any], said: str
+) -> None:
+    state = {n: t for n, t in (state_of(reference) | changed).items() if t is not None}
+    folder = save_task_model(reference, tmp_path / "task", state=state)
+    assert said in complaint(lambda: elmokit.load(folder))
+
+
+def test_the_archive_is_named_and_not_the_folder_it_was_unpacked_to(
+    tmp_path: Path, reference: Reference
+) -> None:
+    path = save_task_model(reference, tmp_path / "task", state={"a.weight": torch.ones(3)})
+    said = complaint(lambda: elmokit.load(pack(path, tmp_path / "model.tar.gz")))
+    assert said == (
+        f"{tmp_path}/model.tar.gz/weights.th is a task model without an ELMo on characters in it"
+    )
+
+
+def test_a_program_in_the_weights_is_not_run(folder: Path) -> None:
+    class Program:
+        def __reduce__(self) -> Any:
+            return Path.touch, (folder / "was-run",)
+
+    (folder / "weights.th").write_bytes(pickle.dumps({TABLE: Program()}))
+    assert "nothing in it was executed" in complaint(lambda: elmokit.load(folder))
+    assert not (folder / "was-run").exists()
+
+
+@pytest.mark.parametrize(
+    "named", ["", "https://host/elmo_options.json", "x" * 5000, "\0", "C:\\models\\options.json", 7]
+)
+def test_any_name_of_options_is_only_a_name(
+    tmp_path: Path, reference: Reference, named: str
+) -> None:
+    folder = save_task_model(reference, tmp_path / "task", settings=settings_of(named))
+    assert read_checkpoint(folder).facts["options"] == reference.options
+
+
+def test_a_configuration_that_is_missing_or_broken_is_told(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+    assert "config.json is not valid JSON" in complaint(lambda: elmokit.load(folder))
+    (folder / "config.json").unlink()
+    assert "config.json" in complaint(lambda: elmokit.load(folder))
+
+
+# ---------------------------------------------------------------------- AllenNLP itself
+def test_an_archive_of_allennlp_gives_the_weights_it_was_made_from(
+    tmp_path: Path, reference: Reference, allennlp_python: str
+) -> None:
+    reference.save(tmp_path)
+    (tmp_path / "batches.json").write_text(json.dumps([[SENTENCE]]))
+    script = Path(__file__).parents[1] / "allennlp_peer.py"
+    subprocess.run([allennlp_python, script, tmp_path], check=True, capture_output=True)
+    elmo = elmokit.load(tmp_path / "model.tar.gz")
+    expected = [{"weights": [0.5, -0.5, -1.5], "gamma": 0.75, "layer_norm": False}]
+    assert elmo.facts["scalar_mixes"] == expected
+    assert difference(elmo.embed(SENTENCE).layers, reference.embed(SENTENCE)) < 2e-6
