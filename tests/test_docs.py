@@ -22,6 +22,7 @@ from bundles import save_module, save_training, with_softmax
 from documents import ROOT, blocks, links, run_page
 from many_langs_reference import make_many_langs
 from reference import make_reference
+from task_models import pack, save_task_model
 
 import elmokit
 from elmokit import language
@@ -55,8 +56,8 @@ def section(page: Path, heading: str, level: str = "##") -> str:
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An old model in old/, in published/ the same as others publish: without a softmax.
 
-    And one of ELMoForManyLangs, as a folder and packed; one as bilm-tf trains it, in run/; and one
-    as TensorFlow Hub has it, in elmo_3/.
+    And one of ELMoForManyLangs, as a folder and packed; one as bilm-tf trains it, in run/; one as
+    TensorFlow Hub has it, in elmo_3/; and one inside a task model of AllenNLP, model.tar.gz.
     """
     folder = tmp_path_factory.mktemp("models")
     whole = read_checkpoint("shipped")
@@ -69,6 +70,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_training(with_softmax(make_reference(seed=1)), folder / "run", "model.ckpt-1000")
     save_module(make_reference(), folder / "elmo_3", weights=np.array([0.2, 0.0, -0.1]))
     save_like_others(folder / "published", folder)
+    pack(save_task_model(make_reference(), folder / "task"), folder / "model.tar.gz")
     return folder
 
 

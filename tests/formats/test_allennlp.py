@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import random
 import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 from reference import Reference, make_options, make_reference
 from task_models import MIXES, PREFIX, pack, save_task_model, settings_of, state_of
 from tiny import complaint, difference
 
 import elmokit
 from elmokit.allennlp import scalar_mixes, trained_layer
+from elmokit.formats import hub
 from elmokit.formats.convert import convert
 from elmokit.formats.detect import read_checkpoint
 
@@ -143,6 +148,12 @@ def test_words_that_were_cached_do_not_matter(tmp_path: Path, reference: Referen
     assert difference(found, reference.embed(SENTENCE)) < 2e-6
 
 
+def test_what_a_task_model_needs_is_fetched_from_the_hub_and_not_more() -> None:
+    needed = ["config.json", "weights.th", FTA]
+    others = ["model.tar.gz", "training_state.th", FTA.replace("options", "weight")]
+    assert list(filter_repo_objects([*needed, *others], allow_patterns=hub.WANTED)) == needed
+
+
 # ---------------------------------------------------------------------- what is refused
 CONVOLUTION = PREFIX + "_elmo_lstm._token_embedder.char_conv_1.weight"
 BIAS = PREFIX + "_elmo_lstm._elmo_lstm.backward_layer_1.state_linearity.bias"
@@ -212,6 +223,59 @@ def test_a_configuration_that_is_missing_or_broken_is_told(folder: Path) -> None
     assert "config.json is not valid JSON" in complaint(lambda: elmokit.load(folder))
     (folder / "config.json").unlink()
     assert "config.json" in complaint(lambda: elmokit.load(folder))
+
+
+# ---------------------------------------------------------------------- damage of any kind
+def damaged(content: bytes, dice: random.Random) -> bytes:
+    """Some bytes changed, put in, taken out or cut off."""
+    mutable = bytearray(content)
+    for _ in range(dice.randint(1, 4)):
+        place = dice.randrange(len(mutable) + 1)
+        kind = dice.randrange(8)
+        if kind < 5:
+            mutable[place : place + 1] = dice.randbytes(1)
+        elif kind == 5:
+            mutable[place:place] = dice.randbytes(dice.randint(1, 9))
+        elif kind == 6:
+            del mutable[place : place + dice.randint(1, 9)]
+        else:
+            del mutable[place:]
+    return bytes(mutable)
+
+
+def damaged_inside(path: Path, dice: random.Random) -> bytes:
+    """A zip file of torch whose list of tensors is damaged but whose checksums are right."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(packed, "w") as new:
+        for name in old.namelist():
+            inner = old.read(name)
+            new.writestr(name, damaged(inner, dice) if name.endswith("data.pkl") else inner)
+    return packed.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["new", "old", "inside", "settings"])
+def test_no_damage_leads_to_anything_but_a_sentence(
+    tmp_path: Path, reference: Reference, layout: str
+) -> None:
+    folder = save_task_model(reference, tmp_path / "task", files={FTA: reference.options})
+    path = folder / "weights.th"
+    if layout == "old":
+        torch.save(state_of(reference), path, _use_new_zipfile_serialization=False)
+    refused = 0
+    for seed in range(2000):
+        dice = random.Random(seed)
+        if layout == "settings":
+            path = folder / dice.choice(["config.json", FTA])
+        whole = path.read_bytes()
+        path.write_bytes(damaged_inside(path, dice) if layout == "inside" else damaged(whole, dice))
+        said = complaint(lambda: read_checkpoint(folder))
+        assert "\n" not in said
+        assert len(said) < 600 + 2 * len(str(folder)), seed
+        refused += bool(said)
+        path.write_bytes(whole)
+    assert refused > 500
+    assert difference(elmokit.load(folder).embed(SENTENCE).layers, reference.embed(SENTENCE)) < 2e-6
 
 
 # ---------------------------------------------------------------------- AllenNLP itself

@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from bundles import save_training, with_softmax
 from many_langs_reference import make_many_langs
 from reference import Reference, make_options, make_reference
 from tiny import WORDS, complaint, difference
@@ -114,6 +115,15 @@ def test_a_damaged_packed_vocabulary_is_refused(tmp_path: Path, on_words: Refere
     for content in (b"", packed[:-9], packed[:12] + b"\xff\xff" + packed[14:], b"plain text"):
         (tmp_path / "vocab.txt.gz").write_bytes(content)
         assert "vocab.txt.gz" in complaint(lambda: elmokit.load(tmp_path))
+
+
+def test_a_checkpoint_takes_its_words_from_a_packed_list(tmp_path: Path) -> None:
+    save_training(with_softmax(make_reference()), tmp_path)
+    (tmp_path / "vocab.txt.gz").write_bytes(gzip.compress((tmp_path / "vocab.txt").read_bytes()))
+    (tmp_path / "vocab.txt").unlink()
+    found = read_checkpoint(tmp_path)
+    assert found.vocabulary == WORDS
+    assert found.config.vocabulary_size == len(WORDS)
 
 
 # ---------------------------------------------------------------------- token vectors
@@ -236,6 +246,17 @@ def test_what_the_archive_says_of_the_model_is_kept_and_shown(
         assert "1000" in shown
     assert main(["info", str(path), "--as-json"]) == 0
     assert json.loads(capsys.readouterr().out)["facts"]["meta"] == META
+
+
+def test_a_damaged_archive_is_refused_in_one_line(tmp_path: Path) -> None:
+    make_reference().save(tmp_path / "model")
+    path = save_nlpl(tmp_path / "212.zip", tmp_path / "model")
+    content = path.read_bytes()
+    for damaged in (b"", content[:-30], content[:1000], bytes(1000), content[5:]):
+        path.write_bytes(damaged)
+        sentence = complaint(lambda: read_checkpoint(path))
+        assert "212.zip" in sentence
+        assert "\n" not in sentence
 
 
 def test_a_folder_of_many_languages_keeps_it_too(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ def unpacked(path: Path) -> Iterator[Path]:
         except FileNotFoundError:
             raise ElmokitError(f"there is no file {path}") from None
         except DAMAGE as error:
-            raise ElmokitError(f"{path} is not an archive that can be read: {error}") from None
+            reason = (str(error) or "it is damaged").splitlines()[0].rstrip(":")
+            raise ElmokitError(f"{path} is not an archive that can be read: {reason}") from None
         except (RuntimeError, NotImplementedError):
             raise ElmokitError(f"{path} is encrypted or packed in an unknown way") from None
         yield folder

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, Tensors
 from elmokit.formats.files import new_model_folder, published_facts, read_json
+from elmokit.formats.hdf5 import open_hdf5, shapes_of
 from elmokit.formats.names import bilm_table
 from elmokit.text.vocabulary import Vocabulary
 
@@ -36,14 +36,12 @@ SUFFIXES = (".hdf5", ".h5")
 OPTIONS, WEIGHTS, VOCABULARY = "options.json", "weights.hdf5", "vocab.txt"
 TABLE = "embedding"
 CHARACTERS = 261
-MOST_ITEMS = 10_000  # datasets and groups
-SMALL, MOST_PACKED = 64 << 20, 100  # weights hardly compress: a larger promise is an empty one
 
 
 def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
     """Read an HDF5 file of weights, or of token vectors, and the files that belong to it."""
-    with _open(weights) as file:
-        shapes = _shapes(file, weights)
+    with open_hdf5(weights) as file:
+        shapes = shapes_of(file, weights)
         if set(shapes) == {TABLE}:
             return _read_with_table(file, shapes[TABLE], weights)
         options_file = options_file or find_options(weights)
@@ -61,8 +59,10 @@ def _read_with_table(table: h5py.File, shape: tuple[int, ...], path: Path) -> Ch
     weights = _layers_beside(path)
     options_file = find_options(weights)
     options = read_json(options_file)
-    with _open(weights) as file:
-        shapes = {name: s for name, s in _shapes(file, weights).items() if name.startswith("RNN_")}
+    with open_hdf5(weights) as file:
+        shapes = {
+            name: s for name, s in shapes_of(file, weights).items() if name.startswith("RNN_")
+        }
         shapes[TABLE] = shape
         on_words = {name: value for name, value in options.items() if name != "char_cnn"}
         config = config_of(on_words, shapes, options_file)
@@ -86,7 +86,7 @@ def _layers_beside(table: Path) -> Path:
 
 
 def _has_layers(path: Path) -> bool:
-    with _open(path) as file:
+    with open_hdf5(path) as file:
         try:
             return "RNN_0" in file
         except (OSError, RuntimeError, KeyError, ValueError):
@@ -144,62 +144,6 @@ def find_options(weights: Path) -> Path:
         names = ", ".join(file.name for file in others)
         raise ElmokitError(f"which of {names} belongs to {weights}? Name it {named[0]}")
     raise ElmokitError(f"there is no options.json beside {weights}; the two files belong together")
-
-
-def _open(path: Path) -> h5py.File:
-    import h5py
-
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        if not path.is_file():
-            raise ElmokitError(f"there is no file {path}") from None
-        reason = "it is truncated" if "truncated" in str(error) else "it is damaged or another kind"
-        raise ElmokitError(f"{path} is not an HDF5 file that can be read: {reason}") from None
-
-
-def _shapes(file: h5py.File, path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of every dataset, nothing read yet; empty promises are refused."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    promised = 0
-    try:
-        for name, dataset in _datasets(file, path):
-            if dataset.dtype.kind != "f" or dataset.shape is None:
-                raise ElmokitError(f"{path}: the dataset {name!r} holds no floating numbers")
-            shapes[name] = dataset.shape
-            promised += dataset.size * dataset.dtype.itemsize
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError):
-        raise ElmokitError(f"{path} is damaged: its list of datasets cannot be read") from None
-    size = path.stat().st_size
-    if promised > max(SMALL, MOST_PACKED * size):  # HDF5 can declare what was never written
-        raise ElmokitError(f"{path} declares {promised:,} bytes of weights but has only {size:,}")
-    return shapes
-
-
-def _datasets(file: h5py.File, path: Path) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Every dataset that lies in the file itself; links elsewhere are refused, not followed."""
-    import h5py
-
-    number = count(1)
-
-    def walk(group: h5py.Group, prefix: str) -> Iterator[tuple[str, h5py.Dataset]]:
-        for name in group:
-            full = f"{prefix}{name}"
-            if next(number) > MOST_ITEMS:  # groups can be linked in circles
-                raise ElmokitError(f"{path} has more in it than a model can have")
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise ElmokitError(f"{path}: {full!r} is a link; only plain datasets are read")
-            item = group[name]
-            if isinstance(item, h5py.Group):
-                if full.count("/") > 8:
-                    raise ElmokitError(f"{path}: groups are nested too deeply at {full!r}")
-                yield from walk(item, f"{full}/")
-            elif not isinstance(item, h5py.Dataset) or item.external or item.is_virtual:
-                raise ElmokitError(f"{path}: {full!r} is not a plain dataset")
-            else:
-                yield full, item
-
-    yield from walk(file, "")
 
 
 def _read_tensors(

@@ -11,9 +11,10 @@ from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 
-WANTED = ["*.json", "*.safetensors", "*.txt", "*.hdf5", "*.h5", "*.md"]
+WANTED = ["*.json", "*.safetensors", "*.txt", "*.txt.gz", "*.hdf5", "*.h5", "*.md"]
 WANTED += ["checkpoint", "*.index", "*.data-*-of-*", "saved_model.pb"]  # TensorFlow
 WANTED += ["*.dic", "*token_embedder.pkl", "*encoder.pkl"]  # ELMoForManyLangs
+WANTED += ["weights.th", "best.th", "fta/*options_file"]  # task models of AllenNLP
 
 
 def is_repository(name: str) -> bool:
