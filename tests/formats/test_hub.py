@@ -77,8 +77,19 @@ def test_a_folder_here_comes_before_the_hub(
     assert read_checkpoint("somebody/small-elmo").format == "bilm"
 
 
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with nothing in it or around it."""
+    folder = tmp_path / "around" / "empty"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
 @pytest.mark.parametrize("name", ["a", "a/b/c", "/a/b", "a/", "a b/c", "", "a/b\n", "https://x/y"])
-def test_what_cannot_be_a_name_on_the_hub_is_taken_for_a_path(cache: Path, name: str) -> None:
+def test_what_cannot_be_a_name_on_the_hub_is_taken_for_a_path(
+    cache: Path, name: str, empty: Path
+) -> None:
     assert not hub.is_repository(name)
     if name:  # an empty name is the current folder
         with pytest.raises(ElmokitError, match="there is no file or folder"):
@@ -86,7 +97,7 @@ def test_what_cannot_be_a_name_on_the_hub_is_taken_for_a_path(cache: Path, name:
 
 
 @pytest.mark.parametrize("name", ["../x", "a..b/c", "-a/b", "a/.."])
-def test_a_name_that_the_hub_would_refuse_is_told_of(cache: Path, name: str) -> None:
+def test_a_name_that_the_hub_would_refuse_is_told_of(cache: Path, name: str, empty: Path) -> None:
     with pytest.raises(ElmokitError, match=r"Hub|is not a model|no file or folder"):
         read_checkpoint(name)
 
