@@ -196,6 +196,14 @@ def test_the_command_says_before_and_after(
     assert "before (-" in said
 
 
+@pytest.mark.parametrize("option", ["softmax_steps", "vocab_size"])
+def test_what_only_a_new_softmax_takes_is_not_ignored(
+    model: str, domain: Options, option: str
+) -> None:
+    with pytest.raises(ElmokitError, match="are for a new one"):
+        adapt(model, **domain | {option: 8})
+
+
 def test_text_and_folder_must_be_named(model: str) -> None:
     with pytest.raises(ElmokitError, match="--corpus"):
         adapt(model)

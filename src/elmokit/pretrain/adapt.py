@@ -121,6 +121,12 @@ def adapt(
         check_tensors(start)
         if start.config.token_encoder == "unicode":
             raise ElmokitError(f"{start.source} is on Unicode characters: it cannot be adapted")
+        new_softmax = new_softmax or not start.config.vocabulary_size
+        if not new_softmax and (softmax_steps is not None or vocab_size is not None):
+            raise ElmokitError(
+                f"{start.source} has a softmax: softmax_steps and vocab_size are for a new one, "
+                "which --new-softmax gives it"
+            )
         ranks.check(batch_size, accumulate)
         check_precision(precision, ranks.device)
         with open_folder(out, ranks) as folder:
@@ -138,7 +144,6 @@ def adapt(
                 )
             )
             text = Corpus(folder / "corpus")
-            new_softmax = new_softmax or not start.config.vocabulary_size
             words = vocabulary_of(
                 start, text, new_softmax, min_count=min_count, vocab_size=vocab_size
             )
