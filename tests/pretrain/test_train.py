@@ -251,6 +251,13 @@ def test_a_folder_with_another_model_is_left_alone(options: dict[str, Any]) -> N
         pretrain(**options)
 
 
+def test_a_run_that_cannot_begin_leaves_no_folder_behind(options: dict[str, Any]) -> None:
+    Path(options["corpus"]).write_text("\n")
+    with pytest.raises(ElmokitError, match="no sentences"):
+        pretrain(**options)
+    assert not Path(options["out"]).exists()
+
+
 def test_text_and_folder_must_be_named() -> None:
     with pytest.raises(ElmokitError, match="--corpus"):
         pretrain()

@@ -26,8 +26,7 @@ from elmokit.pretrain.log import fewer_words
 from elmokit.pretrain.ranks import join
 from elmokit.pretrain.run import Run
 from elmokit.pretrain.settings import Settings
-from elmokit.pretrain.stopping import stop_signals
-from elmokit.pretrain.train import new_model, open_folder, use_threads
+from elmokit.pretrain.train import go_on, new_model, open_folder
 from elmokit.pretrain.windows import Windows
 from elmokit.text.vocabulary import Vocabulary
 
@@ -186,13 +185,14 @@ def adapt(
             )
             if new_softmax and vocab_size is not None and len(words) < vocab_size:
                 run.log.say(fewer_words(len(words), vocab_size, min_count))
-            if found:
-                run.resume(found[-1])
-            with stop_signals() as stop, use_threads(threads):
-                run.train(
-                    stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes
-                )
-            return 128 + stop.signal if stop.signal else 0
+            return go_on(
+                run,
+                found,
+                threads=threads,
+                eval_every=eval_every,
+                save_every=save_every,
+                max_minutes=max_minutes,
+            )
 
 
 def vocabulary_of(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -184,13 +184,31 @@ def pretrain(
             )
             if vocab_size is not None and words < vocab_size:
                 run.log.say(fewer_words(words, vocab_size, min_count))
-            if found:
-                run.resume(found[-1])
-            with stop_signals() as stop, use_threads(threads):
-                run.train(
-                    stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes
-                )
-            return 128 + stop.signal if stop.signal else 0
+            return go_on(
+                run,
+                found,
+                threads=threads,
+                eval_every=eval_every,
+                save_every=save_every,
+                max_minutes=max_minutes,
+            )
+
+
+def go_on(
+    run: Run,
+    found: list[Path],
+    *,
+    threads: int | None,
+    eval_every: int,
+    save_every: int,
+    max_minutes: float | None,
+) -> int:
+    """Train from the last of the checkpoints that were found; gives the exit code."""
+    if found:
+        run.resume(found[-1])
+    with stop_signals() as stop, use_threads(threads):
+        run.train(stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes)
+    return 128 + stop.signal if stop.signal else 0
 
 
 def new_model(config: BiLMConfig, seed: int) -> BiLM:
@@ -209,7 +227,13 @@ def open_folder(out: str, ranks: Ranks) -> Iterator[Path]:
         _make_folder(folder, training)
     with locked(training) if ranks.first else nullcontext():
         ranks.first_does(lambda: _clean_up(folder, training))
-        yield folder
+        try:
+            yield folder
+        finally:
+            if ranks.first:
+                with suppress(OSError):  # they are not empty, as after most runs
+                    training.rmdir()
+                    folder.rmdir()
 
 
 def _make_folder(folder: Path, training: Path) -> None:
