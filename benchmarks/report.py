@@ -24,7 +24,7 @@ def main() -> None:
         ("speed", speed), ("precision", precision), ("peak", peak), ("startup", startup),
         ("memory", memory), ("training_speed", training_speed),
         ("training_memory", training_memory), ("ngram", ngram), ("ptb", ptb), ("movies", movies),
-        ("chinese", chinese),
+        ("chinese", chinese), ("export", export),
     ):  # fmt: skip
         path = RESULTS / f"{name}.json"
         if path.exists():
@@ -311,6 +311,27 @@ def chinese(result: dict) -> str:
     ]
     for word, shares in result["same_sense"].items():
         lines.append(f"| {word} | " + " | ".join(f"{share:.0%}" for share in shares) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def export(result: dict) -> str:
+    first = result["rows"][0]
+    lines = [
+        "## Exported files in the older systems (`benchmarks/export.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        "A native folder, `elmokit convert --to bilm`, and what AllenNLP and bilm-tf make of its",
+        f"files: the largest difference to elmokit's vectors of {first['sentences']} sentences "
+        f"({first['tokens']} tokens), layer by",
+        f"layer. More than {result['tolerance']:g} is an error.",
+        "",
+        "| model | system | largest value | layer 0 | layer 1 | layer 2 |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for row in result["rows"]:
+        layers = " | ".join(f"{value:.1e}" for value in row["largest_difference"])
+        system = f"{row['system']} {row['version']}"
+        lines.append(f"| `{row['model']}` | {system} | {row['largest_value']:g} | {layers} |")
     return "\n".join(lines) + "\n"
 
 

@@ -76,10 +76,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def save_like_others(published: Path, folder: Path) -> None:
     """The same weights as a numbered archive, as SeqVec has them, and with token vectors."""
-    with zipfile.ZipFile(folder / "212.zip", "w") as file:
+    with zipfile.ZipFile(folder / "217.zip", "w") as file:
         file.write(published / "weights.hdf5", "model.hdf5")
         file.write(published / "options.json", "options.json")
-        file.writestr("meta.json", json.dumps({"id": "212", "language": "Norwegian"}))
+        file.writestr("meta.json", json.dumps({"id": "217", "language": "Norwegian"}))
     shutil.copytree(published, folder / "seqvec")
     shutil.copytree(published, folder / "cached")
     words = ["<S>", "</S>", "<UNK>", "river", "bank"]

@@ -25,6 +25,10 @@ COMMANDS = {
     "adapt": ("elmokit.pretrain.adapt:adapt", "go on training a biLM on the text of a domain"),
     "evaluate": ("elmokit.pretrain.evaluate:evaluate", "measure the perplexity of a text"),
     "fill": ("elmokit.language:fill_gap", "find words that fit a gap in a sentence"),
+    "train": ("elmokit.tasks.commands:train", "train a task model with or without ELMo"),
+    "predict": ("elmokit.tasks.commands:predict", "write what a task model says of a file"),
+    "score": ("elmokit.tasks.commands:score", "measure a task model on a test file"),
+    "compare": ("elmokit.tasks.compare:compare", "train a task with and without ELMo, many ways"),
     "info": ("elmokit.formats.info:info", "say what a checkpoint is, whatever its format"),
     "convert": ("elmokit.formats.convert:convert", "rewrite a checkpoint in another format"),
 }
@@ -136,7 +140,8 @@ def call(function: Callable[..., int | None], options: list[str], *, program: st
             # A boolean option takes no value: it is the pair --name and --no_name.
             if settings.get("type") is bool and names[0].startswith("--"):
                 del settings["type"]
-                settings["action"] = ActionYesNo
+                alone = names[0].startswith("--no_")
+                settings["action"] = "store_true" if alone else ActionYesNo
             return super().add_argument(*names, **settings)
 
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
@@ -155,8 +160,17 @@ def reworded(message: str) -> str:
 
     >>> reworded('Parser key "layers": Expected a <class \'int\'>. Got value: x')
     "--layers must be a whole number, not 'x'"
+    >>> reworded('Parser key "lr": Does not validate against any of the Union subtypes Subtypes: '
+    ...     "[<class 'float'>, <class 'NoneType'>] Errors: - Expected a <class 'float'> - Expected "
+    ...     "a <class 'NoneType'> Given value type: <class 'str'> Given value: x")
+    "--lr must be a number, not 'x'"
     """
     found = re.match(r'Parser key "(\w+)": Expected a (.+?)\. Got value: (.*)', message)
+    found = found or re.match(
+        r'Parser key "(\w+)": Does not validate .* Errors: - Expected a (<class \'\w+\'>) '
+        r"- Expected a <class 'NoneType'> .*Given value: (.*)",
+        message,
+    )
     if not found:
         return message
     name, kind, value = found.groups()

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
-from elmokit.formats.checkpoint import Checkpoint, build, tensors_of
+from elmokit.formats.checkpoint import Checkpoint, build, tensors_of, tokenizer_of
 from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool
 from elmokit.model.bilm import (
     BiLM,
@@ -142,13 +142,19 @@ class Embedder:
         self._versions = ()
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, **settings: Any) -> Embedder:
-        """An Embedder of what a format has read; settings as in the constructor."""
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, *, tokenizer: str | None = None, **settings: Any
+    ) -> Embedder:
+        """An Embedder of what a format has read; settings as in the constructor.
+
+        Without a `tokenizer`, it is the one that the model's facts ask for.
+        """
         words = checkpoint.vocabulary
         return cls(
             build(checkpoint),
             vocabulary=None if words is None else Vocabulary(words),
             dictionaries=checkpoint.dictionaries,
+            tokenizer=tokenizer or tokenizer_of(checkpoint.facts),
             facts=checkpoint.facts,
             source=checkpoint.source,
             **settings,

@@ -34,7 +34,7 @@ def embed_file(
     pooling: str | None = None,
     dtype: Literal["float32", "float16"] = "float32",
     precision: Literal["float32", "float16", "int8"] = "float32",
-    tokenizer: Literal["elmokit", "whitespace", "chinese"] = "elmokit",
+    tokenizer: Literal["elmokit", "whitespace", "chinese"] | None = None,
     kind: Literal["auto", "text", "jsonl", "conll", "conllu"] = "auto",
     split: bool = False,
     field: str = "text",
@@ -61,7 +61,8 @@ def embed_file(
             or ends.
         dtype: of the vectors in the output.
         precision: of the weights while computing; float16 and int8 are faster.
-        tokenizer: whitespace for text that is tokenized already.
+        tokenizer: whitespace for text that is tokenized already; if not given, chinese for a model
+            that was trained with it, and else elmokit.
         kind: what the input is; by its extension if auto.
         split: the input is running text, to be split into sentences.
         field: the JSONL field with the text.
@@ -76,12 +77,15 @@ def embed_file(
         overwrite: replace the output if it exists.
         quiet: no progress and no summary.
     """
+    from elmokit.formats.detect import load, own_tokenizer
+
     started = time.perf_counter()
     read: list[int] = []  # bytes of the input since the bar moved
+    splitting = tokenizer or own_tokenizer(model)
     lines = read_sentences(
         input,
         kind=kind,
-        tokenizer=tokenizer,
+        tokenizer=splitting,
         split=split,
         field=field,
         column=column,
@@ -92,7 +96,6 @@ def embed_file(
     lines = chain([next(lines)], lines)  # trouble with the input is told before torch loads
     if threads is not None:
         _use_threads(threads)
-    from elmokit.formats.detect import load
     from elmokit.formats.files import locked
     from elmokit.formats.vectors import PartWriter
     from elmokit.layers import POOLINGS, layer_weights
@@ -108,7 +111,7 @@ def embed_file(
         "pooling": pooling,
         "dtype": dtype,
         "precision": precision,
-        "tokenizer": tokenizer,
+        "tokenizer": splitting,
         "kind": kind,
         "split": split,
         "field": field,

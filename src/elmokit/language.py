@@ -213,7 +213,7 @@ def fill_gap(
     *,
     model: str = "shipped",
     k: int = 10,
-    tokenizer: str = "elmokit",
+    tokenizer: str | None = None,
 ) -> None:
     """Print the words that fit a gap in a sentence.
 
@@ -221,7 +221,8 @@ def fill_gap(
         sentence: with the gap as three underscores: "He sat on the river ___ ."
         model: a model folder or Hub name with a softmax; "shipped" is elmokit's own.
         k: how many words.
-        tokenizer: what splits the sentence: elmokit, whitespace or chinese.
+        tokenizer: what splits the sentence: elmokit, whitespace or chinese; if not given, chinese
+            for a model that was trained with it, and else elmokit.
     """
     if k < 1:
         raise ElmokitError(f"k must be at least 1, not {k}")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
-import random
 import subprocess
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +169,7 @@ WEIGHT = PREFIX + "scalar_mix_0.scalar_parameters.1"
         ({TABLE: torch.ones(261, 4)}, f"the tensor {TABLE!r} has the shape [261, 4]"),
         ({CONVOLUTION: torch.zeros(5, 4)}, "of 3 dimensions"),
         ({CONVOLUTION: torch.zeros(5, 4, 2, dtype=torch.long)}, "holds no floating numbers"),
-        ({BIAS: torch.full((40,), torch.nan)}, "not finite"),
+        ({BIAS: torch.full((40,), torch.nan)}, f"weights.th: the tensor {BIAS!r} has values that"),
         ({PREFIX + "_elmo_lstm.extra": torch.ones(1)}, "_elmo_lstm.extra' that the ELMo's options"),
         ({WEIGHT: None}, "a scalar mix has not 3 weights and a gamma"),
         ({WEIGHT: torch.ones(2)}, f"the tensor {WEIGHT!r} is not one finite number"),
@@ -223,59 +220,6 @@ def test_a_configuration_that_is_missing_or_broken_is_told(folder: Path) -> None
     assert "config.json is not valid JSON" in complaint(lambda: elmokit.load(folder))
     (folder / "config.json").unlink()
     assert "config.json" in complaint(lambda: elmokit.load(folder))
-
-
-# ---------------------------------------------------------------------- damage of any kind
-def damaged(content: bytes, dice: random.Random) -> bytes:
-    """Some bytes changed, put in, taken out or cut off."""
-    mutable = bytearray(content)
-    for _ in range(dice.randint(1, 4)):
-        place = dice.randrange(len(mutable) + 1)
-        kind = dice.randrange(8)
-        if kind < 5:
-            mutable[place : place + 1] = dice.randbytes(1)
-        elif kind == 5:
-            mutable[place:place] = dice.randbytes(dice.randint(1, 9))
-        elif kind == 6:
-            del mutable[place : place + dice.randint(1, 9)]
-        else:
-            del mutable[place:]
-    return bytes(mutable)
-
-
-def damaged_inside(path: Path, dice: random.Random) -> bytes:
-    """A zip file of torch whose list of tensors is damaged but whose checksums are right."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(packed, "w") as new:
-        for name in old.namelist():
-            inner = old.read(name)
-            new.writestr(name, damaged(inner, dice) if name.endswith("data.pkl") else inner)
-    return packed.getvalue()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", ["new", "old", "inside", "settings"])
-def test_no_damage_leads_to_anything_but_a_sentence(
-    tmp_path: Path, reference: Reference, layout: str
-) -> None:
-    folder = save_task_model(reference, tmp_path / "task", files={FTA: reference.options})
-    path = folder / "weights.th"
-    if layout == "old":
-        torch.save(state_of(reference), path, _use_new_zipfile_serialization=False)
-    refused = 0
-    for seed in range(2000):
-        dice = random.Random(seed)
-        if layout == "settings":
-            path = folder / dice.choice(["config.json", FTA])
-        whole = path.read_bytes()
-        path.write_bytes(damaged_inside(path, dice) if layout == "inside" else damaged(whole, dice))
-        said = complaint(lambda: read_checkpoint(folder))
-        assert "\n" not in said
-        assert len(said) < 600 + 2 * len(str(folder)), seed
-        refused += bool(said)
-        path.write_bytes(whole)
-    assert refused > 500
-    assert difference(elmokit.load(folder).embed(SENTENCE).layers, reference.embed(SENTENCE)) < 2e-6
 
 
 # ---------------------------------------------------------------------- AllenNLP itself

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import stat
 import tarfile
@@ -162,6 +163,38 @@ def test_more_data_than_a_model_can_have_is_not_unpacked(
     with pytest.raises(ElmokitError, match=r"bomb.* unpacks to more than a model can be"):
         read_checkpoint(path)
     assert written == []
+
+
+@pytest.mark.parametrize("kind", [".zip", ".tar.gz"])
+def test_more_data_than_an_archive_of_its_size_can_have_is_not_unpacked(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = pack(tmp_path / f"zeros{kind}", {"weights.hdf5": bytes(1 << 20)})
+    monkeypatch.setattr(archive, "SMALL", 1 << 19)
+    with pytest.raises(ElmokitError, match=r"zeros.* unpacks to more than a model can be"):
+        read_checkpoint(path)
+
+
+def test_what_is_packed_behind_the_end_of_a_tar_is_bounded_too(
+    tmp_path: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = pack(tmp_path / "model.tar.gz", contents)
+    path.write_bytes(path.read_bytes() + gzip.compress(bytes(1 << 22)))
+    assert read_checkpoint(path).config.layers == 2
+    monkeypatch.setattr(archive, "SMALL", 1 << 20)
+    assert "unpacks to more than a model can be" in complaint(lambda: read_checkpoint(path))
+
+
+def test_a_sparse_file_in_a_tar_is_refused(tmp_path: Path) -> None:
+    """A few bytes that stand for as many zeros as they say."""
+    header = bytearray(tarfile.TarInfo("weights.hdf5").tobuf(tarfile.GNU_FORMAT))
+    header[156:157] = tarfile.GNUTYPE_SPARSE
+    header[386:410] = b"00000000000\0" * 2  # where there is data, and how much
+    header[483:495] = b"77777777777\0"  # 8 GB in all
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header[:512])
+    (tmp_path / "model.tar").write_bytes(bytes(header) + bytes(1024))
+    assert "is a link or a device" in complaint(lambda: read_checkpoint(tmp_path / "model.tar"))
 
 
 @pytest.mark.parametrize("kind", [".zip", ".tar.gz"])

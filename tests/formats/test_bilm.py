@@ -362,9 +362,9 @@ FOREIGN: dict[str, tuple[Callable[[h5py.File], object], str]] = {
     "a type": (lambda f: f.__setitem__("t", np.dtype("f4")), "'t' is not a plain dataset"),
     "circle": (circle, "nested too deeply"),
     "thicket": (thicket, "more in it than a model can have"),
-    "nan": (nan, "'forward_layers.0.bias' has values that are not finite"),
-    "infinite": (infinite, "'token_encoder.projection.bias' has values that are not finite"),
-    "too large": (too_large_for_float32, "'token_encoder.characters' has values that are not"),
+    "nan": (nan, f"the dataset '{CELL}/B' has values that are not finite"),
+    "infinite": (infinite, "the dataset 'CNN_proj/b_proj' has values that are not finite"),
+    "too large": (too_large_for_float32, "the dataset 'char_embed' has values that are not"),
 }  # fmt: skip
 
 
@@ -395,21 +395,6 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
         weights.write_bytes(whole[: len(whole) * part // 20])
         with pytest.raises(ElmokitError, match=r"weights\.hdf5 .*(truncated|damaged)"):
             read_checkpoint(weights)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=12))
-def test_changed_bytes_are_read_or_refused_in_a_sentence(
-    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[float, int]]
-) -> None:
-    folder = tmp_path_factory.getbasetemp() / "changed bytes"
-    weights = folder / "weights.hdf5"
-    content = bytearray(make_reference().save(folder).read_bytes())
-    for place, value in changes:  # the first half has most of the structure
-        content[int(place * place * (len(content) - 1))] = value
-    weights.write_bytes(content)
-    sentence = complaint(lambda: check_tensors(read_checkpoint(weights)))
-    assert sentence == "" or "weights.hdf5" in sentence
 
 
 @pytest.mark.parametrize("packed", [{}, {"chunks": True}, {"chunks": True, "compression": 9}])

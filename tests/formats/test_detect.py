@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bundles import save_module, save_training, with_softmax
+from many_langs_reference import make_many_langs
+from published import save_token_vectors
 from reference import make_options, make_reference
-from tiny import WORDS
+from task_models import save_task_model
+from tiny import WORDS, complaint
 
 import elmokit
+from elmokit.cli import main
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
-from elmokit.formats import detect, native
-from elmokit.formats.detect import read_checkpoint
+from elmokit.formats import allennlp, detect, many_langs, native, tensorflow
+from elmokit.formats.detect import own_tokenizer, read_checkpoint
 
 
 @pytest.fixture
@@ -121,3 +131,157 @@ def test_a_model_on_words_finds_its_vocabulary(tmp_path: Path) -> None:
     elmo = elmokit.load(reference.save(tmp_path))
     found = elmo.embed(["the", "unheard-of", "bank"]).layers
     np.testing.assert_allclose(found, reference.embed(["the", "<UNK>", "bank"]), atol=1e-5)
+
+
+# ---------------------------------------------------------------------- names of files
+def test_the_names_here_are_those_of_the_formats() -> None:
+    assert detect.NATIVE == (native.WEIGHTS,)
+    assert detect.MANY_LANGS == many_langs.PARTS
+    assert detect.ALLENNLP == allennlp.WEIGHTS
+    assert list(detect.HUB_MODULE) == [f"{tensorflow.VARIABLES.as_posix()}.index"]
+    assert {native.CONFIG, "options.json", *tensorflow.NAMES} == set(detect.BESIDE)
+
+
+SAVED: dict[str, Callable[[Path], object]] = {
+    "bilm": lambda folder: make_reference().save(folder),
+    "many_langs": lambda folder: make_many_langs().save(folder),
+    "tensorflow": lambda folder: save_training(with_softmax(make_reference()), folder),
+    "tensorflow hub": lambda folder: save_module(make_reference(), folder),
+    "allennlp": lambda folder: save_task_model(make_reference(), folder),
+}
+
+
+@pytest.mark.parametrize("form", SAVED)
+def test_a_folder_is_what_its_files_are_and_so_is_each_of_them(tmp_path: Path, form: str) -> None:
+    SAVED[form](tmp_path)
+    names = (*detect.NATIVE, *detect.MANY_LANGS, *detect.ALLENNLP, *detect.BESIDE)
+    found = [path for path in tmp_path.iterdir() if path.name in names]
+    assert read_checkpoint(tmp_path).format == form
+    assert found
+    for path in found:
+        assert read_checkpoint(path).format == form
+
+
+def test_no_format_is_imported_but_the_one_that_is_there(native_folder: Path) -> None:
+    program = (
+        "import sys; from elmokit.formats.detect import read_checkpoint; first = set(sys.modules); "
+        f"read_checkpoint({str(native_folder)!r}); print(*first); print(*sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    before, after = (
+        {name for name in line.split() if name.startswith("elmokit.formats.")}
+        for line in run.stdout.splitlines()
+    )
+    assert before == {"elmokit.formats.detect", "elmokit.formats.files"}
+    assert after - before == {"elmokit.formats.native", "elmokit.formats.checkpoint"}
+    assert "numpy" not in run.stdout.splitlines()[0].split()
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "~nobody-of-that-name/model", "a\0b"])
+def test_a_name_that_no_file_can_have_is_told_of(name: str) -> None:
+    assert complaint(lambda: read_checkpoint(name))
+
+
+# ---------------------------------------------------------------------- inside archives
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    """An archive with two models, one of which has token vectors beside its weights."""
+    make_reference(seed=1).save(tmp_path / "two" / "other")
+    save_token_vectors(make_reference(), tmp_path / "two" / "cached")
+    shutil.make_archive(str(tmp_path / "two"), "zip", tmp_path / "two")
+    return tmp_path / "two.zip"
+
+
+def test_what_lies_in_an_archive_has_a_name(packed: Path) -> None:
+    for name, encoder in (
+        ("other", "characters"),
+        ("other/options.json", "characters"),
+        ("cached/weights.hdf5", "characters"),
+        ("cached/token_vectors.hdf5", "words"),
+    ):
+        found = read_checkpoint(packed / name)
+        beside = read_checkpoint(packed.with_suffix("") / name)
+        assert found.config.token_encoder == encoder
+        assert found.fingerprint() == beside.fingerprint()
+        assert found.source == str(packed / name)
+    assert elmokit.load(str(packed / "other")).config.layers == 2
+
+
+def test_an_archive_in_which_there_is_a_choice_says_what_to_choose_from(packed: Path) -> None:
+    said = complaint(lambda: read_checkpoint(packed))
+    assert said == f"{packed} holds several models: name one of {packed}/cached, {packed}/other"
+    said = complaint(lambda: read_checkpoint(packed / "cached"))
+    assert said == (
+        f"{packed}/cached has several weight files: name one of token_vectors.hdf5, weights.hdf5, "
+        f"such as {packed}/cached/token_vectors.hdf5"
+    )
+
+
+@pytest.mark.parametrize("name", ["third", "other/weights.th", "../two/other", "other/../../two"])
+def test_what_is_not_in_the_archive_is_not_found(packed: Path, name: str) -> None:
+    assert f"there is no file or folder {packed}/" in complaint(
+        lambda: read_checkpoint(packed / name)
+    )
+
+
+def test_a_file_that_is_no_archive_has_nothing_inside(bilm_folder: Path) -> None:
+    path = bilm_folder / "options.json" / "weights.hdf5"
+    assert "options.json is not a model" in complaint(lambda: read_checkpoint(path))
+
+
+# ---------------------------------------------------------------------- tokenizers
+def trained_with(folder: Path, tokenizer: object) -> Path:
+    """A model whose facts say so."""
+    found = read_checkpoint(make_reference().save(folder / "source"))
+    facts = {"training": {"corpus": ["a.txt"], "tokenizer": tokenizer}}
+    native.write(replace(found, facts=facts), folder / "model")
+    return folder / "model"
+
+
+def test_a_model_trained_with_the_chinese_tokenizer_is_loaded_with_it(tmp_path: Path) -> None:
+    pytest.importorskip("jieba")
+    folder = trained_with(tmp_path, "chinese")
+    elmo = elmokit.load(folder)
+    assert elmo.tokenizer_name == "chinese"
+    assert elmo.embed("渔夫离开了港口。").tokens == ["渔夫", "离开", "了", "港口", "。"]
+    elmo.save(tmp_path / "again")
+    assert elmokit.load(tmp_path / "again").tokenizer_name == "chinese"
+    named = elmokit.load(folder, tokenizer="elmokit")  # what is named wins
+    assert named.tokenizer_name == "elmokit"
+    assert named.embed("渔夫离开了港口。").tokens != elmo.embed("渔夫离开了港口。").tokens
+
+
+@pytest.mark.parametrize("said", ["whitespace", "elmokit", None, 7, ["chinese"]])
+def test_no_other_tokenizer_is_taken_over(tmp_path: Path, said: object) -> None:
+    folder = trained_with(tmp_path, said)
+    assert elmokit.load(folder).tokenizer_name == "elmokit"
+    assert own_tokenizer(folder) == "elmokit"
+
+
+def test_the_tokenizer_is_known_without_the_weights(tmp_path: Path) -> None:
+    folder = trained_with(tmp_path, "chinese")
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as file:
+        for path in folder.iterdir():
+            file.write(path, path.name)
+    assert own_tokenizer(tmp_path / "model.zip") == "chinese"
+    (folder / "model.safetensors").write_bytes(b"nothing")
+    assert own_tokenizer(folder) == "chinese"
+    assert own_tokenizer(tmp_path / "source") == "elmokit"
+    assert own_tokenizer(tmp_path / "source" / "weights.hdf5") == "elmokit"
+    assert own_tokenizer() == own_tokenizer("shipped") == "elmokit"
+
+
+def test_the_commands_take_the_models_tokenizer_too(tmp_path: Path) -> None:
+    pytest.importorskip("jieba")
+    folder = trained_with(tmp_path, "chinese")
+    (tmp_path / "text.txt").write_text("渔夫离开了港口。\n", encoding="utf-8")
+    for more, tokens in (
+        ([], ["渔夫", "离开", "了", "港口", "。"]),
+        (["--tokenizer", "whitespace"], ["渔夫离开了港口。"]),
+    ):
+        command = ["embed", str(tmp_path / "text.txt"), str(tmp_path / "vectors.npz"), "--quiet"]
+        assert main([*command, "--model", str(folder), "--overwrite", *more]) == 0
+        [[_, found, _]] = elmokit.read_vectors(tmp_path / "vectors.npz")
+        assert found == tokens

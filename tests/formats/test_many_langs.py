@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import random
 import shutil
 import tracemalloc
 import zipfile
@@ -409,7 +408,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "an impossible size": (change_options("encoder", "dim", to=10**30), "lstm_dim must be a whole"),
     "other filters": (
         change_options("token_embedder", "filters", to=[[1, 4]]),
-        rf"{EMBEDDER} has a tensor 'convolutions.1.bias' that its configuration does not",
+        rf"{EMBEDDER} has a tensor 'convolutions.1.bias' that its configuration and",
     ),
     "a missing tensor": (
         change_options("encoder", "n_layers", to=3),
@@ -417,7 +416,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another name": (
         rename_tensor(ENCODER, BIAS, "bias"),
-        rf"{ENCODER} has a tensor 'bias' that its configuration does not",
+        rf"{ENCODER} has a tensor 'bias' that its configuration and dictionaries do not describe",
     ),
     "another shape": (
         change_tensor(ENCODER, BIAS, lambda tensor: tensor[:-1]),
@@ -425,7 +424,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no number": (
         change_tensor(ENCODER, BIAS, lambda tensor: tensor * float("nan")),
-        "'forward_layers.0.bias' has values that are not finite",
+        rf"{ENCODER}: the tensor '{BIAS}' has values that are not finite",
     ),
     "whole numbers": (
         change_tensor(ENCODER, BIAS, lambda tensor: tensor.long()),
@@ -514,74 +513,6 @@ def test_memory_stays_bounded_whatever_sizes_are_declared(folder: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 64 << 20
-
-
-# ---------------------------------------------------------------------- damage of any kind
-def damaged(content: bytes, dice: random.Random) -> bytes:
-    """A file with some bytes changed, taken out, put in, or cut off."""
-    mutable = bytearray(content)
-    for _ in range(dice.randint(1, 4)):
-        if not mutable:
-            break
-        # the beginning has the names and sizes
-        place = dice.randrange(min(len(mutable), 3000) if dice.random() < 0.7 else len(mutable))
-        kind = dice.randrange(8)
-        if kind < 5:
-            mutable[place] = dice.randrange(256)
-        elif kind == 5:
-            del mutable[place : place + dice.randint(1, 9)]
-        elif kind == 6:
-            mutable[place:place] = dice.randbytes(dice.randint(1, 9))
-        else:
-            del mutable[place:]
-    return bytes(mutable)
-
-
-def damaged_inside(content: bytes, dice: random.Random, work: Path) -> bytes:
-    """A zip file of torch whose pickle is damaged but whose checksums are right."""
-    work.write_bytes(content)
-    with zipfile.ZipFile(work) as old:
-        members = {name: old.read(name) for name in old.namelist()}
-    with zipfile.ZipFile(work, "w") as new:
-        for name, inner in members.items():
-            new.writestr(name, damaged(inner, dice) if name.endswith("data.pkl") else inner)
-    return work.read_bytes()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", ["new", "old", "inside"])
-def test_no_damage_leads_to_anything_but_a_sentence(
-    golden: Path, tmp_path: Path, layout: str
-) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(golden, folder)
-    folder.chmod(0o755)
-    for path in folder.iterdir():
-        path.chmod(0o644)
-    if layout == "old":
-        for name in (ENCODER, EMBEDDER):
-            tensors = tensors_of(folder, name)
-            torch.save(tensors, folder / name, _use_new_zipfile_serialization=False)
-    pickles = [ENCODER, EMBEDDER]
-    names = pickles if layout == "inside" else [*pickles, "char.dic", "word.dic", "config.json",
-                                                "cnn_tiny.json"]  # fmt: skip
-    whole = {name: (folder / name).read_bytes() for name in names}
-    refused = 0
-    for seed in range(2000):
-        dice = random.Random(seed)
-        name = dice.choice(names)
-        if layout == "inside":
-            content = damaged_inside(whole[name], dice, tmp_path / "work")
-        else:
-            content = damaged(whole[name], dice)
-        (folder / name).write_bytes(content)
-        said = complaint(lambda: read_checkpoint(folder))
-        assert "\n" not in said
-        assert len(said) < 500 + 2 * len(str(folder)), seed
-        refused += bool(said)
-        (folder / name).write_bytes(whole[name])
-    assert refused > 1000
-    assert isinstance(read_checkpoint(folder).tensors, dict)
 
 
 def test_the_tables_name_every_tensor_of_the_model(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from reference import make_options, make_reference
 from safetensors.numpy import load_file, save_file
-from tiny import WORDS, complaint
+from tiny import WORDS
 
 import elmokit
 from elmokit.errors import ElmokitError
 from elmokit.formats import files, native
-from elmokit.formats.checkpoint import Checkpoint, check_tensors
+from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
 
 
@@ -393,16 +393,3 @@ def test_an_unknown_tensor_is_refused_with_its_name(model: Path) -> None:
     save_file(tensors | {"more": np.zeros(1, np.float32)}, model / "model.safetensors")
     with pytest.raises(ElmokitError, match="has a tensor 'more' that its configuration does not"):
         elmokit.load(model)
-
-
-def test_changed_bytes_are_read_or_refused_in_a_sentence(model: Path) -> None:
-    path, random = model / "model.safetensors", np.random.default_rng(0)
-    whole = path.read_bytes()
-    header = 8 + int.from_bytes(whole[:8], "little")
-    for _ in range(150):
-        content = bytearray(whole)
-        for place in random.integers(0, header, random.integers(1, 4)):
-            content[place] = random.integers(0, 256)
-        path.write_bytes(content)
-        sentence = complaint(lambda: check_tensors(read_checkpoint(model)))
-        assert sentence == "" or str(model) in sentence

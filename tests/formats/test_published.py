@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import zipfile
 from pathlib import Path
 
 import h5py
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from bundles import save_training, with_softmax
 from many_langs_reference import make_many_langs
+from published import META, save_nlpl, save_token_vectors
 from reference import Reference, make_options, make_reference
 from tiny import WORDS, complaint, difference
 
@@ -22,12 +22,6 @@ from elmokit.formats.detect import read_checkpoint
 
 SENTENCE = ["the", "river", "bank", "xyz", "中文"]
 CLOSE = 1e-5
-META = {
-    "id": "212",
-    "language": "Norwegian Bokmål",
-    "algorithm": {"name": "Embeddings from Language Models (ELMo)", "url": "https://…"},
-    "corpus": [{"description": "news", "tokens": 1_000}],
-}
 
 
 @pytest.fixture
@@ -127,18 +121,6 @@ def test_a_checkpoint_takes_its_words_from_a_packed_list(tmp_path: Path) -> None
 
 
 # ---------------------------------------------------------------------- token vectors
-def save_token_vectors(reference: Reference, folder: Path, *, padding: bool = False) -> Path:
-    """What `dump_token_embeddings` makes of a model on characters; gives its path."""
-    reference.save(folder)
-    rows = [reference.token_vector(word) for word in WORDS]
-    if padding:
-        rows.insert(0, np.zeros_like(rows[0]))
-    (folder / "vocab.txt").write_text("\n".join(WORDS), encoding="utf-8")
-    with h5py.File(folder / "token_vectors.hdf5", "w") as file:
-        file["embedding"] = np.array(rows, np.float32)
-    return folder / "token_vectors.hdf5"
-
-
 @pytest.mark.parametrize("padding", [False, True])
 def test_token_vectors_and_the_layers_beside_them_are_a_model_on_words(
     tmp_path: Path, padding: bool
@@ -205,21 +187,6 @@ def test_token_vectors_of_another_model_are_refused(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------- NLPL
-def save_nlpl(path: Path, folder: Path, *, packed: bool = True) -> Path:
-    """A model's folder as the NLPL repository packs it."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.write(folder / "weights.hdf5", "model.hdf5")
-        file.write(folder / "options.json", "options.json")
-        file.writestr("meta.json", json.dumps(META))
-        file.writestr("README", "Norwegian ELMo")
-        words = "\n".join(WORDS).encode()
-        if packed:
-            file.writestr("vocab.txt.gz", gzip.compress(words))
-        else:
-            file.writestr("vocab.txt", words)
-    return path
-
-
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("on", ["characters", "words"])
 def test_a_numbered_archive_is_loaded(
@@ -227,14 +194,14 @@ def test_a_numbered_archive_is_loaded(
 ) -> None:
     reference = on_words if on == "words" else make_reference()
     reference.save(tmp_path / "model")
-    assert_same(save_nlpl(tmp_path / "212.zip", tmp_path / "model", packed=packed), reference)
+    assert_same(save_nlpl(tmp_path / "217.zip", tmp_path / "model", packed=packed), reference)
 
 
 def test_what_the_archive_says_of_the_model_is_kept_and_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_reference().save(tmp_path / "model")
-    path = save_nlpl(tmp_path / "212.zip", tmp_path / "model")
+    path = save_nlpl(tmp_path / "217.zip", tmp_path / "model")
     assert elmokit.load(path).facts["meta"] == META
     assert main(["convert", str(path), str(tmp_path / "native")]) == 0
     assert read_checkpoint(tmp_path / "native").facts["meta"] == META
@@ -250,12 +217,12 @@ def test_what_the_archive_says_of_the_model_is_kept_and_shown(
 
 def test_a_damaged_archive_is_refused_in_one_line(tmp_path: Path) -> None:
     make_reference().save(tmp_path / "model")
-    path = save_nlpl(tmp_path / "212.zip", tmp_path / "model")
+    path = save_nlpl(tmp_path / "217.zip", tmp_path / "model")
     content = path.read_bytes()
     for damaged in (b"", content[:-30], content[:1000], bytes(1000), content[5:]):
         path.write_bytes(damaged)
         sentence = complaint(lambda: read_checkpoint(path))
-        assert "212.zip" in sentence
+        assert "217.zip" in sentence
         assert "\n" not in sentence
 
 

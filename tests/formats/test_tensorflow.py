@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import shutil
 from collections.abc import Callable
@@ -14,7 +13,6 @@ import pytest
 from bundles import (
     save_module,
     save_training,
-    stored,
     trained_tensors,
     with_softmax,
     write_bundle,
@@ -232,7 +230,7 @@ def test_the_files_are_among_those_fetched_from_the_hugging_face_hub(
         ),
         (
             lambda t: t.update({"lm/CNN/W_cnn_7": np.zeros(1, np.float32)}),
-            "a variable 'lm/CNN/W_cnn_7' that its options do not name",
+            "a variable 'lm/CNN/W_cnn_7' that its options do not describe",
         ),
         (
             lambda t: t.update({"lm/CNN_proj/b_proj": np.zeros(7, np.float32)}),
@@ -248,7 +246,7 @@ def test_the_files_are_among_those_fetched_from_the_hugging_face_hub(
         ),
         (
             lambda t: t.update({"lm/CNN_proj/b_proj": np.full(6, np.nan, np.float32)}),
-            "'token_encoder.projection.bias' has values that are not finite",
+            "the variable 'lm/CNN_proj/b_proj' has values that are not finite",
         ),
     ],
 )
@@ -337,65 +335,3 @@ def test_the_perplexity_is_the_one_that_the_original_reported(
     assert main([*command, "--stretches", "1", "--quiet"]) == 0
     line = next(li for li in capsys.readouterr().out.splitlines() if li.startswith("perplexity"))
     assert line.split() == ["perplexity", "116.14", "110.74", "113.41"]
-
-
-def mutations(whole: bytes, number: int) -> list[bytes]:
-    """Files with a few bytes changed, cut or doubled; every other with its checksums made good."""
-    rng = random.Random(7)
-    found = []
-    for turn in range(number):
-        content = bytearray(whole)
-        for _ in range(rng.randrange(1, 4)):
-            place = rng.randrange(len(content))
-            kind = rng.randrange(4)
-            if kind == 0:
-                content[place] = rng.randrange(256)
-            elif kind == 1:
-                content[place] ^= 1 << rng.randrange(8)
-            elif kind == 2:
-                content[place : place + 4] = rng.choice(
-                    [b"\xff" * 4, bytes(4), b"\x80\x80\x80\x80"]
-                )
-            elif turn % 4 == 0:
-                del content[place : place + rng.randrange(1, 50)]
-        found.append(reseal(whole, content) if turn % 2 else bytes(content))
-    return found
-
-
-def reseal(whole: bytes, content: bytearray) -> bytes:
-    """The checksums of the blocks of `whole`, for another content."""
-    for start, size in blocks(whole):
-        end = start + size
-        if end + 5 <= len(content):
-            content[end + 1 : end + 5] = stored(bytes(content[start : end + 1]))
-    return bytes(content)
-
-
-def blocks(whole: bytes) -> list[tuple[int, int]]:
-    """Where the blocks of a small index are: entries from the start, then two in the footer."""
-    numbers, shift = [0], 0
-    for byte in whole[-48:-8]:
-        numbers[-1] |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            numbers.append(0)
-            shift = 0
-    empty, _, index, size = numbers[:4]
-    return [(0, empty - 5), (index, size)]
-
-
-@pytest.mark.slow
-def test_no_changed_file_of_the_original_does_harm(golden: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(golden, tmp_path / "changed")
-    folder.chmod(0o755)
-    index = folder / "model.ckpt-117.index"
-    whole = index.read_bytes()
-    said = []
-    for content in mutations(whole, 2000):
-        index.unlink()
-        index.write_bytes(content)
-        said.append(complaint(lambda: check_tensors(read_checkpoint(folder / "model.ckpt-117"))))
-    refused = [sentence for sentence in said if sentence]
-    assert len(refused) > 1000
-    assert len({re.sub(r"'.*'|\d", "", sentence) for sentence in refused}) > 15  # of many kinds
-    assert all("\n" not in sentence and "changed" in sentence for sentence in refused)

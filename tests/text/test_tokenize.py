@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import sys
 import time
 import unicodedata
@@ -13,7 +14,14 @@ from hypothesis import strategies as st
 
 from elmokit.errors import ElmokitError, MissingExtra
 from elmokit.text import tokenize as module
-from elmokit.text.tokenize import segment_chinese, split_sentences, tokenize, tokenizer
+from elmokit.text.tokenize import (
+    segment_chinese,
+    split_sentences,
+    token_offsets,
+    token_span,
+    tokenize,
+    tokenizer,
+)
 
 # Each text with "|" wherever a token ends that no space ends: what is expected is read off it.
 ENGLISH = {
@@ -277,3 +285,43 @@ def test_every_combining_mark_is_kept_with_its_character() -> None:
     assert len(marks) > 2000
     for code in marks:
         assert tokenize(f"a{chr(code)}b c") == [f"a{chr(code)}b", "c"], hex(code)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANY_TEXT)
+def test_tokens_are_found_where_they_stand(text: str) -> None:
+    for split in (tokenize, str.split):
+        tokens = split(text)
+        offsets = token_offsets(text, tokens)
+        assert [text[start:end] for start, end in offsets] == tokens
+        inside = {place for start, end in offsets for place in range(start, end)}
+        assert len(inside) == sum(map(len, tokens))  # no character is in two tokens
+        assert all(text[place].isspace() for place in set(range(len(text))) - inside)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("a b", ["a"]), ("a b", ["b"]), ("a", ["a", "a"]), ("ab", ["", "ab"])]
+)
+def test_tokens_that_are_not_those_of_the_text_have_no_places(text: str, tokens: list[str]) -> None:
+    with pytest.raises(ElmokitError):
+        token_offsets(text, tokens)
+
+
+def test_chinese_words_have_their_places() -> None:
+    pytest.importorskip("jieba")
+    text = "我们 在北京\t。"
+    words = segment_chinese(text)
+    assert [text[start:end] for start, end in token_offsets(text, words)] == words
+
+
+def test_a_span_has_every_token_that_it_touches_and_no_other() -> None:
+    offsets = [(1, 3), (3, 4), (6, 9)]  # .AAB..CCC.
+    for start in range(11):
+        for end in range(start + 1, 11):
+            touched = [i for i, (a, b) in enumerate(offsets) if a < end and start < b]
+            assert list(range(*token_span(offsets, start, end))) == touched
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    assert doctest.testmod(module).attempted > 0
+    assert doctest.testmod(module).failed == 0

@@ -36,8 +36,8 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, many_langs, state_dict
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.files import read_json
-from elmokit.formats.names import Array, Row
+from elmokit.formats.files import is_file, read_json
+from elmokit.formats.names import Array, Row, padded, read_rows
 
 CONFIG, WEIGHTS = "config.json", ("weights.th", "best.th")
 BILM = "_elmo_lstm."
@@ -69,14 +69,7 @@ def rows(config: BiLMConfig) -> list[Row]:
 def _renamed(row: Row) -> Row:
     old, new = next(pair for pair in RENAMED.items() if row.theirs.startswith(pair[0]))
     row = row._replace(theirs=new + row.theirs.removeprefix(old))
-    if row.theirs != CHARACTER_TABLE:
-        return row
-    number, columns = row.shape
-    return row._replace(  # id 0 is a padded word's
-        shape=(number + 1, columns),
-        read=lambda array: (array[1:],),
-        write=lambda array: np.pad(array, ((1, 0), (0, 0))),
-    )
+    return padded(row) if row.theirs == CHARACTER_TABLE else row
 
 
 def _forgetful(row: Row, forget_bias: float) -> Row:
@@ -94,11 +87,6 @@ def _forgetful(row: Row, forget_bias: float) -> Row:
 
 
 # ---------------------------------------------------------------------- reading
-def is_task_model(folder: Path) -> bool:
-    """Whether a folder holds a task model of AllenNLP."""
-    return any((folder / name).is_file() for name in WEIGHTS)
-
-
 def read(folder: Path) -> Checkpoint:
     """Read the ELMo of a task model."""
     path = next(folder / name for name in WEIGHTS if (folder / name).is_file())
@@ -116,15 +104,26 @@ def read(folder: Path) -> Checkpoint:
     entries = sorted(_entries(settings), key=lambda entry: not _belongs(entry[0], prefix))
     options, origin = _find_options(folder, entries) or (_options_of(tensors, path), UNSAID)
     # a projection of tokens and of states is always there: what bilm's reader wants to know
-    shapes = {"CNN_proj/W_proj": (), "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0": ()}
-    config = bilm.config_of(options, shapes, folder / CONFIG)
+    projections = {"CNN_proj/W_proj": (), f"{bilm.CELL.format(0, 0)}/W_P_0": ()}
+    config = bilm.config_of(options, projections, folder / CONFIG)
     normed = bool(entries) and entries[0][1].get("do_layer_norm") is True
     facts = {
         "options": options,
         "configuration": origin,
         "scalar_mixes": _mixes(found, prefix, config.layers + 1, normed, path),
     }
-    ours = _read_rows(rows(config), found, prefix + BILM, path)
+    shapes = {
+        name: shape
+        for name, shape in state_dict.shapes_of(found).items()
+        if name.startswith(prefix + BILM) and not name.endswith(CACHED_WORDS)
+    }
+    ours = read_rows(
+        (row._replace(theirs=prefix + BILM + row.theirs) for row in rows(config)),
+        shapes,
+        found.__getitem__,
+        path,
+        known_by="the ELMo's options",
+    )
     return Checkpoint(config, ours, facts=facts, source=str(folder), format="allennlp")
 
 
@@ -165,16 +164,9 @@ def _find_options(
         named = entry["options_file"]
         name = ntpath.basename(named)  # ntpath knows both kinds of slashes
         for file in (f"fta/{place}.options_file", named, name):
-            if file and _is_file(folder / file):
+            if file and is_file(folder / file):
                 return read_json(folder / file), name
     return None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # such as a name that is too long
-        return False
 
 
 def _options_of(tensors: Tensors, path: Path) -> dict[str, Any]:
@@ -231,23 +223,3 @@ def _mixes(
         {"weights": [mix[k] for k in range(layers)], "gamma": mix[-1], "layer_norm": normed}
         for _, mix in sorted(mixes.items())
     ]
-
-
-def _read_rows(table: list[Row], found: Tensors, prefix: str, path: Path) -> Tensors:
-    known = {prefix + row.theirs for row in table} | {prefix + CACHED_WORDS}
-    for name in found:
-        if name.startswith(prefix) and name not in known:
-            raise ElmokitError(f"{path} has a tensor {name!r} that the ELMo's options do not")
-    tensors: Tensors = {}
-    for row in table:
-        name = prefix + row.theirs
-        if name not in found:
-            raise ElmokitError(f"{path} lacks the tensor {name!r}")
-        if found[name].shape != row.shape:
-            raise ElmokitError(
-                f"{path}: the tensor {name!r} has the shape {list(found[name].shape)} "
-                f"where the ELMo's options give {list(row.shape)}"
-            )
-        for ours, part in zip(row.ours, row.read(found[name]), strict=True):
-            tensors[ours] = np.ascontiguousarray(part)
-    return tensors

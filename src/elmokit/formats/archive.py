@@ -1,7 +1,7 @@
 """Archives with a model inside: unpacked into a temporary folder, every path checked.
 
 Only plain files are taken. A member that would leave the folder, a link or a device is refused,
-and so is more data than a model can have.
+and so is more data than a model can have, or than an archive of this size can have of one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from elmokit.errors import ElmokitError
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 LARGEST = 16 << 30
+SMALL, MOST_PACKED = 64 << 20, 20  # weights hardly compress
 MOST_FILES = 10_000
 DAMAGE = (
     zipfile.BadZipFile,
@@ -47,7 +48,8 @@ def unpacked(path: Path) -> Iterator[Path]:
         except FileNotFoundError:
             raise ElmokitError(f"there is no file {path}") from None
         except DAMAGE as error:
-            reason = (str(error) or "it is damaged").splitlines()[0].rstrip(":")
+            said = getattr(error, "strerror", None) or str(error) or "it is damaged"
+            reason = said.splitlines()[0].rstrip(":")
             raise ElmokitError(f"{path} is not an archive that can be read: {reason}") from None
         except (RuntimeError, NotImplementedError):
             raise ElmokitError(f"{path} is encrypted or packed in an unknown way") from None
@@ -56,7 +58,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 def _unpack_zip(path: Path, folder: Path) -> None:
     with zipfile.ZipFile(path) as archive:
-        members = [member for member in archive.infolist() if not member.is_dir()]
+        members = [m for m in archive.infolist() if not m.filename.endswith("/")]
         _check_total(path, [member.file_size for member in members])
         for member in members:
             if (member.external_attr >> 16) & 0o170000 not in (0, 0o100000):
@@ -71,7 +73,7 @@ def _unpack_tar(path: Path, folder: Path) -> None:
         for member in archive:
             if member.isdir():
                 continue
-            if not member.isfile():
+            if not member.isfile() or member.issparse():
                 raise ElmokitError(f"{path}: {member.name!r} is a link or a device")
             sizes.append(member.size)
             _check_total(path, sizes)
@@ -79,12 +81,15 @@ def _unpack_tar(path: Path, folder: Path) -> None:
             assert source is not None
             with source:
                 _copy(path, source, _target(path, folder, member.name), member.size)
-        while archive.fileobj and archive.fileobj.read(1 << 20):
-            pass  # to the end, where a packed file has its checksum: a tar has none of its own
+        # To the end, where a packed file has its checksum: a tar has none of its own.
+        while archive.fileobj and (block := archive.fileobj.read(1 << 20)):
+            sizes[-1:] = [sum(sizes[-1:]) + len(block)]
+            _check_total(path, sizes)
 
 
 def _check_total(path: Path, sizes: list[int]) -> None:
-    if len(sizes) > MOST_FILES or sum(sizes) > LARGEST:
+    most = min(LARGEST, max(SMALL, MOST_PACKED * path.stat().st_size))
+    if len(sizes) > MOST_FILES or sum(sizes) > most:
         raise ElmokitError(f"{path} unpacks to more than a model can be; it was not unpacked")
 
 

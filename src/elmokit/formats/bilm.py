@@ -1,13 +1,15 @@
 """The bilm-tf / AllenNLP format: `options.json` and `weights.hdf5`, both ways.
 
-The tensors' names and shapes are in `names.py`; here are the options and the HDF5 file. Files of
-the training script say 261 characters, files for prediction 262: the tensor has 261 rows either
-way. Highway layers, the token projection and the state projection may each be missing.
+    options.json    sizes and switches
+    weights.hdf5    the datasets of `rows` below; a softmax in it is rare
+    vocab.txt       a word a line, where the model is on words or has a softmax; also vocab.txt.gz
+    meta.json       in archives of the NLPL repository, what is known of the model
 
-A model on words has `embedding`, a row for each line of its vocabulary, perhaps after one for
-padding, in place of the tensors of characters. A file with `embedding` alone (bilm-tf's
-`dump_token_embeddings`) has the token vectors of some words: together with the LSTMs of the
-weights beside it, it is such a model too.
+Files of the training script say 261 characters, files for prediction 262: the tensor has 261 rows
+either way. Highway layers, the token projection and the state projection may each be missing. A
+model on words has `embedding`, a row for each line of its vocabulary, perhaps after one for
+padding, in place of the tensors of characters. A file with `embedding` alone is another format:
+see `token_vectors.py`.
 """
 
 from __future__ import annotations
@@ -17,118 +19,139 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
-from elmokit.formats.checkpoint import Checkpoint, Tensors
+from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.files import new_model_folder, published_facts, read_json
-from elmokit.formats.hdf5 import open_hdf5, shapes_of
-from elmokit.formats.names import bilm_table
+from elmokit.formats.hdf5 import open_hdf5, read_dataset, shapes_of
+from elmokit.formats.names import Array, Row, Shape, read_rows, same, transposed, write_rows
 from elmokit.text.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    import h5py
 
 SUFFIXES = (".hdf5", ".h5")
 OPTIONS, WEIGHTS, VOCABULARY = "options.json", "weights.hdf5", "vocab.txt"
 TABLE = "embedding"
+CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell"  # direction, layer
 CHARACTERS = 261
 
 
+# ---------------------------------------------------------------------- names
+def rows(config: BiLMConfig) -> list[Row]:
+    """Every dataset of `weights.hdf5` for a model of this configuration."""
+    words, size = config.vocabulary_size, config.projection_dim
+    on_words = [same(TABLE, (config.n_words, size), "token_encoder.words")]
+    table = on_words if config.token_encoder == "words" else _character_rows(config)
+    for way in (0, 1):
+        for layer in range(config.layers):
+            table += _lstm_rows(config, way, layer)
+    if words:
+        table.append(same("softmax/W", (words, size), "softmax.weight"))
+        table.append(same("softmax/b", (words,), "softmax.bias"))
+    return table
+
+
+def _character_rows(config: BiLMConfig) -> list[Row]:
+    n, size, dim = config.n_filters, config.projection_dim, config.character_dim
+    table = [same("char_embed", (config.n_characters, dim), "characters")]
+    for i, (width, number) in enumerate(config.filters):
+        table.append(_convolution(i, (1, width, dim, number)))
+        table.append(same(f"CNN/b_cnn_{i}", (number,), f"convolutions.{i}.bias"))
+    for k in range(config.highway_layers):
+        for theirs, ours in (("carry", "gate"), ("transform", "transform")):
+            weight, bias = (f"highways.{k}.{ours}.{part}" for part in ("weight", "bias"))
+            table.append(transposed(f"CNN_high_{k}/W_{theirs}", (n, n), weight))
+            table.append(same(f"CNN_high_{k}/b_{theirs}", (n,), bias))
+    if config.project_tokens:
+        table.append(transposed("CNN_proj/W_proj", (n, size), "projection.weight"))
+        table.append(same("CNN_proj/b_proj", (size,), "projection.bias"))
+    return [row._replace(ours=(f"token_encoder.{row.ours[0]}",)) for row in table]
+
+
+def _convolution(number: int, shape: Shape) -> Row:
+    """[1, width, characters, filters] to [filters, characters, width]."""
+    return Row(
+        f"CNN/W_cnn_{number}",
+        shape,
+        (f"convolutions.{number}.weight",),
+        lambda array: (array[0].transpose(2, 1, 0),),
+        lambda array: array.transpose(2, 1, 0)[None],
+    )
+
+
+def _lstm_rows(config: BiLMConfig, way: int, layer: int) -> list[Row]:
+    """W_0, [input + recurrent, 4 cells], is two matrices [4 cells, size] with us."""
+    theirs, ours = CELL.format(way, layer), f"{('forward', 'backward')[way]}_layers.{layer}"
+    cells, size = config.lstm_dim, config.projection_dim
+
+    def read(array: Array) -> tuple[Array, ...]:
+        ordered = _gates(array, _TO_OURS)
+        return ordered[:size].T, ordered[size:].T
+
+    def write(from_input: Array, recurrent: Array) -> Array:
+        return _gates(np.concatenate([from_input.T, recurrent.T]), _TO_THEIRS)
+
+    both = (f"{ours}.input_weight", f"{ours}.recurrent_weight")
+    bias = same(f"{theirs}/B", (4 * cells,), f"{ours}.bias")._replace(
+        read=lambda array: (_gates(array, _TO_OURS),),
+        write=lambda array: _gates(array, _TO_THEIRS),
+    )
+    table = [Row(f"{theirs}/W_0", (2 * size, 4 * cells), both, read, write), bias]
+    if config.project_state:
+        table.append(transposed(f"{theirs}/W_P_0", (cells, size), f"{ours}.projection"))
+    return table
+
+
+# They order the gates input, memory, forget, output; we input, forget, output, memory.
+_TO_OURS, _TO_THEIRS = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+def _gates(array: Array, order: tuple[int, ...]) -> Array:
+    """Reorder four blocks of columns (or of a vector)."""
+    blocks = np.split(array, 4, axis=-1)
+    return np.concatenate([blocks[k] for k in order], axis=-1)
+
+
+# ---------------------------------------------------------------------- reading
 def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
     """Read an HDF5 file of weights, or of token vectors, and the files that belong to it."""
     with open_hdf5(weights) as file:
         shapes = shapes_of(file, weights)
         if set(shapes) == {TABLE}:
-            return _read_with_table(file, shapes[TABLE], weights)
+            from elmokit.formats import token_vectors
+
+            return token_vectors.read(file, shapes[TABLE], weights)
         options_file = options_file or find_options(weights)
         options = read_json(options_file)
         config = config_of(options, shapes, options_file)
-        tensors = _read_tensors(file, config, weights, shapes)
+        tensors = read_rows(
+            rows(config),
+            shapes,
+            lambda name: read_dataset(file, name, weights),
+            weights,
+            kind="dataset",
+        )
     vocabulary = vocabulary_of(find_vocabulary(weights.parent), config)
     facts = {"options": options, **published_facts(weights.parent)}
     found = Checkpoint(config, tensors, vocabulary, facts, str(weights), "bilm")
-    return _without_padding(found, options.get("n_tokens_vocab"))
+    return without_padding(found, options.get("n_tokens_vocab"))
 
 
-def _read_with_table(table: h5py.File, shape: tuple[int, ...], path: Path) -> Checkpoint:
-    """A model on words: token vectors of one file, the layers of the weights beside it."""
-    weights = _layers_beside(path)
-    options_file = find_options(weights)
-    options = read_json(options_file)
-    with open_hdf5(weights) as file:
-        shapes = {
-            name: s for name, s in shapes_of(file, weights).items() if name.startswith("RNN_")
-        }
-        shapes[TABLE] = shape
-        on_words = {name: value for name, value in options.items() if name != "char_cnn"}
-        config = config_of(on_words, shapes, options_file)
-        datasets = {name: (table if name == TABLE else file)[name] for name in shapes}
-        tensors = _read_tensors(datasets, config, f"{path} with {weights.name}", shapes)
-    vocabulary = vocabulary_of(find_vocabulary(path.parent), config)
-    facts = {"options": options, "layers_from": weights.name}
-    return _without_padding(Checkpoint(config, tensors, vocabulary, facts, str(path), "bilm"), None)
+def without_padding(found: Checkpoint, words: object = None) -> Checkpoint:
+    """Without the row for padded words, which some tables have before all others.
 
-
-def _layers_beside(table: Path) -> Path:
-    """The file beside a table of token vectors that has the layers of the model."""
-    beside = sorted(file for s in SUFFIXES for file in table.parent.glob(f"[!.]*{s}"))
-    found = [path for path in beside if path != table and _has_layers(path)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(file.name for file in found)
-        raise ElmokitError(f"{table} has token vectors only: which of {names} has its layers?")
-    raise ElmokitError(f"{table} has token vectors only: no weights of the layers lie beside it")
-
-
-def _has_layers(path: Path) -> bool:
-    with open_hdf5(path) as file:
-        try:
-            return "RNN_0" in file
-        except (OSError, RuntimeError, KeyError, ValueError):
-            return False
-
-
-def _without_padding(found: Checkpoint, words: object) -> Checkpoint:
-    """Without the row for padded words, which some tables have before all others."""
-    name, rows = "token_encoder.words", found.config.n_words
-    if found.config.token_encoder != "words" or len(found.vocabulary or []) != rows - 1:
+    `words` is the number of rows that the options give, if they do.
+    """
+    name, number = "token_encoder.words", found.config.n_words
+    if found.config.token_encoder != "words" or len(found.vocabulary or []) != number - 1:
         return found
     table = found.tensors[name]
-    if words == rows and table[0].any():  # then it is the vocabulary that lacks a word
+    if words == number and table[0].any():  # then it is the vocabulary that lacks a word
         return found
-    config = replace(found.config, n_words=rows - 1)
+    config = replace(found.config, n_words=number - 1)
     return replace(found, config=config, tensors={**found.tensors, name: table[1:].copy()})
-
-
-def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> None:
-    """Write `options.json`, `weights.hdf5` and, with a vocabulary, `vocab.txt` as a new folder."""
-    import h5py
-
-    config = checkpoint.config
-    if config.token_encoder == "unicode":
-        raise ElmokitError("the bilm format has no dictionaries of Unicode characters and words")
-    if config.forget_bias != 1.0:
-        raise ElmokitError(
-            f"the bilm format has a forget bias of 1.0, this model has {config.forget_bias}"
-        )
-    if config.token_encoder == "characters" and config.n_characters != CHARACTERS:
-        raise ElmokitError(
-            f"the bilm format has {CHARACTERS} characters, this model has {config.n_characters}"
-        )
-    with new_model_folder(folder, overwrite=overwrite) as making:
-        (making / OPTIONS).write_text(json.dumps(_options(config), indent=2) + "\n")
-        with h5py.File(making / WEIGHTS, "w") as file:
-            for row in bilm_table(config):
-                array = row.write(*(checkpoint.tensors[name] for name in row.ours))
-                file.create_dataset(row.theirs, data=np.ascontiguousarray(array, np.float32))
-        if checkpoint.vocabulary is not None:
-            text = Vocabulary(checkpoint.vocabulary).text()
-            (making / VOCABULARY).write_text(text, encoding="utf-8", newline="")
 
 
 def find_options(weights: Path) -> Path:
@@ -146,41 +169,7 @@ def find_options(weights: Path) -> Path:
     raise ElmokitError(f"there is no options.json beside {weights}; the two files belong together")
 
 
-def _read_tensors(
-    file: Mapping[str, h5py.Dataset],
-    config: BiLMConfig,
-    path: Path | str,
-    shapes: Mapping[str, tuple[int, ...]],
-) -> Tensors:
-    """All datasets by our names; shapes are compared before anything is read into memory."""
-    table = bilm_table(config)
-    unknown = sorted(set(shapes) - {row.theirs for row in table})
-    if unknown:
-        raise ElmokitError(f"{path} has a dataset {unknown[0]!r} that its options do not describe")
-    tensors: Tensors = {}
-    for row in table:
-        if row.theirs not in shapes:
-            raise ElmokitError(f"{path} lacks the dataset {row.theirs!r}")
-        if shapes[row.theirs] != row.shape:
-            raise ElmokitError(
-                f"{path}: the dataset {row.theirs!r} has the shape {list(shapes[row.theirs])} "
-                f"where its options give {list(row.shape)}"
-            )
-        try:
-            with np.errstate(over="ignore"):  # infinities are found when the model is built
-                array = file[row.theirs][...].astype(np.float32, copy=False)
-        except (OSError, RuntimeError, ValueError):
-            raise ElmokitError(f"{path}: the dataset {row.theirs!r} is damaged") from None
-        except MemoryError:
-            raise ElmokitError(f"{path}: the dataset {row.theirs!r} is too large") from None
-        for name, part in zip(row.ours, row.read(array), strict=True):
-            tensors[name] = np.ascontiguousarray(part)
-    return tensors
-
-
-def config_of(
-    options: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], path: Path
-) -> BiLMConfig:
+def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Path) -> BiLMConfig:
     """Our configuration; what the options leave open is read off the datasets."""
     try:
         lstm = options["lstm"]
@@ -191,11 +180,10 @@ def config_of(
             "cell_clip": lstm.get("cell_clip") or 0.0,
             "projection_clip": lstm.get("proj_clip") or 0.0,
             "skip_connections": lstm.get("use_skip_connections") or False,
-            "project_state": "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0" in shapes,
             "dropout": options.get("dropout", 0.1),
         }
         if "char_cnn" in options:
-            values |= _character_values(options["char_cnn"], shapes, path)
+            values |= _character_values(options["char_cnn"], path)
         else:
             values |= {"token_encoder": "words", "n_words": shapes[TABLE][0]}
         if "softmax/W" in shapes:
@@ -205,14 +193,18 @@ def config_of(
     except (TypeError, AttributeError, IndexError):
         raise ElmokitError(f"{path} does not have the layout of a bilm options file") from None
     try:
-        return BiLMConfig.from_dict(values)
+        config = BiLMConfig.from_dict(values)
     except ElmokitError as error:
         raise ElmokitError(f"{path}: {error}") from None
+    return replace(  # a projection may be missing where it would change no size
+        config,
+        project_tokens="CNN_proj/W_proj" in shapes or config.n_filters != config.projection_dim,
+        project_state=f"{CELL.format(0, 0)}/W_P_0" in shapes
+        or config.lstm_dim != config.projection_dim,
+    )
 
 
-def _character_values(
-    cnn: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], path: Path
-) -> dict[str, Any]:
+def _character_values(cnn: Mapping[str, Any], path: Path) -> dict[str, Any]:
     number = cnn.get("n_characters", CHARACTERS + 1)
     if number not in (CHARACTERS, CHARACTERS + 1):
         raise ElmokitError(f"{path}: n_characters must be 261 or 262, not {reprlib.repr(number)}")
@@ -222,35 +214,7 @@ def _character_values(
         "activation": cnn.get("activation", "relu"),
         "highway_layers": cnn.get("n_highway") or 0,
         "max_characters": cnn.get("max_characters_per_token", 50),
-        "project_tokens": "CNN_proj/W_proj" in shapes,
     }
-
-
-def _options(config: BiLMConfig) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "bidirectional": True,
-        "dropout": config.dropout,
-        "lstm": {
-            "cell_clip": config.cell_clip or None,  # to bilm-tf, 0 would be a clip
-            "dim": config.lstm_dim,
-            "n_layers": config.layers,
-            "proj_clip": config.projection_clip or None,
-            "projection_dim": config.projection_dim,
-            "use_skip_connections": config.skip_connections,
-        },
-    }
-    if config.vocabulary_size or config.n_words:
-        options["n_tokens_vocab"] = config.vocabulary_size or config.n_words
-    if config.token_encoder == "characters":
-        options["char_cnn"] = {
-            "activation": config.activation,
-            "embedding": {"dim": config.character_dim},
-            "filters": [list(pair) for pair in config.filters],
-            "max_characters_per_token": config.max_characters,
-            "n_characters": CHARACTERS + 1,
-            "n_highway": config.highway_layers,
-        }
-    return options
 
 
 def find_vocabulary(folder: Path) -> Path:
@@ -281,3 +245,56 @@ def vocabulary_of(path: Path, config: BiLMConfig) -> list[str] | None:
     if not config.vocabulary_size and config.token_encoder == "characters":
         return None  # a word list that no tensor of this model refers to
     return Vocabulary.read(path).words
+
+
+# ---------------------------------------------------------------------- writing
+def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> None:
+    """Write `options.json`, `weights.hdf5` and, with a vocabulary, `vocab.txt` as a new folder."""
+    import h5py
+
+    config = checkpoint.config
+    if config.token_encoder == "unicode":
+        raise ElmokitError("the bilm format has no dictionaries of Unicode characters and words")
+    if config.forget_bias != 1.0:
+        raise ElmokitError(
+            f"the bilm format has a forget bias of 1.0, this model has {config.forget_bias}"
+        )
+    if config.token_encoder == "characters" and config.n_characters != CHARACTERS:
+        raise ElmokitError(
+            f"the bilm format has {CHARACTERS} characters, this model has {config.n_characters}"
+        )
+    with new_model_folder(folder, overwrite=overwrite) as making:
+        (making / OPTIONS).write_text(json.dumps(_options(config), indent=2) + "\n")
+        with h5py.File(making / WEIGHTS, "w") as file:
+            for name, array in write_rows(rows(config), checkpoint.tensors):
+                file.create_dataset(name, data=array)
+        if checkpoint.vocabulary is not None:
+            text = Vocabulary(checkpoint.vocabulary).text()
+            (making / VOCABULARY).write_text(text, encoding="utf-8", newline="")
+
+
+def _options(config: BiLMConfig) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "bidirectional": True,
+        "dropout": config.dropout,
+        "lstm": {
+            "cell_clip": config.cell_clip or None,  # to bilm-tf, 0 would be a clip
+            "dim": config.lstm_dim,
+            "n_layers": config.layers,
+            "proj_clip": config.projection_clip or None,
+            "projection_dim": config.projection_dim,
+            "use_skip_connections": config.skip_connections,
+        },
+    }
+    if config.vocabulary_size or config.n_words:
+        options["n_tokens_vocab"] = config.vocabulary_size or config.n_words
+    if config.token_encoder == "characters":
+        options["char_cnn"] = {
+            "activation": config.activation,
+            "embedding": {"dim": config.character_dim},
+            "filters": [list(pair) for pair in config.filters],
+            "max_characters_per_token": config.max_characters,
+            "n_characters": CHARACTERS + 1,
+            "n_highway": config.highway_layers,
+        }
+    return options

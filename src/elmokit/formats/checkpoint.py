@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ class Checkpoint:
     format: str = "native"
     dictionaries: Dictionaries | None = None
     """What a model on Unicode characters looks its characters and words up in."""
+    weights: str = ""
+    """The file of the tensors, where that is not the source."""
 
     def fingerprint(self) -> str:
         """A hash of the configuration, the dictionaries and all weights that decide the vectors."""
@@ -48,6 +51,16 @@ class Checkpoint:
                 digest.update(name.encode())
                 digest.update(np.ascontiguousarray(self.tensors[name]).data)
         return digest.hexdigest()
+
+
+def tokenizer_of(facts: Mapping[str, Any]) -> str:
+    """The tokenizer for a model of these facts: "chinese" if it was trained with that.
+
+    A model that was trained on text with spaces between its tokens does not say who put them there.
+    """
+    training = facts.get("training")
+    named = training.get("tokenizer") if isinstance(training, Mapping) else None
+    return "chinese" if named == "chinese" else "elmokit"
 
 
 def expected_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
@@ -64,7 +77,7 @@ def expected_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
 def check_tensors(checkpoint: Checkpoint) -> None:
     """Every tensor there, of its shape, finite, and no other; or one sentence that names it."""
     expected = expected_shapes(checkpoint.config)
-    where = checkpoint.source
+    where = checkpoint.weights or checkpoint.source
     for name in checkpoint.tensors:
         if name not in expected:
             raise ElmokitError(f"{where} has a tensor {name!r} that its configuration does not")
@@ -77,10 +90,7 @@ def check_tensors(checkpoint: Checkpoint) -> None:
                 f"{where}: the tensor {name!r} has the shape {list(tensor.shape)} "
                 f"where its configuration gives {list(shape)}"
             )
-        # The sum is finite unless something in it is not (or it overflows: then look closely).
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = tensor.sum()
-        if not np.isfinite(total) and not np.isfinite(tensor).all():
+        if not is_finite(tensor):
             raise ElmokitError(f"{where}: the tensor {name!r} has values that are not finite (NaN)")
     _check_dictionaries(checkpoint)
     if checkpoint.vocabulary is None:
@@ -91,7 +101,16 @@ def check_tensors(checkpoint: Checkpoint) -> None:
         sizes["table of word vectors"] = checkpoint.config.n_words
     for part, size in sizes.items():
         if size not in (0, words):
-            raise ElmokitError(f"{where}: the vocabulary has {words} words but the {part} {size}")
+            raise ElmokitError(
+                f"{checkpoint.source}: the vocabulary has {words} words but the {part} {size}"
+            )
+
+
+def is_finite(tensor: NDArray[np.float32]) -> bool:
+    """Whether no value is infinite or NaN."""
+    # The sum is finite unless something in it is not (or it overflows: then look closely).
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(tensor.sum()) or np.isfinite(tensor).all())
 
 
 def _check_dictionaries(checkpoint: Checkpoint) -> None:

@@ -1,4 +1,8 @@
-"""`elmokit.load`: finds out what a path or a name is, by looking at the files, and loads it."""
+"""`elmokit.load`: finds out what a path or a name is, by looking at the files, and loads it.
+
+The names by which files are recognised stand here beside each other. The module of a format is
+imported only when its files are there: nobody waits for formats that are not used.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +11,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
-from elmokit.formats import (
-    allennlp,
-    archive,
-    bilm,
-    hub,
-    many_langs,
-    native,
-    tensor_bundle,
-    tensorflow,
-)
-from elmokit.formats.checkpoint import Checkpoint
+from elmokit.formats.files import is_file, read_json
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
+    from elmokit.formats.checkpoint import Checkpoint
 
 SHIPPED = "shipped"  # the name of the model inside the package
 PRETRAINED = Path(__file__).parent.parent / "pretrained"
+
+# What a folder of a format has in it; where there are several, the first counts. ._* is macOS's.
+NATIVE = ("model.safetensors",)
+MANY_LANGS = ("token_embedder.pkl", "encoder.pkl")
+ALLENNLP = ("weights.th", "best.th")
+HUB_MODULE = ("variables/variables.index",)
+TRAINING = ("[!.]*.index",)  # before an export, as it has the softmax
+BILM = ("[!.]*.hdf5", "[!.]*.h5")
+# What lies beside them: whoever names it means its folder.
+BESIDE = ("config.json", "options.json", "checkpoint", "saved_model.pb", "tfhub_module.pb")
+# By which a model is found somewhere in an archive.
+PACKED = (*NATIVE, *MANY_LANGS, *ALLENNLP, "saved_model.pb", "[!.]*.ckpt*.index", *BILM)
 
 
 def load(
     model: str | Path | None = None,
     *,
     precision: Literal["float32", "float16", "int8"] = "float32",
-    tokenizer: str = "elmokit",
+    tokenizer: str | None = None,
     device: str = "cpu",
     **settings: Any,
 ) -> Embedder:
@@ -39,10 +46,12 @@ def load(
     Args:
         model: a native folder, an HDF5 file of weights with its options beside it, a folder or an
             archive with both, a checkpoint or a module of TensorFlow, a folder or an archive of
-            ELMoForManyLangs, a task model of AllenNLP with an ELMo inside, or `owner/name` on the
-            Hugging Face Hub; the model that ships with elmokit when not given.
+            ELMoForManyLangs, a task model of AllenNLP with an ELMo inside, something in an archive
+            ("models.zip/small"), or `owner/name` on the Hugging Face Hub; the model that ships
+            with elmokit when not given.
         precision: of the weights at inference; "float16" and "int8" are faster on a CPU.
-        tokenizer: what splits strings: "elmokit", "whitespace" or "chinese".
+        tokenizer: what splits strings: "elmokit", "whitespace" or "chinese"; if not given,
+            "chinese" for a model that elmokit has trained with it, and "elmokit" for all others.
         device: where to run, such as "cpu" or "cuda".
         **settings: more settings of `Embedder`.
     """
@@ -59,19 +68,47 @@ def load(
 def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     """Read whatever `model` names, without building it."""
     if model is None or model == SHIPPED:
-        if not native.is_native(PRETRAINED):
+        if not _has(PRETRAINED, NATIVE):
             raise ElmokitError("this installation has no model of its own; name a model to load")
-        return native.read(PRETRAINED)
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return _read_folder(path)
-    if path.is_file():
-        return _read_file(path)
-    if path.with_name(path.name + tensor_bundle.INDEX).is_file():  # what TensorFlow calls its name
-        return tensorflow.read_training(path)
+        return _read_folder(PRETRAINED)
+    path = _path(model)
+    if found := _read_path(path):
+        return found
+    from elmokit.formats import hub
+
     if isinstance(model, str) and hub.is_repository(model):
         return _read_folder(hub.download(model))
     raise ElmokitError(f"there is no file or folder {path}")
+
+
+def own_tokenizer(model: str | Path | None = None) -> str:
+    """The tokenizer that `load` gives a model where none is named; of a folder, without weights."""
+    from elmokit.formats.checkpoint import tokenizer_of
+
+    path = PRETRAINED if model is None or model == SHIPPED else _path(model)
+    if path.is_dir():
+        return tokenizer_of(_facts(path))
+    if any(path.match(name) for name in BILM):  # they say nothing of it
+        return tokenizer_of({})
+    return tokenizer_of(read_checkpoint(model).facts)
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """What the configuration of a native folder says of its model."""
+    if not _has(folder, NATIVE) or not is_file(folder / "config.json"):
+        return {}
+    facts = read_json(folder / "config.json").get("facts")
+    return facts if isinstance(facts, dict) else {}
+
+
+def _path(model: str | Path) -> Path:
+    try:
+        path = Path(model).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:  # a name that is too long, a user who is not known
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ElmokitError(f"cannot look for {model}: {reason}") from None
+    return path
 
 
 def _check_device(device: str) -> None:
@@ -84,57 +121,110 @@ def _check_device(device: str) -> None:
         raise ElmokitError(f"the device {device!r} cannot be used here: {reason}") from None
 
 
+def _has(folder: Path, names: tuple[str, ...]) -> bool:
+    return any(file.is_file() for name in names for file in folder.glob(name))
+
+
+def _read_path(path: Path) -> Checkpoint | None:
+    """The model of a file or a folder, perhaps in an archive; None if there is no such thing."""
+    if path.is_dir():
+        return _read_folder(path)
+    if path.is_file():
+        return _read_file(path)
+    if is_file(path.with_name(f"{path.name}.index")):  # what TensorFlow calls its name
+        from elmokit.formats import tensorflow
+
+        return tensorflow.read_training(path)
+    for outer in path.parents:
+        if outer.is_file() and ".." not in path.relative_to(outer).parts:
+            return _read_archive(outer, path)
+    return None
+
+
 def _read_file(path: Path) -> Checkpoint:
-    if archive.is_archive(path):
-        with archive.unpacked(path) as folder:
-            try:
-                found = _read_folder(_inner_folder(folder, path))
-            except ElmokitError as error:  # nobody knows the temporary folder
-                raise ElmokitError(str(error).replace(str(folder), str(path))) from None
-        return replace(found, source=str(path))
-    if path.suffix in bilm.SUFFIXES:
+    if any(path.match(name) for name in BILM):
+        from elmokit.formats import bilm
+
         return bilm.read(path)
-    if path.suffix == tensor_bundle.INDEX:
+    if path.suffix == ".index":
+        from elmokit.formats import tensorflow
+
         return tensorflow.read_training(path.with_suffix(""))
-    parts = (*tensorflow.NAMES, *many_langs.PARTS, *allennlp.WEIGHTS)
-    if path.name in (native.WEIGHTS, native.CONFIG, bilm.OPTIONS, *parts):
+    if path.name in (*NATIVE, *MANY_LANGS, *ALLENNLP, *BESIDE):
         return _read_folder(path.parent)
-    raise ElmokitError(
-        f"{path} is not a model: give a folder, an .hdf5 file or an archive "
-        f"({', '.join(archive.SUFFIXES)})"
-    )
+    return _read_archive(path, path)
+
+
+def _read_archive(path: Path, wanted: Path) -> Checkpoint:
+    """The only model of an archive, or what `wanted` names in it."""
+    from elmokit.formats import archive
+
+    if not archive.is_archive(path):
+        raise ElmokitError(
+            f"{path} is not a model: give a folder, an .hdf5 file or an archive "
+            f"({', '.join(archive.SUFFIXES)})"
+        )
+    with archive.unpacked(path) as folder:
+        inside = folder / wanted.relative_to(path)
+        try:
+            found = _read_path(inside if inside != folder else _inner_folder(folder))
+            if found is None:
+                raise ElmokitError(f"there is no file or folder {inside}")
+        except ElmokitError as error:  # nobody knows the temporary folder
+            raise ElmokitError(str(error).replace(str(folder), str(path))) from None
+    weights = found.weights.replace(str(folder), str(path))
+    return replace(found, source=str(wanted), weights=weights)
+
+
+def _inner_folder(folder: Path) -> Path:
+    """The folder inside an archive that holds the model."""
+    places = sorted({file.parent for name in PACKED for file in folder.rglob(name)})
+    if len(places) == 1:
+        return places[0]
+    if places:
+        names = ", ".join(map(str, places[:3])) + (", …" if len(places) > 3 else "")
+        raise ElmokitError(f"{folder} holds several models: name one of {names}")
+    raise ElmokitError(f"{folder} holds no model")
 
 
 def _read_folder(folder: Path) -> Checkpoint:
-    if native.is_native(folder):
-        return native.read(folder)
-    if many_langs.is_many_langs(folder):
+    if _has(folder, NATIVE):
+        from elmokit.formats import native
+
+        if native.is_native(folder):
+            return native.read(folder)
+    if _has(folder, MANY_LANGS):
+        from elmokit.formats import many_langs
+
         return many_langs.read(folder)
-    if allennlp.is_task_model(folder):
+    if _has(folder, ALLENNLP):
+        from elmokit.formats import allennlp
+
         return allennlp.read(folder)
-    if tensorflow.is_module(folder):
-        return tensorflow.read_module(folder)
-    if prefix := tensorflow.find_checkpoint(folder):  # it has the softmax that an export lacks
-        return tensorflow.read_training(prefix)
-    weights = sorted(file for s in bilm.SUFFIXES for file in folder.glob(f"[!.]*{s}"))
+    if _has(folder, HUB_MODULE) or _has(folder, TRAINING):
+        from elmokit.formats import tensorflow
+
+        if _has(folder, HUB_MODULE):
+            return tensorflow.read_module(folder)
+        if prefix := tensorflow.find_checkpoint(folder):
+            return tensorflow.read_training(prefix)
+    return _read_weights(folder)
+
+
+def _read_weights(folder: Path) -> Checkpoint:
+    """The only HDF5 file of a folder."""
+    weights = sorted(file for name in BILM for file in folder.glob(name))
     if len(weights) == 1:
+        from elmokit.formats import bilm
+
         return bilm.read(weights[0])
     if weights:
         names = ", ".join(file.name for file in weights)
-        raise ElmokitError(f"{folder} has several weight files: name one of {names}")
+        raise ElmokitError(
+            f"{folder} has several weight files: name one of {names}, such as {weights[0]}"
+        )
     raise ElmokitError(
-        f"{folder} is not a model folder: it has neither {native.CONFIG} with {native.WEIGHTS} "
+        f"{folder} is not a model folder: it has neither config.json with model.safetensors "
         "nor an .hdf5 file with its options nor a TensorFlow checkpoint nor a model of "
         "ELMoForManyLangs nor a task model of AllenNLP"
     )
-
-
-def _inner_folder(folder: Path, path: Path) -> Path:
-    """The folder inside an archive that holds the model."""
-    endings = (*bilm.SUFFIXES, f".ckpt*{tensor_bundle.INDEX}")
-    names = (native.WEIGHTS, tensorflow.PROGRAM, many_langs.LAYERS, *allennlp.WEIGHTS)
-    wanted = (*names, *(f"[!.]*{ending}" for ending in endings))  # ._* is macOS's
-    places = sorted({file.parent for pattern in wanted for file in folder.rglob(pattern)})
-    if len(places) == 1:
-        return places[0]
-    raise ElmokitError(f"{path} holds {'several models' if places else 'no model'}")

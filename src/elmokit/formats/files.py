@@ -94,6 +94,21 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def cache_folder(kind: str) -> Path | None:
+    """Where to keep what can be made again: below ELMOKIT_CACHE, or in the user's cache.
+
+    It need not exist. None if this user has no home and names no place.
+    """
+    if chosen := os.environ.get("ELMOKIT_CACHE"):
+        return Path(chosen) / kind
+    if (chosen := os.environ.get("XDG_CACHE_HOME", "")) and Path(chosen).is_absolute():
+        return Path(chosen) / "elmokit" / kind
+    try:
+        return Path.home() / ".cache" / "elmokit" / kind
+    except RuntimeError:
+        return None
+
+
 def sync(path: Path) -> None:
     """Have the system write a file or a folder's entries to the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -101,6 +116,14 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file, whatever somebody wrote as its name."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # such as a name that is too long
+        return False
 
 
 def read_text(path: Path) -> str:

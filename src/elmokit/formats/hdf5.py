@@ -11,13 +11,16 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from elmokit.errors import ElmokitError
 
 if TYPE_CHECKING:
     import h5py
 
 MOST_ITEMS = 10_000  # datasets and groups
-SMALL, MOST_PACKED = 64 << 20, 100  # weights hardly compress: a larger promise is an empty one
+SMALL, MOST_PACKED = 64 << 20, 20  # weights hardly compress: a larger promise is an empty one
 
 
 def open_hdf5(path: Path) -> h5py.File:
@@ -75,3 +78,14 @@ def _datasets(file: h5py.File, path: Path) -> Iterator[tuple[str, h5py.Dataset]]
                 yield full, item
 
     yield from walk(file, "")
+
+
+def read_dataset(file: h5py.File, name: str, path: Path) -> NDArray[np.float32]:
+    """A dataset, as float32."""
+    try:
+        with np.errstate(over="ignore"):  # infinities are told of by whoever asked
+            return file[name][...].astype(np.float32, copy=False)  # type: ignore[no-any-return]
+    except (OSError, RuntimeError, ValueError, KeyError):
+        raise ElmokitError(f"{path}: the dataset {name!r} is damaged") from None
+    except MemoryError:
+        raise ElmokitError(f"{path}: the dataset {name!r} is too large") from None

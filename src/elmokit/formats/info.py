@@ -32,11 +32,9 @@ def info(model: str, *, as_json: bool = False) -> None:
     checkpoint = read_checkpoint(model)
     check_tensors(checkpoint)
     facts = describe(checkpoint)
-    if as_json:
-        print(json.dumps(facts, indent=2, ensure_ascii=False))
-        return
-    for line in _lines(facts):
-        print(line)
+    shown = [json.dumps(facts, indent=2, ensure_ascii=False)] if as_json else _lines(facts)
+    for line in shown:
+        print(line.encode("utf-8", "backslashreplace").decode("utf-8"))  # lone surrogates, too
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, Any]:

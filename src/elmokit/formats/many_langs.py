@@ -23,8 +23,8 @@ from elmokit.config import PUBLISHED_FILTERS, BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats import state_dict
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.files import new_model_folder, published_facts, read_json, read_text
-from elmokit.formats.names import Array, Row
+from elmokit.formats.files import is_file, new_model_folder, published_facts, read_json, read_text
+from elmokit.formats.names import Array, Row, Shape, read_rows, same, write_rows
 from elmokit.text.dictionaries import Dictionaries
 
 CONFIG, CHARACTERS, WORDS = "config.json", "char.dic", "word.dic"
@@ -69,9 +69,9 @@ def token_rows(config: BiLMConfig) -> list[Row]:
     size, read = config.character_dim, 0  # columns of a character, columns read from all
     rows: list[Row] = []
     if config.word_dim:
-        rows.append(_same(WORD_TABLE, (config.n_words, config.word_dim), "words"))
+        rows.append(same(WORD_TABLE, (config.n_words, config.word_dim), "words"))
     if size:
-        rows.append(_same(CHARACTER_TABLE, (config.n_characters, size), "characters"))
+        rows.append(same(CHARACTER_TABLE, (config.n_characters, size), "characters"))
     if config.has_filters:
         read = config.n_filters
         for i, (width, number) in enumerate(config.filters):
@@ -86,8 +86,8 @@ def token_rows(config: BiLMConfig) -> list[Row]:
             for side in ("ih", "hh"):
                 weight, bias = f"weight_{side}_l0{way}", f"bias_{side}_l0{way}"
                 shape = (4 * size, size)
-                rows.append(_same(f"char_lstm.{weight}", shape, f"character_lstm.{weight}"))
-                rows.append(_same(f"char_lstm.{bias}", shape[:1], f"character_lstm.{bias}"))
+                rows.append(same(f"char_lstm.{weight}", shape, f"character_lstm.{weight}"))
+                rows.append(same(f"char_lstm.{bias}", shape[:1], f"character_lstm.{bias}"))
     rows += _linear("projection", (config.projection_dim, config.word_dim + read), "projection")
     return [row._replace(ours=tuple(f"token_encoder.{name}" for name in row.ours)) for row in rows]
 
@@ -104,23 +104,18 @@ def layer_rows(config: BiLMConfig) -> list[Row]:
                 _gates(f"{theirs}.input_linearity.weight", gates, f"{ours}.input_weight"),
                 _gates(f"{state}.weight", gates, f"{ours}.recurrent_weight"),
                 _gates(f"{state}.bias", gates[:1], f"{ours}.bias"),
-                _same(f"{theirs}.state_projection.weight", (size, cells), f"{ours}.projection"),
+                same(f"{theirs}.state_projection.weight", (size, cells), f"{ours}.projection"),
             ]
     return rows
 
 
-def _same(name: str, shape: tuple[int, ...], ours: str) -> Row:
-    """A tensor as it is."""
-    return Row(name, shape, (ours,), lambda array: (array,), lambda array: array)
-
-
-def _linear(name: str, shape: tuple[int, ...], ours: str) -> list[Row]:
+def _linear(name: str, shape: Shape, ours: str) -> list[Row]:
     """A weight and its bias, as they are."""
-    bias = _same(f"{name}.bias", shape[:1], f"{ours}.bias")
-    return [_same(f"{name}.weight", shape, f"{ours}.weight"), bias]
+    bias = same(f"{name}.bias", shape[:1], f"{ours}.bias")
+    return [same(f"{name}.weight", shape, f"{ours}.weight"), bias]
 
 
-def _highway(number: int, part: str, shape: tuple[int, ...]) -> Row:
+def _highway(number: int, part: str, shape: Shape) -> Row:
     """They: rows of the transform, then of the gate, which is the share of the input.
 
     With us the gate is the share of the transform: sigmoid(-x) = 1 - sigmoid(x).
@@ -137,7 +132,7 @@ def _highway(number: int, part: str, shape: tuple[int, ...]) -> Row:
     return Row(f"highways._layers.{number}.{part}", shape, ours, read, write)
 
 
-def _gates(name: str, shape: tuple[int, ...], ours: str) -> Row:
+def _gates(name: str, shape: Shape, ours: str) -> Row:
     """They order the gates input, forget, memory, output; we input, forget, output, memory."""
 
     def swapped(array: Array) -> Array:
@@ -148,11 +143,6 @@ def _gates(name: str, shape: tuple[int, ...], ours: str) -> Row:
 
 
 # ---------------------------------------------------------------------- reading
-def is_many_langs(folder: Path) -> bool:
-    """Whether a folder holds such a model, or a part of one."""
-    return any((folder / name).is_file() for name in PARTS)
-
-
 def read(folder: Path) -> Checkpoint:
     """Read a model folder of ELMoForManyLangs."""
     tokens = state_dict.read(folder / TOKENS)
@@ -165,10 +155,18 @@ def read(folder: Path) -> Checkpoint:
         raise ElmokitError(
             f"{folder / origin} does not have the layout of an ELMoForManyLangs configuration"
         ) from None
-    tensors = {
-        **_read_rows(token_rows(config), tokens, folder / TOKENS),
-        **_read_rows(layer_rows(config), state_dict.read(folder / LAYERS), folder / LAYERS),
-    }
+    tensors: Tensors = {}
+    for table, found, name in (
+        (token_rows(config), tokens, TOKENS),
+        (layer_rows(config), state_dict.read(folder / LAYERS), LAYERS),
+    ):
+        tensors |= read_rows(
+            table,
+            state_dict.shapes_of(found),
+            found.__getitem__,
+            folder / name,
+            known_by="its configuration and dictionaries",
+        )
     return Checkpoint(
         config=config,
         tensors=tensors,
@@ -185,7 +183,7 @@ def _find_options(folder: Path, tokens: Tensors) -> tuple[dict[str, Any], str]:
     if not isinstance(named, str) or not ntpath.basename(named):
         raise ElmokitError(f"{folder / CONFIG} does not name a configuration as config_path")
     for name in (named, ntpath.basename(named)):  # ntpath knows both kinds of slashes
-        if _is_file(folder / name):
+        if is_file(folder / name):
             return read_json(folder / name), ntpath.basename(named)
     columns = {
         part: tokens[table].shape[-1] if table in tokens and tokens[table].ndim else 0
@@ -193,13 +191,6 @@ def _find_options(folder: Path, tokens: Tensors) -> tuple[dict[str, Any], str]:
     }
     options = PUBLISHED | {"token_embedder": PUBLISHED["token_embedder"] | columns}
     return options, f"the published one, as there is no {ntpath.basename(named)}"
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # such as a name that is too long
-        return False
 
 
 def _config(folder: Path, options: Mapping[str, Any]) -> tuple[BiLMConfig, Dictionaries]:
@@ -257,24 +248,6 @@ def _read_dictionary(path: Path) -> list[str]:
     return [token for _, token in entries]
 
 
-def _read_rows(rows: list[Row], found: Tensors, path: Path) -> Tensors:
-    unknown = sorted(set(found) - {row.theirs for row in rows})
-    if unknown:
-        raise ElmokitError(f"{path} has a tensor {unknown[0]!r} that its configuration does not")
-    tensors: Tensors = {}
-    for row in rows:
-        if row.theirs not in found:
-            raise ElmokitError(f"{path} lacks the tensor {row.theirs!r}")
-        if found[row.theirs].shape != row.shape:
-            raise ElmokitError(
-                f"{path}: the tensor {row.theirs!r} has the shape {list(found[row.theirs].shape)} "
-                f"where its configuration and dictionaries give {list(row.shape)}"
-            )
-        for name, part in zip(row.ours, row.read(found[row.theirs]), strict=True):
-            tensors[name] = np.ascontiguousarray(part)
-    return tensors
-
-
 # ---------------------------------------------------------------------- writing
 def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> None:
     """Write a model folder that ELMoForManyLangs reads."""
@@ -296,11 +269,7 @@ def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> N
                 text = "".join(f"{entry}\t{i}\n" for i, entry in enumerate(entries))
                 (making / file).write_text(text, encoding="utf-8", newline="")
         for file, rows in ((TOKENS, token_rows(config)), (LAYERS, layer_rows(config))):
-            tensors = {
-                row.theirs: row.write(*(checkpoint.tensors[ours] for ours in row.ours))
-                for row in rows
-            }
-            state_dict.write(tensors, making / file)
+            state_dict.write(dict(write_rows(rows, checkpoint.tensors)), making / file)
 
 
 def _options(config: BiLMConfig) -> dict[str, Any]:

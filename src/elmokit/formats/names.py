@@ -1,139 +1,99 @@
-"""Tensor names of the bilm format beside ours, as data that works both ways.
+"""Tensor names of a format beside ours, as data that works both ways.
 
-Each row of `bilm_table` says: this dataset, of this shape, holds these tensors of ours, and how
-one becomes the other. Nothing but transposes, a split and an order of gates is ever needed.
+A format is a table of rows: this tensor of a file, of this shape, holds these tensors of ours, and
+how one becomes the other. Nothing but transposes, splits, signs and orders of gates is ever needed.
+`read_rows` takes a file by such a table, `write_rows` gives the tensors for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.config import BiLMConfig
+from elmokit.errors import ElmokitError
+from elmokit.formats.checkpoint import Tensors, is_finite
 
 Array = NDArray[np.float32]
+Shape = tuple[int, ...]
 
 
 class Row(NamedTuple):
-    """One dataset of a file and the tensors of the model it holds."""
+    """One tensor of a file and the tensors of the model that it holds."""
 
     theirs: str
-    shape: tuple[int, ...]
+    shape: Shape
     ours: tuple[str, ...]
     read: Callable[[Array], tuple[Array, ...]]
     write: Callable[..., Array]
 
 
-def _same(name: str, shape: tuple[int, ...], ours: str) -> Row:
+def same(name: str, shape: Shape, ours: str) -> Row:
+    """A tensor as it is."""
     return Row(name, shape, (ours,), lambda array: (array,), lambda array: array)
 
 
-def _transposed(name: str, shape: tuple[int, ...], ours: str) -> Row:
+def transposed(name: str, shape: Shape, ours: str) -> Row:
+    """A matrix that multiplies from the other side."""
     return Row(name, shape, (ours,), lambda array: (array.T,), lambda array: array.T)
 
 
-def _convolution(name: str, shape: tuple[int, ...], ours: str) -> Row:
-    """[1, width, characters, filters] to [filters, characters, width]."""
-    return Row(
-        name,
-        shape,
-        (ours,),
-        lambda array: (array[0].transpose(2, 1, 0),),
-        lambda array: array.transpose(2, 1, 0)[None],
+def padded(row: Row) -> Row:
+    """The same table with a row more before all others, which stands for padding."""
+    number, *columns = row.shape
+    return row._replace(
+        shape=(number + 1, *columns),
+        read=lambda array: row.read(array[1:]),
+        write=lambda array: np.pad(row.write(array), ((1, 0), (0, 0))),
     )
 
 
-def _gates(array: Array, order: tuple[int, ...]) -> Array:
-    """Reorder four blocks of columns (or of a vector)."""
-    blocks = np.split(array, 4, axis=-1)
-    return np.concatenate([blocks[k] for k in order], axis=-1)
+def read_rows(
+    rows: Iterable[Row],
+    shapes: Mapping[str, Shape],
+    fetch: Callable[[str], Array],
+    where: object,
+    *,
+    kind: str = "tensor",
+    known_by: str = "its options",
+) -> Tensors:
+    """All tensors of a file by our names, or one sentence that names the one that does not fit.
+
+    Args:
+        rows: the table.
+        shapes: what the file has, compared with the table before anything is read.
+        fetch: reads a tensor.
+        where: what to call the file.
+        kind: what the file calls a tensor.
+        known_by: what the table was made from.
+    """
+    rows = list(rows)
+    if extra := sorted(set(shapes) - {row.theirs for row in rows}):
+        raise ElmokitError(f"{where} has a {kind} {extra[0]!r} that {known_by} do not describe")
+    for row in rows:
+        if row.theirs not in shapes:
+            raise ElmokitError(f"{where} lacks the {kind} {row.theirs!r}")
+        if shapes[row.theirs] != row.shape:
+            raise ElmokitError(
+                f"{where}: the {kind} {row.theirs!r} has the shape {list(shapes[row.theirs])} "
+                f"where {known_by} give {list(row.shape)}"
+            )
+    tensors: Tensors = {}
+    for row in rows:
+        array = fetch(row.theirs)
+        if not is_finite(array):
+            raise ElmokitError(
+                f"{where}: the {kind} {row.theirs!r} has values that are not finite (NaN)"
+            )
+        for name, part in zip(row.ours, row.read(array), strict=True):
+            tensors[name] = np.ascontiguousarray(part)
+    return tensors
 
 
-# They order the gates input, memory, forget, output; we input, forget, output, memory.
-_TO_OURS, _TO_THEIRS = (0, 2, 3, 1), (0, 3, 1, 2)
-
-
-def _kernel(name: str, shape: tuple[int, ...], prefix: str, size: int) -> Row:
-    """[input + recurrent, 4 cells] to two matrices [4 cells, size]."""
-
-    def read(array: Array) -> tuple[Array, ...]:
-        ordered = _gates(array, _TO_OURS)
-        return ordered[:size].T, ordered[size:].T
-
-    def write(from_input: Array, recurrent: Array) -> Array:
-        return _gates(np.concatenate([from_input.T, recurrent.T]), _TO_THEIRS)
-
-    return Row(name, shape, (f"{prefix}.input_weight", f"{prefix}.recurrent_weight"), read, write)
-
-
-def _gate_bias(name: str, shape: tuple[int, ...], ours: str) -> Row:
-    return Row(
-        name,
-        shape,
-        (ours,),
-        lambda array: (_gates(array, _TO_OURS),),
-        lambda array: _gates(array, _TO_THEIRS),
-    )
-
-
-def bilm_table(config: BiLMConfig) -> list[Row]:
-    """Every dataset of a bilm file for a model of this configuration."""
-    return [
-        *(_character_rows(config) if config.token_encoder == "characters" else _word_rows(config)),
-        *(
-            row
-            for way in (0, 1)
-            for layer in range(config.layers)
-            for row in _lstm_rows(config, way, layer)
-        ),
-        *(_softmax_rows(config) if config.vocabulary_size else []),
-    ]
-
-
-def _character_rows(config: BiLMConfig) -> list[Row]:
-    n, size = config.n_filters, config.projection_dim
-    encoder = "token_encoder"
-    rows = [
-        _same("char_embed", (config.n_characters, config.character_dim), f"{encoder}.characters")
-    ]
-    for i, (width, number) in enumerate(config.filters):
-        shape = (1, width, config.character_dim, number)
-        rows.append(_convolution(f"CNN/W_cnn_{i}", shape, f"{encoder}.convolutions.{i}.weight"))
-        rows.append(_same(f"CNN/b_cnn_{i}", (number,), f"{encoder}.convolutions.{i}.bias"))
-    for k in range(config.highway_layers):
-        for theirs, ours in (("carry", "gate"), ("transform", "transform")):
-            place = f"{encoder}.highways.{k}.{ours}"
-            rows.append(_transposed(f"CNN_high_{k}/W_{theirs}", (n, n), f"{place}.weight"))
-            rows.append(_same(f"CNN_high_{k}/b_{theirs}", (n,), f"{place}.bias"))
-    if config.project_tokens:
-        rows.append(_transposed("CNN_proj/W_proj", (n, size), f"{encoder}.projection.weight"))
-        rows.append(_same("CNN_proj/b_proj", (size,), f"{encoder}.projection.bias"))
-    return rows
-
-
-def _word_rows(config: BiLMConfig) -> list[Row]:
-    return [_same("embedding", (config.n_words, config.projection_dim), "token_encoder.words")]
-
-
-def _lstm_rows(config: BiLMConfig, way: int, layer: int) -> list[Row]:
-    theirs = f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-    ours = f"{('forward', 'backward')[way]}_layers.{layer}"
-    cells, size = config.lstm_dim, config.projection_dim
-    rows = [
-        _kernel(f"{theirs}/W_0", (2 * size, 4 * cells), ours, size),
-        _gate_bias(f"{theirs}/B", (4 * cells,), f"{ours}.bias"),
-    ]
-    if config.project_state:
-        rows.append(_transposed(f"{theirs}/W_P_0", (cells, size), f"{ours}.projection"))
-    return rows
-
-
-def _softmax_rows(config: BiLMConfig) -> list[Row]:
-    words, size = config.vocabulary_size, config.projection_dim
-    return [
-        _same("softmax/W", (words, size), "softmax.weight"),
-        _same("softmax/b", (words,), "softmax.bias"),
-    ]
+def write_rows(rows: Iterable[Row], tensors: Tensors) -> Iterator[tuple[str, Array]]:
+    """The names of a file and their tensors, one after the other."""
+    for row in rows:
+        array = row.write(*(tensors[name] for name in row.ours))
+        yield row.theirs, np.ascontiguousarray(array, np.float32)

@@ -10,6 +10,7 @@ there. Weights are stored as float32 or float16 and are float32 in memory.
 from __future__ import annotations
 
 import json
+import reprlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ def read(folder: Path) -> Checkpoint:
         raise ElmokitError(f"{folder / CONFIG} is not of an elmokit model")
     if values.get("format_version") != VERSION:
         raise ElmokitError(
-            f"{folder / CONFIG} has format version {values.get('format_version')!r}; "
+            f"{folder / CONFIG} has format version {reprlib.repr(values.get('format_version'))}; "
             f"this elmokit reads version {VERSION}"
         )
     if not isinstance(values.get("model"), dict):
@@ -60,6 +61,7 @@ def read(folder: Path) -> Checkpoint:
         source=str(folder),
         format="native",
         dictionaries=_read_dictionaries(folder, config),
+        weights=str(folder / WEIGHTS),
     )
 
 
@@ -79,7 +81,8 @@ def write(
     tensors = {name: _as(value, dtype, name) for name, value in checkpoint.tensors.items()}
     with new_model_folder(folder, overwrite=overwrite) as making:
         text = json.dumps(_config_values(checkpoint), indent=2, ensure_ascii=False)
-        (making / CONFIG).write_text(text + "\n", encoding="utf-8")
+        # Lone surrogates have no UTF-8; their escapes are those of JSON too.
+        (making / CONFIG).write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
         try:
             save_file(dict(sorted(tensors.items())), making / WEIGHTS, metadata={"format": "pt"})
         except SafetensorError as error:  # such as a full disk

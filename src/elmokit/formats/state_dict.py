@@ -45,6 +45,11 @@ def read(path: Path, choose: Callable[[list[str]], list[str]] | None = None) -> 
     return {name: np.array(tensor.detach().float().numpy()) for name, tensor in found.items()}
 
 
+def shapes_of(tensors: Tensors) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor."""
+    return {name: array.shape for name, array in tensors.items()}
+
+
 def write(tensors: Tensors, path: Path) -> None:
     """Write tensors by their names, as `load_state_dict` takes them."""
     import torch

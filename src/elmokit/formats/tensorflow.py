@@ -4,7 +4,7 @@
     saved_model.pb, variables/variables.index, .data-*                   TensorFlow Hub, google/elmo
 
 `dataset_name` says which dataset of the bilm format a variable is, by the end of its name; shapes
-and transposes are then those of `names.py`. Training checkpoints have the softmax too, Hub modules
+and transposes are then those of `bilm.py`. Training checkpoints have the softmax too, Hub modules
 the weights of the sum of the layers. The program in `saved_model.pb` is not looked at: what
 `variables` do not tell is taken to be as published, unless there is an options.json.
 """
@@ -24,7 +24,7 @@ from elmokit.errors import ElmokitError
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint, Tensors
 from elmokit.formats.files import read_json
-from elmokit.formats.names import bilm_table
+from elmokit.formats.names import padded, read_rows
 from elmokit.formats.tensor_bundle import INDEX, Bundle, open_bundle
 
 STATE, PROGRAM = "checkpoint", "saved_model.pb"
@@ -58,7 +58,7 @@ def dataset_name(variable: str) -> str | None:
     if found := CELL.fullmatch(variable):
         layer = found["trained"] or found["predicting"] or "0"
         part = PARTS.get(found["part"], found["part"])
-        return f"RNN_{found['way']}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/{part}"
+        return f"{bilm.CELL.format(found['way'], layer)}/{part}"
     return None
 
 
@@ -113,11 +113,6 @@ def _named(state: Path) -> str | None:
 
 
 # ---------------------------------------------------------------------- Hub modules
-def is_module(folder: Path) -> bool:
-    """Whether a folder is a module of TensorFlow Hub."""
-    return (folder / VARIABLES).with_name(f"{VARIABLES.name}{INDEX}").is_file()
-
-
 def read_module(folder: Path) -> Checkpoint:
     """Read a module: the biLM, and the weights of its sum of the layers as a fact."""
     bundle = open_bundle(folder / VARIABLES)
@@ -136,14 +131,14 @@ def read_module(folder: Path) -> Checkpoint:
 
 def _published_options(bundle: Bundle, shapes: Shapes) -> dict[str, Any]:
     """The options of `google/elmo`, its sizes as the variables have them."""
-    cell = "RNN_0/RNN/MultiRNNCell/Cell{}/LSTMCell/{}"
+    first = bilm.CELL.format(0, 0)
     try:
         filters = _count(shapes, "CNN/W_cnn_{}")
         return {
             "lstm": {
-                "dim": shapes[cell.format(0, "B")][0] // 4,
-                "projection_dim": shapes[cell.format(0, "W_0")][0] // 2,
-                "n_layers": _count(shapes, cell.format("{}", "W_0")),
+                "dim": shapes[f"{first}/B"][0] // 4,
+                "projection_dim": shapes[f"{first}/W_0"][0] // 2,
+                "n_layers": _count(shapes, bilm.CELL.format(0, "{}") + "/W_0"),
                 "cell_clip": 3,
                 "proj_clip": 3,
                 "use_skip_connections": True,
@@ -214,29 +209,15 @@ def _shapes(bundle: Bundle, variables: Mapping[str, str]) -> dict[str, tuple[int
 
 
 def _tensors(bundle: Bundle, variables: Mapping[str, str], config: BiLMConfig) -> Tensors:
-    """All tensors by our names; shapes are compared before anything is read into memory."""
-    table = bilm_table(config)
-    for row in table:
-        if row.theirs not in variables:
-            raise ElmokitError(f"{bundle.prefix} lacks the variable {row.theirs!r}")
-    extra = sorted(set(variables) - {row.theirs for row in table})
-    if extra:
-        name = variables[extra[0]]
-        raise ElmokitError(f"{bundle.prefix} has a variable {name!r} that its options do not name")
-    tensors: Tensors = {}
-    for row in table:
-        name = variables[row.theirs]
-        shape, first = bundle.entries[name].shape, 0
-        if row.theirs == "char_embed" and shape == (row.shape[0] + 1, *row.shape[1:]):
-            first = 1  # when predicting, row 0 is the padding of words
-        elif shape != row.shape:
-            raise ElmokitError(
-                f"{bundle.prefix}: the variable {name!r} has the shape {list(shape)} "
-                f"where its options give {list(row.shape)}"
-            )
-        for ours, part in zip(row.ours, row.read(bundle.read(name)[first:]), strict=True):
-            tensors[ours] = np.ascontiguousarray(part)
-    return tensors
+    """All tensors by our names."""
+    shapes = {name: bundle.entries[name].shape for name in variables.values()}
+    table = []
+    for row in bilm.rows(config):
+        name = variables.get(row.theirs, row.theirs)
+        if row.theirs == "char_embed" and shapes.get(name, ())[:1] == (row.shape[0] + 1,):
+            row = padded(row)  # when predicting, row 0 is the padding of words
+        table.append(row._replace(theirs=name))
+    return read_rows(table, shapes, bundle.read, bundle.prefix, kind="variable")
 
 
 def _is_known(name: str) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.checkpoint import Checkpoint, check_tensors
+from elmokit.formats.checkpoint import Checkpoint, check_tensors, tokenizer_of
 from elmokit.formats.detect import read_checkpoint
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import choose_softmax
@@ -40,7 +40,7 @@ def adapt(
     out: str | None = None,
     valid: list[str] | str | None = None,
     valid_fraction: float = 0.05,
-    tokenizer: Literal["elmokit", "whitespace", "chinese"] = "elmokit",
+    tokenizer: Literal["elmokit", "whitespace", "chinese"] | None = None,
     new_softmax: bool = False,
     softmax_steps: int | None = None,
     min_count: int = 3,
@@ -77,7 +77,8 @@ def adapt(
         valid: text to hold out, instead of a part of the corpus.
         valid_fraction: of the corpus's sentences to hold out, in blocks spread over it.
         tokenizer: elmokit or chinese for running text; whitespace for text that is tokenized, a
-            sentence a line.
+            sentence a line; if not given, chinese for a model that was trained with it, and else
+            elmokit.
         new_softmax: predict the words of this corpus, with a new softmax, although the model has
             one. A model without always gets a new one.
         softmax_steps: steps in which a new softmax learns alone; a fifth of all if not given.
@@ -136,7 +137,7 @@ def adapt(
                     folder / "corpus",
                     valid=valid,
                     valid_fraction=valid_fraction,
-                    tokenizer=tokenizer,
+                    tokenizer=tokenizer or tokenizer_of(start.facts),
                     workers=workers,
                     keep=bool(found),
                     quiet=quiet,

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.files import new_folder, read_json, sync
-from elmokit.model.bilm import BiLM, BiLMState
+from elmokit.model.bilm import BiLMState
 
 KEPT = 2
 TENSORS, FACTS = "state.safetensors", "state.json"
@@ -38,19 +38,19 @@ def save(
     step: int,
     facts: dict[str, Any],
     *,
-    model: BiLM,
+    model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    state: BiLMState,
+    state: BiLMState | None = None,
 ) -> None:
     """Write a checkpoint and remove all but the last two."""
     from safetensors.torch import save_file
 
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-    names = [name for name, _ in model.named_parameters()]
+    names = _names(model, optimizer)
     for number, entries in optimizer.state_dict()["state"].items():
         for key, value in entries.items():
             tensors[f"optimizer.{key}.{names[number]}"] = torch.as_tensor(value)
-    tensors |= _state_tensors(state)
+    tensors |= {} if state is None else _state_tensors(state)
     with new_folder(folder / f"step-{step:08d}", overwrite=True) as making:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, making / TENSORS)
         text = json.dumps(facts, indent=2, ensure_ascii=False)
@@ -64,8 +64,8 @@ def facts_of(path: Path) -> dict[str, Any]:
     return read_json(path / FACTS)
 
 
-def restore(path: Path, *, model: BiLM, optimizer: torch.optim.Optimizer) -> BiLMState:
-    """Put a checkpoint's weights and optimizer state in place and give its LSTM states."""
+def restore(path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Put a checkpoint's weights and optimizer state in place and give all its tensors."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -75,17 +75,22 @@ def restore(path: Path, *, model: BiLM, optimizer: torch.optim.Optimizer) -> BiL
         raise ElmokitError(
             f"{path} cannot be read ({error}): remove it, and the run goes on from the one before"
         ) from None
-    device = next(model.parameters()).device
     own = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
     model.load_state_dict(own)
-    names = [name for name, _ in model.named_parameters()]
+    names = _names(model, optimizer)
     entries: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         if key.startswith("optimizer."):
             _, kind, name = key.split(".", 2)
             entries.setdefault(names.index(name), {})[kind] = value
     optimizer.load_state_dict({**optimizer.state_dict(), "state": entries})
-    return _state_of(tensors, model.config.layers, device)
+    return tensors
+
+
+def _names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """The names of an optimizer's parameters, in its own order."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
 
 
 def publish(model: Checkpoint, folder: Path) -> None:
@@ -112,7 +117,8 @@ def _state_tensors(state: BiLMState) -> dict[str, Tensor]:
     }
 
 
-def _state_of(tensors: dict[str, Tensor], layers: int, device: torch.device) -> BiLMState:
+def state_of(tensors: dict[str, Tensor], layers: int, device: torch.device) -> BiLMState:
+    """The LSTM states among a checkpoint's tensors."""
     ways = (
         [
             (

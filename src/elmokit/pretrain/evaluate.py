@@ -96,7 +96,7 @@ def evaluate(
     model: str,
     text: str,
     *,
-    tokenizer: Literal["elmokit", "whitespace", "chinese"] = "elmokit",
+    tokenizer: Literal["elmokit", "whitespace", "chinese"] | None = None,
     state: Literal["carry", "fresh"] = "carry",
     stretches: int = ROWS,
     sentences: str | None = None,
@@ -110,7 +110,8 @@ def evaluate(
         model: a model folder or Hub name with a softmax; "shipped" is elmokit's own.
         text: a file, glob or folder of text, also .gz, .xz, .zst.
         tokenizer: elmokit or chinese for running text; whitespace for text that is tokenized, a
-            sentence a line.
+            sentence a line; if not given, chinese for a model that was trained with it, and else
+            elmokit.
         state: carry what was read from sentence to sentence, or read each sentence afresh.
         stretches: parts of the text that are read side by side when the state is carried; 1 reads
             it in one go, exactly but slowly.
@@ -133,7 +134,7 @@ def evaluate(
             text,
             Path(folder) / "corpus",
             valid_fraction=0,
-            tokenizer=tokenizer,
+            tokenizer=elmo.tokenizer_name,
             as_written="training" not in elmo.facts,  # only our own have read <unk> as <UNK>
             quiet=True,
         )

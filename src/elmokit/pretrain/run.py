@@ -247,7 +247,8 @@ class Run:
                 f"{self.folder} has a run that cannot go on: {change}; "
                 "give what it was, or another folder"
             )
-        state = checkpoints.restore(path, model=self.model, optimizer=self.optimizer)
+        tensors = checkpoints.restore(path, model=self.model, optimizer=self.optimizer)
+        state = checkpoints.state_of(tensors, self.config.layers, self.ranks.device)
         self.state = self.ranks.share(state)
         self.step = facts["step"]
         self.best = math.inf if facts["best"] is None else facts["best"]

@@ -49,10 +49,20 @@ def read_lines(
     on_warning: Report = lambda _: None,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Piece]:
-    """The decoded lines of a file, compressed or not; "-" is standard input."""
+    """The decoded lines of a file, compressed or not; "-" is standard input.
+
+    `errors` is for what is not UTF-8: "strict", "replace" or another of the ways of `bytes.decode`.
+    """
     name = name_of(path)
     blocks = _text_blocks(_blocks(path, name, on_bytes), name)
     return _decoded(_raw_lines(blocks, max_line_bytes), name, errors, on_warning)
+
+
+def read_blocks(
+    path: FilePath, *, on_bytes: Callable[[int], None] = lambda _: None
+) -> Iterator[bytes]:
+    """The bytes of a file block by block, compressed or not; for files that are not all text."""
+    return _blocks(path, name_of(path), on_bytes)
 
 
 def name_of(path: FilePath) -> str:
@@ -217,8 +227,8 @@ def _decoded(
                     f"line {number} of {name} is not UTF-8 at its byte {offset + error.start + 1} "
                     f"(0x{raw[error.start]:02x}): convert the file, or go on with --errors replace"
                 ) from None
-            text = raw.decode(errors="replace")
+            text = raw.decode(errors=errors)
             replaced += 1
         yield Piece(number, text, ended)
-    if replaced:
+    if replaced and errors == "replace":
         on_warning(f"{replaced} line(s) of {name} are not UTF-8: read in part as U+FFFD")

@@ -12,7 +12,8 @@ import logging
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, starmap
 from types import ModuleType
@@ -104,7 +105,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split running `text` into sentences, each with single spaces between its words.
+    r"""Split running `text` into sentences, each with single spaces between its words.
 
     A blank line ends a sentence; any other newline is a space.
 
@@ -163,6 +164,42 @@ def split_whitespace(text: str) -> list[str]:
 def segment_chinese(text: str) -> list[str]:
     """Split Chinese `text` into words, which have no spaces between them, with jieba."""
     return [str(word) for word in _jieba().cut(text) if not word.isspace()]
+
+
+def token_offsets(text: str, tokens: Iterable[str]) -> list[tuple[int, int]]:
+    """Where the tokens of a `text` stand: of each its first character and the one after its last.
+
+    >>> token_offsets("He's in.", ["He", "'s", "in", "."])
+    [(0, 2), (2, 4), (5, 7), (7, 8)]
+    """
+    offsets, end = [], 0
+    for token in tokens:
+        start = _skip_whitespace(text, end)
+        end = start + len(token)
+        if not token or text[start:end] != token:
+            raise ElmokitError(f"the token {token!r} is not in its place in {text[:60]!r}")
+        offsets.append((start, end))
+    if _skip_whitespace(text, end) < len(text):
+        raise ElmokitError(f"the tokens of {text[:60]!r} end before the text does")
+    return offsets
+
+
+def token_span(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:
+    """The tokens that have the characters from `start` up to `end`: the first, and after the last.
+
+    `offsets` are those of `token_offsets`. Tokens are whole, whitespace belongs to none.
+
+    >>> token_span([(0, 2), (2, 4), (5, 7), (7, 8)], 1, 7)
+    (0, 3)
+    """
+    first = bisect_right(offsets, start, key=lambda token: token[1])
+    return first, bisect_left(offsets, end, lo=first, key=lambda token: token[0])
+
+
+def _skip_whitespace(text: str, start: int) -> int:
+    while start < len(text) and text[start].isspace():
+        start += 1
+    return start
 
 
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {

@@ -70,12 +70,14 @@ class Vocabulary:
 
 def _content(path: Path) -> bytes:
     """The bytes of a file, unpacked if it is packed."""
-    if path.suffix != ".gz":
-        return path.read_bytes()
+    packed = path.suffix == ".gz"
     try:
-        with gzip.open(path) as file:
+        with gzip.open(path) if packed else path.open("rb") as file:
             content = file.read(LARGEST + 1)
-    except (OSError, EOFError, zlib.error):
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None)
+        if reason or not packed:
+            raise ElmokitError(f"cannot read {path}: {reason}") from None
         raise ElmokitError(f"{path} is not a gzip file that can be read") from None
     if len(content) > LARGEST:
         raise ElmokitError(f"{path} is too large for a list of words")

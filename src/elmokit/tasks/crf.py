@@ -1,0 +1,162 @@
+"""Linear-chain CRF: scores whole tag sequences, after the tagger's emissions for each token.
+
+score(y) = start[y_1] + sum_t emission[t, y_t] + sum_t transition[y_t, y_t+1] + end[y_T]
+p(y) = exp(score(y)) / Z, with Z the sum over all tag sequences (the forward algorithm)
+
+Shapes: B sentences, T tokens of the longest, K tags. Masks are True at the real tokens, which
+stand first; what stands in the padding, tags or emissions, never matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.errors import ElmokitError
+
+
+class CRF(nn.Module):
+    """Transition, start and end scores of tags, learned with the emissions."""
+
+    allowed_start: Tensor
+    allowed_transitions: Tensor
+    allowed_end: Tensor
+
+    def __init__(self, tags: Sequence[str], constrained: bool) -> None:
+        """Make a CRF whose scores are all 0.
+
+        Args:
+            tags: names of the K tags, in the order of the emissions.
+            constrained: decode only sequences that are well-formed IOB2 or IOBES; see `allowed`.
+        """
+        super().__init__()
+        if not tags:
+            raise ElmokitError("a CRF needs at least one tag")
+        self.tags, self.constrained = tuple(tags), constrained
+        self.start = nn.Parameter(torch.zeros(len(tags)))
+        self.transitions = nn.Parameter(torch.zeros(len(tags), len(tags)))  # (from, to)
+        self.end = nn.Parameter(torch.zeros(len(tags)))
+        # Not saved: they follow from the names of the tags.
+        for name, matrix in zip(("start", "transitions", "end"), allowed(tags), strict=True):
+            self.register_buffer(f"allowed_{name}", matrix, persistent=False)
+
+    def negative_log_likelihood(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
+        """-log p of the right tags.
+
+        All sequences are in Z, forbidden ones too: the constraints hold in decoding only. Gold
+        tags may break the scheme (they do, in real files), and would then have probability 0 and
+        an infinite loss. That broken sequences are rare is learned like anything else.
+
+        Args:
+            emissions: (B, T, K).
+            tags: (B, T) indices of the right tags.
+            mask: (B, T) bool.
+
+        Returns:
+            (B,), 0 for a sentence without tokens.
+        """
+        if emissions.numel() == 0:
+            return emissions.sum(dim=(1, 2))
+        emissions = self._without_padding(emissions, mask)
+        loss = self._log_partition(emissions, mask) - self._score(emissions, tags, mask)
+        return loss.where(mask.any(dim=1), 0.0)
+
+    def decode(self, emissions: Tensor, mask: Tensor) -> list[list[int]]:
+        """The best tag sequence of each sentence, allowed ones only if the CRF is constrained.
+
+        Where no sequence is allowed (one token, and every tag would need a second one), the best
+        of all sequences is given.
+
+        Args:
+            emissions: (B, T, K).
+            mask: (B, T) bool.
+
+        Returns:
+            B lists of tag indices, as long as the sentences.
+        """
+        if emissions.numel() == 0:
+            return [[] for _ in emissions]
+        with torch.no_grad():
+            emissions = self._without_padding(emissions, mask)
+            best, paths = self._viterbi(emissions, mask, constrained=self.constrained)
+            impossible = best.isneginf()  # (B,)
+            if impossible.any():
+                anything = self._viterbi(emissions, mask, constrained=False)[1]
+                paths = anything.where(impossible[:, None], paths)
+        lengths = mask.sum(dim=1).tolist()
+        return [path[:length] for path, length in zip(paths.tolist(), lengths, strict=True)]
+
+    def _without_padding(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """Zeros in the padding, and the precision of the CRF: half would add up too coarsely."""
+        return emissions.to(self.start.dtype).masked_fill(~mask[:, :, None], 0.0)  # (B, T, K)
+
+    def _score(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
+        """Scores of given tag sequences, (B,)."""
+        tags = tags.masked_fill(~mask, 0)  # (B, T): padding may be -1
+        last = tags.gather(1, mask.sum(dim=1, keepdim=True).sub(1).clamp(min=0)).squeeze(1)  # (B,)
+        emitted = emissions.gather(2, tags[:, :, None]).squeeze(2)  # (B, T)
+        moved = self.transitions[tags[:, :-1], tags[:, 1:]] * mask[:, 1:]  # (B, T - 1)
+        return self.start[tags[:, 0]] + emitted.sum(dim=1) + moved.sum(dim=1) + self.end[last]
+
+    def _log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """log Z, (B,)."""
+        into = self.transitions.T.contiguous()  # (to, from): the sum runs along memory
+        total = self.start + emissions[:, 0]  # (B, K): log of the sum of what ends in each tag
+        for emission, real in _steps(emissions, mask):
+            longer = torch.logsumexp(total[:, None, :] + into, dim=2) + emission  # (B, K)
+            total = longer.where(real, total)
+        return torch.logsumexp(total + self.end, dim=1)
+
+    def _viterbi(
+        self, emissions: Tensor, mask: Tensor, *, constrained: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Scores of the best sequences, (B,), -inf where none is allowed; and these, (B, T)."""
+        start, into, end = self.start.detach(), self.transitions.detach().T, self.end.detach()
+        if constrained:
+            start = start.masked_fill(~self.allowed_start, -torch.inf)
+            into = into.masked_fill(~self.allowed_transitions.T, -torch.inf)
+            end = end.masked_fill(~self.allowed_end, -torch.inf)
+        into = into.contiguous()  # (to, from)
+        same = torch.arange(len(self.tags), device=emissions.device)  # (K,)
+        best = start + emissions[:, 0]  # (B, K)
+        origins = []  # T - 1 times (B, K): the tag before, on the best way to each tag
+        for emission, real in _steps(emissions, mask):
+            longer, origin = (best[:, None, :] + into).max(dim=2)  # (B, K)
+            best = (longer + emission).where(real, best)
+            origins.append(origin.where(real, same))  # in the padding, a tag stays as it is
+        score, tag = (best + end).max(dim=1)  # (B,)
+        path = [tag]
+        for origin in reversed(origins):
+            path.append(origin.gather(1, path[-1][:, None]).squeeze(1))
+        return score, torch.stack(path[::-1], dim=1)
+
+
+def _steps(emissions: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """From the second token on: emissions, (B, K), and which sentences go that far, (B, 1)."""
+    return zip(emissions.unbind(1)[1:], mask[:, :, None].unbind(1)[1:], strict=True)
+
+
+def allowed(tags: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+    """Which tags may begin a sentence, follow each other, and end it.
+
+    IOB2: I-X follows B-X or I-X. IOBES: besides, B-X and I-X are followed by I-X or E-X.
+    Tags of another kind, such as parts of speech, may stand anywhere; so may the I-X of files
+    that have no B- at all.
+
+    Returns:
+        start (K,), transitions (K, K) from row to column, end (K,), all bool.
+    """
+    prefixes = [tag.partition("-")[0] for tag in tags]
+    types = [tag.partition("-")[2] for tag in tags]
+    if "B" not in prefixes or not set(prefixes) <= set("BIOES"):
+        anywhere = torch.ones(len(tags), len(tags), dtype=torch.bool)
+        return anywhere[0], anywhere, anywhere[0]
+    has_ends = "E" in prefixes or "S" in prefixes
+    inside = torch.tensor([prefix in "IE" for prefix in prefixes])  # needs a tag before it
+    opened = torch.tensor([prefix in "BI" for prefix in prefixes])  # may have a tag after it
+    finished = ~opened | (not has_ends)  # may have none after it
+    same = torch.tensor([[one == other for other in types] for one in types])  # (K, K)
+    goes_on = opened[:, None] & same  # (K, K)
+    return ~inside, torch.where(inside, goes_on, finished[:, None]), finished

@@ -1,0 +1,85 @@
+"""What the tasks learn from: one small dataclass for each kind of example.
+
+Every example has `texts`, the tokenized texts that get vectors, and `where` it stands in its file,
+for messages. What is to be predicted is None where the file does not say it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+Tokens: TypeAlias = "tuple[str, ...]"
+Span: TypeAlias = "tuple[int, int]"  # the first token and the one after the last
+
+
+@dataclass(frozen=True)
+class Example:
+    """A tokenized text or several of them."""
+
+    texts: tuple[Tokens, ...]
+    where: str
+    """File and line, such as "train.tsv, line 12"."""
+
+
+@dataclass(frozen=True)
+class Labelled(Example):
+    """One text, or a pair of texts, with a label."""
+
+    label: str | None
+
+
+@dataclass(frozen=True)
+class Tagged(Example):
+    """A sentence with a tag for each token; for semantic roles, of the predicate at a position."""
+
+    tags: Tokens | None
+    predicate: int | None = None
+
+
+@dataclass(frozen=True)
+class Related(Example):
+    """A sentence with two marked entities and the relation between them."""
+
+    first: Span
+    second: Span
+    label: str | None
+    identifier: str
+
+
+@dataclass(frozen=True)
+class Question(Example):
+    """A question and a passage (`texts` in this order) that has the answer in it."""
+
+    identifier: str
+    passage: str
+    """As it was written; answers are cut out of it."""
+    offsets: tuple[tuple[int, int], ...]
+    """Of each token of the passage: its first character and the one after its last."""
+    answers: tuple[str, ...]
+    """All that count as right; empty where none is given."""
+    span: Span | None
+    """Tokens of the passage that cover the first answer."""
+
+
+@dataclass(frozen=True)
+class Translated(Example):
+    """A text to be rewritten: translated or summarized."""
+
+    target: Tokens | None
+    reference: str | None
+    """The target as it was written, for scores."""
+
+
+@dataclass(frozen=True)
+class Pronoun(Example):
+    """A passage with a pronoun and two names; the label is A, B or NEITHER."""
+
+    identifier: str
+    pronoun: int
+    first: Span
+    second: Span
+    label: str | None

@@ -1,0 +1,206 @@
+"""A trained task model as one folder, which `predict` loads anywhere; no pickles.
+
+MODEL/config.json         task, settings, labels, the biLM's name and fingerprint, dev scores
+MODEL/model.safetensors   what was trained: not the frozen biLM
+MODEL/words.json          words that have learned vectors
+MODEL/vectors/            static word vectors, if there are any
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from elmokit.errors import ElmokitError
+from elmokit.formats.files import read_json, sync
+from elmokit.tasks.encoder import Inputs
+from elmokit.tasks.examples import Labelled, Tagged
+from elmokit.tasks.fit import predict
+from elmokit.tasks.settings import Settings
+from elmokit.tasks.task import Task, find_task
+
+if TYPE_CHECKING:
+    from elmokit.embed import Embedder
+    from elmokit.formats.static import StaticVectors
+
+FORMAT = "elmokit task model 1"
+CONFIG, WEIGHTS, WORDS, VECTORS = "config.json", "model.safetensors", "words.json", "vectors"
+
+
+@dataclass
+class TrainedTask:
+    """A task model and what belongs to it."""
+
+    task: Task
+    model: Any
+    settings: Settings
+    facts: dict[str, Any]
+    """What the training examples fixed, such as the labels."""
+    words: list[str]
+    elmo: Embedder | None
+    elmo_name: str | None
+    elmo_fingerprint: str | None
+    vectors: StaticVectors | None
+
+    def predict(self, examples: Sequence[Any], *, quiet: bool = True) -> list[Any]:
+        """What the model says of each example."""
+        return predict(self.model, examples, self.settings.batch_size, quiet=quiet)
+
+    def predict_texts(self, texts: Sequence[str | Sequence[str]]) -> list[Any]:
+        """What a classifier or a tagger says of texts: strings, or lists of tokens."""
+        from elmokit.text.tokenize import tokenizer
+
+        if self.task.name not in ("classifier", "tagger"):
+            raise ElmokitError(f"a text alone is no example of the task {self.task.name}")
+        split = tokenizer(self.settings.tokenizer)
+        examples: list[Any] = []
+        for number, text in enumerate(texts, start=1):
+            tokens = tuple(split(text) if isinstance(text, str) else text)
+            if not tokens:
+                raise ElmokitError(f"text {number} is empty")
+            kind = Labelled if self.task.name == "classifier" else Tagged
+            examples.append(kind((tokens,), f"text {number}", None))
+        return self.predict(examples)
+
+    def score(self, examples: Sequence[Any], *, quiet: bool = True) -> dict[str, float]:
+        """The task's scores on examples whose answers are known."""
+        return self.task.score(examples, self.predict(examples, quiet=quiet))
+
+    def save(self, folder: Path, report: dict[str, Any]) -> None:
+        """Write the model, file by file, each whole or not at all."""
+        from safetensors.torch import save
+
+        config = {
+            "format": FORMAT,
+            "task": self.task.name,
+            "settings": self.settings.to_dict(),
+            "facts": self.facts,
+            "elmo": self.elmo_name,
+            "elmo_fingerprint": self.elmo_fingerprint,
+            "vectors": None if self.vectors is None else self.vectors.source,
+            "report": report,
+        }
+        tensors = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
+        _replace(folder / WORDS, json.dumps(self.words, ensure_ascii=False).encode())
+        _replace(folder / WEIGHTS, save(tensors))
+        text = json.dumps(config, indent=2, ensure_ascii=False)
+        _replace(folder / CONFIG, (text + "\n").encode())
+
+
+def build(
+    task: Task,
+    settings: Settings,
+    facts: dict[str, Any],
+    words: list[str],
+    *,
+    elmo: Embedder | None = None,
+    elmo_name: str | None = None,
+    vectors: StaticVectors | None = None,
+    store: Any = None,
+) -> TrainedTask:
+    """A new model, with the weights that the seed gives."""
+    fingerprint = None if elmo is None else elmo.fingerprint()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        inputs = Inputs(settings, words, vectors=vectors, elmo=elmo, store=store)
+        model: nn.Module = task.model(inputs, settings, facts)
+    return TrainedTask(task, model, settings, facts, words, elmo, elmo_name, fingerprint, vectors)
+
+
+def load_task(
+    folder: str | Path, *, elmo: str | Embedder | None = None, device: str = "cpu"
+) -> TrainedTask:
+    """A task model from its folder.
+
+    Args:
+        folder: what `elmokit train` wrote.
+        elmo: the biLM, where it lies elsewhere than in training; another one is refused.
+        device: cpu or cuda.
+    """
+    from elmokit.formats import static
+
+    folder = Path(folder).expanduser()
+    config = read_config(folder)
+    task, settings = find_task(config["task"]), Settings.from_dict(config["settings"])
+    vectors = static.load(folder / VECTORS) if config["vectors"] is not None else None
+    words = _read_words(folder / WORDS)
+    given = elmo if elmo is not None else config["elmo"]
+    bilm = None if config["elmo"] is None else load_elmo(given, device)
+    trained = build(
+        task,
+        settings,
+        config["facts"],
+        words,
+        elmo=bilm,
+        elmo_name=config["elmo"],
+        vectors=vectors,
+    )
+    if trained.elmo_fingerprint != config["elmo_fingerprint"]:
+        raise ElmokitError(
+            f"{folder} was trained with another biLM than {given}: name the right one with --elmo"
+        )
+    _load_weights(trained.model, folder / WEIGHTS)
+    trained.model.to(device).eval()
+    return trained
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What a task model's folder says of it."""
+    if not (folder / CONFIG).is_file():
+        raise ElmokitError(f"there is no task model in {folder}")
+    config = read_json(folder / CONFIG)
+    if config.get("format") != FORMAT:
+        raise ElmokitError(f"{folder} holds no task model that this version can read")
+    return config
+
+
+def load_elmo(name: str | Embedder, device: str) -> Embedder:
+    """A biLM by name, or one that is loaded already."""
+    from elmokit.embed import Embedder
+    from elmokit.formats.detect import load
+
+    elmo = name if isinstance(name, Embedder) else load(name)
+    return elmo.to(device)
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        model.load_state_dict(load_file(path))
+    except (SafetensorError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ElmokitError(f"{path} cannot be read: {reason}") from None
+
+
+def _read_words(path: Path) -> list[str]:
+    try:
+        words = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ElmokitError(f"{path} cannot be read: {error}") from None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ElmokitError(f"{path} is not a list of words")
+    return words
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file so that at every moment there is the old or the new one."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        making = Path(name)
+        making.chmod(0o644)
+        sync(making)
+        making.replace(path)
+    except OSError as error:
+        raise ElmokitError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,112 @@
+"""Sentence pairs: does one follow from the other, do both say the same; after ESIM.
+
+both texts ─► shared BiLSTM [; ELMo] ─► aligned with each other ─► compared ─► BiLSTM
+─► maximum and mean of both ─► label
+
+Shapes: B pairs, T tokens of the longest text, D columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from elmokit.errors import ElmokitError
+from elmokit.tasks.attention import align
+from elmokit.tasks.classifier import (
+    label_ids,
+    label_scores,
+    learn_labels,
+    most_probable,
+    write_labels,
+)
+from elmokit.tasks.data import BadLines, read_pairs
+from elmokit.tasks.encoder import Inputs
+from elmokit.tasks.examples import Labelled
+from elmokit.tasks.recurrent import BiLSTM, Pooling
+from elmokit.tasks.settings import Settings
+from elmokit.tasks.task import Task
+from elmokit.text.tokenize import tokenizer
+
+
+class PairClassifier(nn.Module):
+    """Aligns two texts, compares each token with what it is aligned to, and chooses a label."""
+
+    def __init__(self, inputs: Inputs, settings: Settings, facts: dict[str, Any]) -> None:
+        """A new one for the labels that the facts name."""
+        super().__init__()
+        self.inputs, self.labels = inputs, labels_of(facts)
+        hidden, dropout = settings.hidden, settings.dropout
+        self.encoder = BiLSTM(inputs.dim, hidden, depth=settings.depth, dropout=dropout)
+        self.compare = nn.Sequential(
+            nn.Linear(4 * (self.encoder.dim + inputs.late_dim), hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+        )
+        self.composition = BiLSTM(hidden, hidden, dropout=dropout)
+        self.poolings = nn.ModuleList(Pooling(2 * hidden, kind) for kind in ("max", "mean"))
+        self.top = nn.Sequential(
+            nn.Linear(4 * self.composition.dim, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, len(self.labels)),
+        )
+
+    def forward(self, batch: Sequence[Labelled]) -> Tensor:
+        """The scores of all labels: (B, labels)."""
+        firsts, seconds = ([example.texts[place] for example in batch] for place in (0, 1))
+        encoded = self.inputs([*firsts, *seconds])  # 2B texts
+        states = encoded.join(self.encoder(encoded.vectors, encoded.mask))  # (2B, T, D)
+        other = torch.cat(align(*states.chunk(2), *encoded.mask.chunk(2)))  # (2B, T, D)
+        compared = torch.cat([states, other, states - other, states * other], dim=-1)
+        composed = self.composition(self.compare(compared), encoded.mask)  # (2B, T, 2 * hidden)
+        pooled = [pooling(composed, encoded.mask) for pooling in self.poolings]
+        both = [half for part in pooled for half in part.chunk(2)]  # (B, 2 * hidden) each
+        return self.top(torch.cat(both, dim=-1))  # type: ignore[no-any-return]
+
+    def loss(self, batch: Sequence[Labelled]) -> Tensor:
+        """Cross entropy of the right labels."""
+        return functional.cross_entropy(self(batch), label_ids(batch, self.labels, self.inputs))
+
+    def predict(self, batch: Sequence[Labelled]) -> list[dict[str, Any]]:
+        """The most probable label of each pair, with its probability."""
+        return most_probable(self(batch), self.labels)
+
+
+def labels_of(facts: dict[str, Any]) -> list[str]:
+    """The labels that were learned from the training data."""
+    labels = facts.get("labels")
+    if not isinstance(labels, list) or len(labels) < 2 or len(set(labels)) < len(labels):
+        raise ElmokitError("the model's facts name no labels to choose between")
+    return labels
+
+
+def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterator[Labelled]:
+    """Pairs of a file, with their labels where it has them; long texts are cut."""
+    pairs = read_pairs(
+        path,
+        tokenize=tokenizer(settings.tokenizer),
+        first_column=settings.text_column,
+        second_column=settings.second_column,
+        label_column=settings.label_column,
+        labelled=labelled,
+        bad=bad,
+    )
+    longest = settings.longest_text or None
+    for example in pairs:
+        yield replace(example, texts=tuple(text[:longest] for text in example.texts))
+
+
+TASK = Task(
+    name="pair",
+    read=read,
+    learn=learn_labels,
+    model=PairClassifier,
+    score=label_scores,
+    write=write_labels,
+)

@@ -1,0 +1,90 @@
+"""What the tests of the tasks' models share: small models, quick learning, ELMo's placements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tiny import tiny_elmo
+from torch import Tensor
+
+from elmokit.tasks.encoder import Inputs, known_words
+from elmokit.tasks.settings import Settings
+from elmokit.tasks.task import Task
+
+PLACEMENTS = ("input", "output", "both")
+
+
+def complete(task: Task, **given: Any) -> Settings:
+    """Small settings, without dropout."""
+    given = {"hidden": 16, "word_dim": 16, "dropout": 0.0, "elmo_dropout": 0.0, **given}
+    return Settings(**given).completed(task.defaults, has_vectors=False)
+
+
+def make_model(task: Task, examples: Sequence[Any], *, elmo: Any = None, **given: Any) -> Any:
+    """A new model for the labels and words of some examples."""
+    settings = complete(task, **given)
+    words = known_words([text for example in examples for text in example.texts], settings)
+    torch.manual_seed(settings.seed)
+    inputs = Inputs(settings, words, elmo=elmo)
+    return task.model(inputs, settings, task.learn(examples, settings))
+
+
+def learn(model: Any, examples: Sequence[Any], *, epochs: int, lr: float = 0.01) -> Any:
+    """Train without any of what `fit` does beside."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    generator = torch.Generator().manual_seed(1)
+    model.train()
+    for _ in range(epochs):
+        order = torch.randperm(len(examples), generator=generator)
+        for numbers in order.split(25):
+            optimizer.zero_grad()
+            model.loss([examples[number] for number in numbers]).backward()
+            optimizer.step()
+    return model.eval()
+
+
+def scores_of(model: Any, examples: Sequence[Any]) -> Tensor:
+    """What the model gives before the softmax."""
+    with torch.inference_mode():
+        return model.eval()(examples)
+
+
+def predict(model: Any, examples: Sequence[Any]) -> list[Any]:
+    with torch.inference_mode():
+        return model.eval().predict(examples)
+
+
+def right(model: Any, examples: Sequence[Any]) -> float:
+    """The share of examples whose label is found."""
+    found = [prediction["label"] for prediction in predict(model, examples)]
+    return sum(f == e.label for f, e in zip(found, examples, strict=True)) / len(examples)
+
+
+def movements(task: Task, examples: Sequence[Any], rnn: str, placement: str) -> list[tuple]:
+    """For each mix of a placement: whether the RNN's output and the scores depend on its scale."""
+    model = make_model(task, examples, elmo=tiny_elmo(), placement=placement)
+    outputs: list[Tensor] = []
+    getattr(model, rnn).register_forward_hook(lambda _module, _given, made: outputs.append(made))
+    before = scores_of(model, examples)
+    moved = []
+    for mix in model.inputs.elmo.mixes:
+        with torch.no_grad():
+            mix.gamma.fill_(3.0)
+            after = scores_of(model, examples)
+            mix.gamma.fill_(1.0)
+        moved.append(
+            (differ(outputs[0], outputs[-1]), differ(before, after))
+        )  # (RNN's output, scores)
+    return moved
+
+
+def differ(one: Tensor, other: Tensor) -> bool:
+    return (one - other).abs().max().item() > 1e-4
+
+
+# What `movements` finds where everything is right: a mix at the input moves what the RNN gives,
+# a mix at its output does not, and both move the scores.
+AT_INPUT, AT_OUTPUT = (True, True), (False, True)
+EXPECTED_MOVEMENTS = {"input": [AT_INPUT], "output": [AT_OUTPUT], "both": [AT_INPUT, AT_OUTPUT]}

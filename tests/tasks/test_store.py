@@ -1,0 +1,383 @@
+"""Kept layers are the biLM's own, rounded to float16, whatever happens to the files."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import WORDS, complaint, tiny_elmo, word_elmo
+
+from elmokit.embed import Embedder
+from elmokit.formats import records
+from elmokit.tasks.store import LayerStore
+from elmokit.text.vocabulary import Vocabulary
+
+TEXTS = [
+    ["He", "sat", "on", "the", "river", "bank", "."],
+    ["Why", "?"],
+    [],
+    ("The", "bank", "opens", "."),
+    ["她", "喜欢", "naïve", "🙂"],
+    ["Why", "?"],
+    ["bro\ud800ken"],
+]
+DISTINCT = 5  # and not empty
+TOKENS = 7 + 2 + 4 + 4 + 1
+TOKEN_BYTES = 3 * 12 * 2  # layers, columns, bytes of a number
+
+
+@pytest.fixture(scope="module")
+def elmo() -> Embedder:
+    return tiny_elmo()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The tests leave the user's cache alone."""
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "layers"
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The texts that an Embedder embeds from now on."""
+    texts: list[list[str]] = []
+    stream = Embedder.stream
+
+    def heard(self: Embedder, sentences: Any, *args: Any, **settings: Any) -> Any:
+        given = [list(sentence) for sentence in sentences]
+        texts.extend(given)
+        return stream(self, given, *args, **settings)
+
+    monkeypatch.setattr(Embedder, "stream", heard)
+    return texts
+
+
+def check(store: LayerStore, elmo: Embedder, texts: Sequence[Sequence[str]] = TEXTS) -> None:
+    """The store gives what the model itself gives, rounded, each text for itself."""
+    found = store.layers(texts)
+    assert found.layers.dtype == torch.float32
+    assert found.lengths.tolist() == [len(text) for text in texts]
+    assert found.layers.shape == (3, len(texts), max(map(len, texts)), elmo.dim)
+    exact = found.layers.half().float()
+    assert torch.equal(found.layers, exact)  # numbers that float16 has
+    for number, text in enumerate(texts):
+        alone = layers_of(elmo, text)
+        here = found.layers[:, number].numpy()
+        np.testing.assert_allclose(here[:, : len(text)], alone, rtol=1e-3, atol=1e-4)
+        assert not here[:, len(text) :].any()  # padded with zeros
+    mask = np.arange(found.layers.shape[2]) < np.array([len(text) for text in texts])[:, None]
+    np.testing.assert_array_equal(found.mask.numpy(), mask)
+
+
+def layers_of(elmo: Embedder, text: Sequence[str]) -> np.ndarray:
+    """All layers of one text by the padded model, without the store's way of computing them."""
+    return elmo.layers_of([text]).layers[:, 0].numpy()
+
+
+# ---------------------------------------------------------------------- keeping
+def test_kept_layers_are_those_of_the_model(
+    elmo: Embedder, tmp_path: Path, computed: list[list[str]]
+) -> None:
+    store = LayerStore(elmo, folder=tmp_path)
+    assert store.prepare(TEXTS, quiet=True) == DISTINCT == len(store)
+    assert sum(map(len, computed)) == TOKENS  # each once
+    computed.clear()
+    check(store, elmo)
+    assert store.prepare(iter(TEXTS), quiet=True) == 0
+    assert TEXTS[0] in store
+    assert ["other"] not in store
+    again = LayerStore(elmo, folder=tmp_path)  # the next run
+    assert again.prepare(TEXTS, quiet=True) == 0
+    check(again, elmo)
+    assert computed == []  # nothing was computed a second time
+    assert again.prepare([*TEXTS, ["new"]], quiet=True) == 1
+    assert torch.equal(store.layers(TEXTS).layers, again.layers(TEXTS).layers)
+
+
+def test_a_batch_is_in_the_order_asked_for_and_may_repeat_texts(
+    elmo: Embedder, tmp_path: Path
+) -> None:
+    store = LayerStore(elmo, folder=tmp_path)
+    store.prepare(TEXTS, quiet=True)
+    whole = store.layers(TEXTS).layers
+    turned = store.layers(TEXTS[::-1]).layers
+    assert torch.equal(turned, whole.flip(1))
+    assert torch.equal(store.layers([TEXTS[1]]).layers[:, 0], whole[:, 1, :2])
+    assert store.layers([]).layers.shape == (3, 0, 0, 12)
+    assert store.layers([[]]).layers.shape == (3, 1, 0, 12)
+
+
+def test_texts_that_are_not_kept_have_the_same_numbers(elmo: Embedder, tmp_path: Path) -> None:
+    kept, empty = LayerStore(elmo, folder=tmp_path / "a"), LayerStore(elmo, folder=tmp_path / "b")
+    kept.prepare(TEXTS, quiet=True)
+    check(empty, elmo)
+    same_numbers(kept.layers(TEXTS).layers, empty.layers(TEXTS).layers)
+    assert len(empty) == 0  # asking does not keep
+
+
+def same_numbers(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Equal but for what another batch may change in the last bit of float16."""
+    np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=2**-10, atol=1e-7)
+    assert (one == other).float().mean() > 0.99
+
+
+def test_texts_longer_than_the_models_window_are_kept_as_they_are_embedded(
+    elmo: Embedder, tmp_path: Path
+) -> None:
+    long = [f"w{number % 50}" for number in range(1100)]
+    store = LayerStore(elmo, folder=tmp_path)
+    store.prepare([long], quiet=True)
+    expected = elmo.embed(long, dtype="float16").layers.astype(np.float32)
+    np.testing.assert_allclose(store.layers([long]).layers[:, 0], expected, rtol=2**-10, atol=1e-7)
+
+
+def test_where_a_token_ends_is_part_of_the_text(elmo: Embedder, tmp_path: Path) -> None:
+    texts = [["ab", "c"], ["a", "bc"], ["abc"], ["a b", "c"], ["ab\n", "c"], ["ab", "\nc"]]
+    store = LayerStore(elmo, folder=tmp_path)
+    assert store.prepare(texts, quiet=True) == len(texts)
+    check(store, elmo, texts)
+
+
+def test_a_string_is_not_a_text(elmo: Embedder, tmp_path: Path) -> None:
+    store = LayerStore(elmo, folder=tmp_path)
+    for action in (store.prepare, store.layers):
+        assert "give a sentence as a list of tokens" in complaint(
+            lambda action=action: action(["He sat down ."])
+        )
+
+
+# ---------------------------------------------------------------------- which model
+def test_another_model_has_another_key(elmo: Embedder, tmp_path: Path) -> None:
+    LayerStore(elmo, folder=tmp_path).prepare(TEXTS, quiet=True)
+    other = tiny_elmo(seed=1)
+    store = LayerStore(other, folder=tmp_path)
+    assert len(store) == 0
+    store.prepare(TEXTS, quiet=True)
+    check(store, other)
+    assert len(LayerStore(tiny_elmo(precision="float16"), folder=tmp_path)) == 0
+    assert len(LayerStore(tiny_elmo(), folder=tmp_path)) == DISTINCT  # the same weights again
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_weights_that_change_under_way_are_noticed(tmp_path: Path) -> None:
+    elmo = tiny_elmo()
+    store = LayerStore(elmo, folder=tmp_path)
+    store.prepare(TEXTS, quiet=True)
+    before = store.layers(TEXTS).layers
+    with torch.no_grad():
+        next(elmo.model.forward_layers.parameters()).mul_(1.5)
+    check(store, elmo)
+    assert not torch.equal(store.layers(TEXTS).layers, before)
+    assert store.prepare(TEXTS, quiet=True) == DISTINCT
+    check(store, elmo)
+
+
+def test_a_model_on_words_is_known_by_its_vocabulary_too(tmp_path: Path) -> None:
+    elmo, text = word_elmo(), [["the", "river", "bank"]]
+    LayerStore(elmo, folder=tmp_path).prepare(text, quiet=True)
+    turned = Embedder(elmo.model, vocabulary=Vocabulary([*WORDS[:3], *WORDS[:2:-1]]))
+    assert turned.fingerprint() == elmo.fingerprint()
+    store = LayerStore(turned, folder=tmp_path)
+    assert store.prepare(text, quiet=True) == 1
+    check(store, turned, text)
+
+
+# ---------------------------------------------------------------------- limits and trouble
+def test_beyond_the_limit_texts_are_computed_to_the_same_numbers(
+    elmo: Embedder, tmp_path: Path, computed: list[list[str]]
+) -> None:
+    whole = LayerStore(elmo, folder=tmp_path / "whole")
+    whole.prepare(TEXTS, quiet=True)
+    said: list[str] = []
+    limit = 9 * TOKEN_BYTES + 2 * records.LINE  # the first two texts
+    store = LayerStore(elmo, folder=tmp_path / "part", limit_bytes=limit, on_warning=said.append)
+    computed.clear()
+    assert store.prepare(TEXTS, quiet=True) == 2
+    assert computed == TEXTS[:2]  # nothing is computed in vain
+    assert [text in store for text in TEXTS] == [True, True, False, False, False, True, False]
+    assert said == [
+        f"the layers of 3 of 5 texts do not fit into {tmp_path / 'part'}, which may hold "
+        f"{limit / 2**30:.2g} GB: they are computed each time"
+    ]
+    check(store, elmo)
+    same_numbers(store.layers(TEXTS).layers, whole.layers(TEXTS).layers)
+    assert size_of(tmp_path / "part") <= limit
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_models_used_long_ago_make_room(elmo: Embedder, tmp_path: Path) -> None:
+    limit = 2 * (TOKENS * TOKEN_BYTES + DISTINCT * records.LINE)  # of two models
+    models = [elmo, tiny_elmo(seed=1), tiny_elmo(seed=2)]
+    for number, model in enumerate(models[:2]):
+        LayerStore(model, folder=tmp_path, limit_bytes=limit).prepare(TEXTS, quiet=True)
+        for place in tmp_path.iterdir():
+            if place.name.startswith(model.fingerprint()):
+                os.utime(place / records.INDEX, (number, number))
+    third = LayerStore(models[2], folder=tmp_path, limit_bytes=limit)
+    third.prepare(TEXTS, quiet=True)
+    assert [len(LayerStore(m, folder=tmp_path)) for m in models] == [0, DISTINCT, DISTINCT]
+    check(third, models[2])
+    third.prepare([["more"]], quiet=True)  # its own texts are not given up for its new ones
+    assert len(third) == DISTINCT + 1
+    assert [len(LayerStore(m, folder=tmp_path)) for m in models[1:]] == [0, DISTINCT + 1]
+
+
+def test_a_full_disk_is_told_of_once_and_costs_only_time(
+    elmo: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    store = LayerStore(elmo, folder=tmp_path)
+    store.prepare(TEXTS[:2], quiet=True)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(records, "write_at", full)
+    assert store.prepare(TEXTS, quiet=True) == 0
+    assert store.prepare(TEXTS, quiet=True) == 0
+    check(store, elmo)
+    assert TEXTS[0] in store
+    assert capsys.readouterr().err == (
+        f"elmokit: no more layers of the biLM can be kept in {tmp_path} (No space left on device): "
+        "they are computed each time\n"
+    )
+
+
+def test_a_folder_that_cannot_be_made_costs_only_time(
+    elmo: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    said: list[str] = []
+    store = LayerStore(elmo, folder=tmp_path / "file" / "layers", on_warning=said.append)
+    assert store.prepare(TEXTS, quiet=True) == 0
+    check(store, elmo)
+    assert len(said) == 1
+    monkeypatch.setattr("elmokit.tasks.store.cache_folder", lambda kind: None)  # no home
+    store = LayerStore(elmo, on_warning=said.append)
+    assert store.prepare(TEXTS, quiet=True) == 0
+    check(store, elmo)
+    assert len(said) == 2
+    assert "ELMOKIT_CACHE" in said[1]
+
+
+def test_files_that_may_only_be_read_are_read(
+    elmo: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LayerStore(elmo, folder=tmp_path).prepare(TEXTS[:2], quiet=True)
+    open_file = os.open
+
+    def read_only(path: Any, flags: int, *args: Any, **settings: Any) -> int:
+        if flags & os.O_RDWR:
+            raise OSError(30, "Read-only file system", str(path))
+        return open_file(path, flags, *args, **settings)
+
+    monkeypatch.setattr(records.os, "open", read_only)
+    said: list[str] = []
+    store = LayerStore(elmo, folder=tmp_path, on_warning=said.append)
+    assert store.prepare(TEXTS[:2], quiet=True) == 0
+    assert said == []  # all is there
+    assert store.prepare(TEXTS, quiet=True) == 0
+    check(store, elmo)
+    assert len(said) == 1
+    assert "it must not be written to" in said[0]
+
+
+def test_the_users_cache_is_the_default_place(elmo: Embedder, own_cache: Path) -> None:
+    LayerStore(elmo).prepare(TEXTS, quiet=True)
+    (place,) = own_cache.iterdir()
+    assert place.name.startswith(elmo.fingerprint())
+    assert (place / records.DATA).stat().st_size == TOKENS * TOKEN_BYTES
+
+
+def test_progress_is_shown_in_tokens_unless_quiet(
+    elmo: Embedder, tmp_path: Path, capsys: Any
+) -> None:
+    LayerStore(elmo, folder=tmp_path).prepare(TEXTS)
+    shown = capsys.readouterr().err
+    assert f"/{TOKENS}" in shown.replace(".0", "")
+    assert "tokens/s" in shown
+    LayerStore(elmo, folder=tmp_path).prepare(TEXTS)  # nothing to do, nothing to show
+    LayerStore(elmo, folder=tmp_path).prepare([["new"]], quiet=True)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_store_can_be_copied_with_the_model_that_holds_it(elmo: Embedder, tmp_path: Path) -> None:
+    store = LayerStore(elmo, folder=tmp_path)
+    store.prepare(TEXTS, quiet=True)
+    for other in (copy.deepcopy(store), pickle.loads(pickle.dumps(store))):
+        assert torch.equal(other.layers(TEXTS).layers, store.layers(TEXTS).layers)
+        assert len(other) == DISTINCT
+
+
+# ---------------------------------------------------------------------- other processes
+# Prepares 60 texts or fewer, written one by one; is killed in the middle of the chosen write, if any.
+PREPARES = """
+import os, signal, sys
+from pathlib import Path
+from elmokit.formats import records
+from elmokit.tasks import store
+from tiny import tiny_elmo
+
+whole, left = records.write_at, int(sys.argv[2])
+
+def write_at(file, position, content):
+    global left
+    left -= 1
+    if left == 0:
+        file.seek(position)
+        file.write(content[: len(content) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    whole(file, position, content)
+
+records.write_at, store.COMMIT_BYTES = write_at, 1
+texts = [[f"word{number}"] * (1 + number % 7) for number in range(int(sys.argv[3]), 60)]
+store.LayerStore(tiny_elmo(), folder=Path(sys.argv[1])).prepare(texts, quiet=True)
+"""
+
+
+def start(folder: Path, *, fatal_write: int = 0, first_text: int = 0) -> subprocess.Popen[bytes]:
+    tests = str(Path(__file__).parents[1])
+    command = [sys.executable, "-c", PREPARES, str(folder), str(fatal_write), str(first_text)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": tests})
+
+
+def numbered() -> list[list[str]]:
+    return [[f"word{number}"] * (1 + number % 7) for number in range(60)]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+@pytest.mark.parametrize("fatal", [1, 42, 43])  # 42: in the index, the others: in the data
+def test_a_run_killed_in_the_middle_of_an_append_is_gone_on_with(
+    fatal: int, elmo: Embedder, tmp_path: Path
+) -> None:
+    assert start(tmp_path, fatal_write=fatal).wait(timeout=200) == -signal.SIGKILL
+    store = LayerStore(elmo, folder=tmp_path)
+    assert len(store) == (fatal - 1) // 2  # all before the fatal one
+    check(store, elmo, numbered())
+    assert store.prepare(numbered(), quiet=True) == 60 - (fatal - 1) // 2
+    check(store, elmo, numbered())
+    check(LayerStore(elmo, folder=tmp_path), elmo, numbered())
+
+
+def test_two_processes_may_prepare_the_same_texts(elmo: Embedder, tmp_path: Path) -> None:
+    both = [start(tmp_path), start(tmp_path, first_text=20)]
+    assert [process.wait(timeout=200) for process in both] == [0, 0]
+    store = LayerStore(elmo, folder=tmp_path)
+    assert len(store) == 60
+    check(store, elmo, numbered())
+    (place,) = tmp_path.iterdir()
+    tokens = sum(map(len, numbered()))
+    assert (place / records.DATA).stat().st_size == tokens * TOKEN_BYTES  # none is there twice
