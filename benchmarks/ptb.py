@@ -126,11 +126,7 @@ def run_elmokit(command: str, *names: str, **options: object) -> None:
 
     What stops this script stops it too, and what is done is kept: the same command goes on.
     """
-    given = [
-        f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in options.items()
-        if value is not None
-    ]
+    given = [option(name, value) for name, value in options.items() if value is not None]
     process = subprocess.Popen([sys.executable, "-m", "elmokit", command, *names, *given])
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process by itself
@@ -139,6 +135,13 @@ def run_elmokit(command: str, *names: str, **options: object) -> None:
     signal.signal(signal.SIGINT, before)
     if code:
         sys.exit(code if code > 0 else 128 - code)
+
+
+def option(name: str, value: object) -> str:
+    """An option as the command line takes it."""
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no_{name}"
+    return f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
 def parameters(elmo: Embedder) -> dict[str, int]:

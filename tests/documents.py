@@ -124,7 +124,7 @@ def run_console(block: Block, folder: Path, processes: bool) -> None:
         if processes or not command.startswith("elmokit ") or set(command) & set("|<>;&$"):
             code, out, err = run_shell(command, folder)
         else:
-            code, out, err = run_here(shlex.split(command)[1:])
+            code, out, err = run_here(shlex.split(command.replace("\\\n", " "))[1:])
         assert code == 0, f"{where}\n{err}"
         same = doctest.OutputChecker().check_output(
             shown, out, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

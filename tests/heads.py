@@ -80,6 +80,18 @@ def movements(task: Task, examples: Sequence[Any], rnn: str, placement: str) -> 
     return moved
 
 
+def watched(model: Any, examples: Sequence[Any], *names: str) -> list[list[tuple[Tensor, Tensor]]]:
+    """What modules of a model were given and what they made of it, at each of their calls."""
+    calls: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in names}
+    for name in names:
+        module = getattr(model, name)
+        module.register_forward_hook(
+            lambda _module, given, made, name=name: calls[name].append((given[0], made))
+        )
+    scores_of(model, examples)
+    return [calls[name] for name in names]
+
+
 def differ(one: Tensor, other: Tensor) -> bool:
     return (one - other).abs().max().item() > 1e-4
 

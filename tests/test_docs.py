@@ -25,11 +25,13 @@ from reference import make_reference
 from task_models import pack, save_task_model
 
 import elmokit
-from elmokit import language
+from elmokit import language, tasks
 from elmokit.cli import COMMANDS
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
+from elmokit.tasks.settings import DEFAULTS, Settings
+from elmokit.tasks.task import TASKS, find_task
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
@@ -89,9 +91,12 @@ def save_like_others(published: Path, folder: Path) -> None:
 
 
 @pytest.fixture
-def workplace(models: Path, tmp_path: Path) -> Path:
-    """A folder with these models; the pages make whatever else they need."""
-    return Path(shutil.copytree(models, tmp_path / "work"))
+def workplace(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with these models and the repository's examples; the pages make all the rest."""
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
+    work = Path(shutil.copytree(models, tmp_path / "work"))
+    shutil.copytree(ROOT / "examples", work / "examples")
+    return work
 
 
 @pytest.mark.parametrize(  # both languages have the same code: see below
@@ -151,9 +156,17 @@ def test_every_page_stands_in_the_navigation() -> None:
 
 
 def parameters(command: str) -> list[inspect.Parameter]:
+    """The parameters of a command, without `**options`, which stand for the settings."""
     module, _, name = COMMANDS[command][0].partition(":")
     function = getattr(importlib.import_module(module), name)
-    return list(inspect.signature(function).parameters.values())
+    every = inspect.signature(function).parameters.values()
+    return [parameter for parameter in every if parameter.kind != inspect.Parameter.VAR_KEYWORD]
+
+
+def takes_settings(command: str) -> bool:
+    module, _, name = COMMANDS[command][0].partition(":")
+    every = inspect.signature(getattr(importlib.import_module(module), name)).parameters.values()
+    return any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in every)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -173,6 +186,57 @@ def test_every_option_of_a_command_is_described(command: str) -> None:
             assert rows[label] == f"{parameter.default:g}"
     known = {"--" + parameter.name.replace("_", "-") for parameter in parameters(command)}
     assert {label for label in rows if label.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_commands_that_take_settings_say_so(command: str) -> None:
+    text = section(DOCS / "reference" / "cli.md", f"elmokit {command}")
+    assert takes_settings(command)
+    assert re.search(r"^\| `OPTIONS` \|.*\(#settings-of-task-models\)", text, re.M)
+
+
+def test_no_other_command_takes_settings() -> None:
+    assert {command for command in COMMANDS if takes_settings(command)} == {"train", "compare"}
+
+
+def test_every_setting_of_task_models_is_described_with_its_default() -> None:
+    text = section(DOCS / "reference" / "cli.md", "Settings of task models")
+    text, _, _ = text.partition("\n| setting |")  # there follow the values of each task
+    rows = dict(re.findall(r"^\| `--([\w-]+)` \| ([^|]*?) ?\|", text, re.M))
+    assert set(rows) == {field.name.replace("_", "-") for field in fields(Settings)}
+    for field in fields(Settings):
+        cell = rows[field.name.replace("_", "-")]
+        if field.name in DEFAULTS or field.name == "word_dim":
+            assert cell == "by the task", field.name
+        else:
+            assert cell == written(field.default), field.name
+
+
+def test_the_settings_that_depend_on_the_task_have_its_values() -> None:
+    text = section(DOCS / "reference" / "cli.md", "Settings of task models")
+    head, *rows = re.findall(r"^\| (?:setting|`--[\w-]+`) \|(?: [^|]* \|){8}$", text, re.M)
+    tasks = [cell.strip(" `") for cell in head.strip("|").split("|")[1:]]
+    assert set(tasks) == set(TASKS)
+    assert len(rows) == len(DEFAULTS) + 1
+    for row in rows:
+        option, *values = (cell.strip(" `") for cell in row.strip("|").split("|"))
+        name = option.removeprefix("--").replace("-", "_")
+        for task, value in zip(tasks, values, strict=True):
+            own = [
+                Settings().completed(find_task(task).defaults, has_vectors=has_vectors)
+                for has_vectors in (False, True)
+            ]
+            without, beside = (written(getattr(settings, name)).strip("`") for settings in own)
+            assert value == (without if without == beside else f"{without} or {beside}"), name
+
+
+def written(value: Any) -> str:
+    """A default as the tables have it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value is None:
+        return "none"
+    return f"`{value}`" if isinstance(value, str) else f"{value:g}"
 
 
 def test_every_command_stands_in_the_list_with_its_anchor() -> None:
@@ -225,6 +289,20 @@ def test_what_a_language_model_says_is_described(name: str) -> None:
     described = [member for member, value in vars(thing).items() if is_described(value)]
     for member in [*(field.name for field in fields(thing)), *described]:
         assert member.startswith("_") or re.search(rf"\b{member}\b", text), f"{name}.{member}"
+
+
+@pytest.mark.parametrize("name", tasks.__all__)
+def test_every_public_name_of_the_tasks_is_described(name: str) -> None:
+    text = section(DOCS / "reference" / "python.md", f"tasks.{name}")
+    thing = getattr(tasks, name)
+    named = [field.name for field in fields(thing)] if inspect.isclass(thing) else []
+    if inspect.isclass(thing):
+        named += [member for member, value in vars(thing).items() if is_described(value)]
+    else:
+        every = inspect.signature(thing).parameters.values()
+        named = [p.name for p in every if p.default is inspect.Parameter.empty]
+    for each in named:
+        assert each.startswith("_") or re.search(rf"\b{each}\b", text), f"{name}: {each}"
 
 
 def test_the_list_of_names_is_that_of_the_package() -> None:

@@ -6,6 +6,7 @@ The files that its commands need and do not make themselves are made in `workpla
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,15 @@ NOT_RUN = ("pip install ", "make ", "git clone ")
 
 
 @pytest.fixture
-def workplace(tmp_path: Path) -> Path:
-    """An old model in old/, some running text in text/, and a text of a domain in reports.txt."""
+def workplace(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """An old model in old/, some running text in text/, and a text of a domain in reports.txt.
+
+    And the repository's examples/; kept vectors go to a folder of the test's own.
+    """
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     bilm.write(read_checkpoint("shipped"), tmp_path / "old")
     (tmp_path / "text").mkdir()
     lines = [text for senses in SENTENCES.values() for texts in senses.values() for text in texts]

@@ -138,8 +138,9 @@ def call(function: Callable[..., int | None], options: list[str], *, program: st
     class CommandParser(ArgumentParser):
         def add_argument(self, *names: str, **settings: Any) -> Any:
             # A boolean option takes no value: it is the pair --name and --no_name.
-            if settings.get("type") is bool and names[0].startswith("--"):
-                del settings["type"]
+            kind = getattr(settings.get("action"), "_typehint", settings.get("type"))
+            if kind in (bool, bool | None) and names[0].startswith("--"):
+                settings.pop("type", None)
                 alone = names[0].startswith("--no_")
                 settings["action"] = "store_true" if alone else ActionYesNo
             return super().add_argument(*names, **settings)

@@ -170,6 +170,11 @@ def test_a_bad_row_costs_its_sentence(
     assert bad.first == [message]
 
 
+def test_a_sentence_of_one_bad_line_is_not_lost_silently(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.conll", b"a O\n\n\xff O\n\nb O\n")
+    assert complaint(lambda: read(path)) == f"{path}, line 3: the line is not UTF-8"
+
+
 def test_a_misspelt_tag_does_not_make_all_of_them_plain(tmp_path: Path) -> None:
     good = "a O\nb B-LOC\n\n" * 100
     path = write(tmp_path, "a.conll", good + "c BLOC\n\n" + good)

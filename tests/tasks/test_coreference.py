@@ -17,6 +17,7 @@ from heads import (
     movements,
     right,
     scores_of,
+    watched,
 )
 from tiny import complaint, tiny_elmo
 
@@ -114,6 +115,21 @@ def test_the_biLM_reads_sentences_and_their_vectors_are_joined_in_order() -> Non
 def test_elmo_joins_where_it_is_placed(placement: str) -> None:
     found = movements(TASK, cue_passages(6, seed=6), "lstm", placement)
     assert found == EXPECTED_MOVEMENTS[placement]
+
+
+def test_names_are_their_first_and_last_token_and_their_mean() -> None:
+    passage = "Yesterday Ann van Lee met Eve .\nThen she ran ."
+    examples = [make_pronoun(passage, "Ann van Lee", "Eve", "A"), *cue_passages(4, seed=11)]
+    model = make_model(TASK, examples)
+    [(_, states)], [(first, _), (second, _)], [(pronouns, _)] = watched(
+        model, examples, "lstm", "name", "pronoun"
+    )
+    tokens = states[0]
+    ann = torch.cat([tokens[1], tokens[3], tokens[1:4].mean(0)])
+    eve = torch.cat([tokens[5], tokens[5], tokens[5]])
+    torch.testing.assert_close(first[0], ann, atol=1e-6, rtol=0)
+    torch.testing.assert_close(second[0], eve, atol=1e-6, rtol=0)
+    torch.testing.assert_close(pronouns[0], tokens[8], atol=1e-6, rtol=0)
 
 
 def test_facts_describe_both_names() -> None:

@@ -82,6 +82,8 @@ def test_sentences_without_relations_stand_line_by_line(tmp_path: Path) -> None:
         assert [entities(e)[0] for e in found] == ["storm", "coins", "reader"]
         assert {e.label for e in found} == {None}
     assert "line 1: there is no relation below" in complaint(lambda: relations(path))
+    commented = write(tmp_path, "c.txt", lines[0] + "\nComment: none\n")
+    assert "line 1: there is no relation below" in complaint(lambda: relations(commented))
     with_labels = relations(write(tmp_path, "b.txt", STORM), labelled=False)
     assert [e.label for e in with_labels] == [None] * 3
 

@@ -20,6 +20,7 @@ from heads import (
     predict,
     right,
     scores_of,
+    watched,
 )
 from tiny import complaint, tiny_elmo
 
@@ -73,15 +74,37 @@ def test_a_pair_has_the_same_scores_alone_and_in_any_batch() -> None:
 
 
 def test_each_text_is_read_and_their_order_counts() -> None:
-    example = make_pair("the house is red", "the house was green", "a")
+    example = make_pair("the house is red", "now green", "a")
     model = make_model(TASK, [example, replace(example, label="b")] * 2)
     scores = scores_of(model, [example])
     for other in (
-        make_pair("the house is green", "the house was green"),
-        make_pair("the house is red", "the house was red"),
-        make_pair("the house was green", "the house is red"),
+        make_pair("the house is green", "now green"),
+        make_pair("the house is red", "now red"),
+        make_pair("now green", "the house is red"),
     ):
         assert differ(scores, scores_of(model, [other]))
+
+
+def test_unknown_words_that_both_texts_have_are_told_from_others() -> None:
+    examples = colour_pairs(4, seed=7)
+    model = make_model(TASK, examples)
+    both, one = make_pair("the zzz is", "a zzz was"), make_pair("the zzz is", "a yyy was")
+    assert differ(scores_of(model, [both]), scores_of(model, [one]))
+
+
+def test_tokens_are_compared_with_what_they_are_aligned_to() -> None:
+    examples = [make_pair("the house is red", "now green", "a"), make_pair("red", "blue", "b")]
+    model = make_model(TASK, examples, elmo=tiny_elmo(), placement="output")
+    [(_, encoded)], [(compared, _)] = watched(model, examples, "encoder", "compare")
+    late = model.inputs([text for place in (0, 1) for text in (e.texts[place] for e in examples)])
+    states = torch.cat([encoded, late.late], dim=-1)  # both first texts, then both second ones
+    for first, example in enumerate(examples):
+        second = first + len(examples)
+        a, b = (states[row, : len(example.texts[row // 2])] for row in (first, second))
+        for row, own, other in ((first, a, b), (second, b, a)):
+            aligned = (own @ other.T).softmax(1) @ other
+            expected = torch.cat([own, aligned, own - aligned, own * aligned], dim=1)
+            torch.testing.assert_close(compared[row, : len(own)], expected, atol=1e-5, rtol=0)
 
 
 def test_the_loss_is_the_mean_of_minus_log_p_of_the_right_labels() -> None:

@@ -17,25 +17,42 @@ def test_a_text_gives_the_same_outputs_alone_and_beside_a_longer_one() -> None:
     assert not together[0, 3:].any()
 
 
+def test_the_outputs_are_those_of_torch_over_packed_texts() -> None:
+    torch.manual_seed(5)
+    ours = BiLSTM(5, 4, depth=2).eval()
+    theirs = torch.nn.LSTM(5, 4, num_layers=2, bidirectional=True, batch_first=True)
+    for layer in range(2):
+        for lstm, way in ((ours.forwards[layer], ""), (ours.backwards[layer], "_reverse")):
+            for name, weight in lstm.named_parameters():
+                getattr(theirs, f"{name.removesuffix('0')}{layer}{way}").data = weight.data
+    vectors, lengths = torch.randn(3, 6, 5), torch.tensor([6, 1, 4])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        vectors, lengths, batch_first=True, enforce_sorted=False
+    )
+    expected, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
+    torch.testing.assert_close(ours(vectors, torch.arange(6) < lengths[:, None]), expected)
+
+
 def test_the_outputs_are_those_of_two_lstms_run_step_by_step() -> None:
     torch.manual_seed(2)
     ours = BiLSTM(3, 2).eval()
-    weights = dict(ours.lstm.named_parameters())
     vectors = torch.randn(4, 3)
 
-    def run(steps: torch.Tensor, way: str) -> torch.Tensor:
+    def run(steps: torch.Tensor, lstm: torch.nn.Module) -> torch.Tensor:
+        weights = dict(lstm.named_parameters())
         h = c = torch.zeros(2)
         found = []
         for x in steps:
-            gates = weights[f"weight_ih_l0{way}"] @ x + weights[f"bias_ih_l0{way}"]
-            gates = gates + weights[f"weight_hh_l0{way}"] @ h + weights[f"bias_hh_l0{way}"]
+            gates = weights["weight_ih_l0"] @ x + weights["bias_ih_l0"]
+            gates = gates + weights["weight_hh_l0"] @ h + weights["bias_hh_l0"]
             i, f, g, o = gates.chunk(4)
             c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(c)
             found.append(h)
         return torch.stack(found)
 
-    both = torch.cat([run(vectors, ""), run(vectors.flip(0), "_reverse").flip(0)], dim=1)
+    backward = run(vectors.flip(0), ours.backwards[0]).flip(0)
+    both = torch.cat([run(vectors, ours.forwards[0]), backward], dim=1)
     found = ours(vectors[None], torch.ones(1, 4, dtype=torch.bool))[0]
     torch.testing.assert_close(found, both)
 

@@ -18,6 +18,7 @@ from heads import (
     movements,
     right,
     scores_of,
+    watched,
 )
 from tiny import complaint, tiny_elmo
 
@@ -25,6 +26,7 @@ from elmokit.tasks.data import BadLines
 from elmokit.tasks.encoder import Inputs
 from elmokit.tasks.examples import Related, Span
 from elmokit.tasks.relation import TASK, EntityAttention
+from elmokit.tasks.spans import bucket
 
 THINGS = "ball dog cup tree".split()
 AROUND = "and now the of".split()
@@ -88,9 +90,36 @@ def test_scores_depend_on_which_tokens_are_marked_and_as_what(pooling: str) -> N
         assert differ(scores, scores_of(model, [other]))
 
 
+def test_both_entities_and_the_pooled_sentence_decide() -> None:
+    examples = [
+        make_related("the big dog of the tree", (1, 3), (5, 6), "Near(e1,e2)"),
+        make_related("cup and ball", (2, 3), (0, 1), "Near(e2,e1)"),
+    ]
+    model = make_model(TASK, examples)
+    [(read, states)], [(decided, _)] = watched(model, examples, "lstm", "top")
+    words = read[:, :, : model.inputs.dim]  # without the places of the entities
+    for row, example in enumerate(examples):
+        parts = []
+        for start, end in (example.first, example.second):
+            parts += [words[row, start:end].mean(0), states[row, start:end].mean(0)]
+        parts.append(states[row, : len(example.texts[0])].max(0).values)
+        torch.testing.assert_close(decided[row], torch.cat(parts), atol=1e-6, rtol=0)
+
+
+def test_each_token_is_read_with_its_place_from_both_entities() -> None:
+    example = make_related("the big dog of the tree", (1, 3), (5, 6), "Near(e1,e2)")
+    examples = [example, replace(example, label="Near(e2,e1)")]
+    model = make_model(TASK, examples)
+    [(read, _)] = watched(model, examples, "lstm")
+    first, second = (table.weight for table in model.places)
+    away = [(-1, -5), (0, -4), (0, -3), (1, -2), (2, -1), (3, 0)]
+    expected = [torch.cat([first[bucket(one)], second[bucket(other)]]) for one, other in away]
+    torch.testing.assert_close(read[0, :, model.inputs.dim :], torch.stack(expected))
+
+
 def test_attention_weights_each_token_by_what_it_tells_of_the_entities() -> None:
     torch.manual_seed(0)
-    attention = EntityAttention(3, 4)
+    attention = EntityAttention(3, 6, 4)
     states, entities = torch.randn(2, 5, 3), torch.randn(2, 6)
     lengths = (5, 2)
     mask = torch.arange(5) < torch.tensor(lengths)[:, None]

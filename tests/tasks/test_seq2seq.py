@@ -237,7 +237,7 @@ def test_the_loss_is_that_of_pytorch_with_smoothed_labels() -> None:
     target = torch.tensor([number for row in right for number in row])
     expected = functional.cross_entropy(flat, target, label_smoothing=SMOOTHING)
     assert UNKNOWN in target.tolist()
-    assert float(model.loss(batch)) == pytest.approx(float(expected), abs=1e-5)
+    assert model.loss(batch).item() == pytest.approx(expected.item(), abs=1e-5)
     ours = torch.autograd.grad(model.loss(batch), list(model.parameters()), allow_unused=True)
     theirs = torch.autograd.grad(expected, list(model.parameters()), allow_unused=True)
     for one, other in zip(ours, theirs, strict=True):
@@ -282,6 +282,23 @@ def test_the_copying_loss_is_that_of_the_probabilities_step_by_step(
         each = torch.stack([model.loss([example]) for example in batch])
         mean = float((each * lengths).sum() / lengths.sum())
         assert float(model.loss(batch)) == pytest.approx(mean, abs=1e-5)
+
+
+def test_a_word_beyond_the_vocabulary_can_only_be_copied() -> None:
+    model = make_model("summarize", reversals(30, seed=1))
+    example = make("ka new", "NEW")
+    with torch.no_grad():
+        model.decoder.softmax.bias[UNKNOWN] = 100.0  # of no use for a word that stands there
+        source, state = model.read([example])
+        words, _ = model.targets([example])
+        before = torch.cat([torch.tensor([[BEGIN]]), words[:-1]])
+        vectors, state = model.vectors(before, state, source)
+        written = model.decoder(vectors, state, source)
+        share = model.decoder.share(torch.cat([written.outputs, written.vectors], -1)).sigmoid()
+        end = model.decoder.softmax(written.outputs[1, 0]).softmax(0)[END] * share[1, 0, 0]
+        copied = (1 - share[0, 0, 0]) * written.attention[0, 0, 1]
+        expected = -(torch.log(copied) + torch.log(end + 1e-9 * (1 - share[1, 0, 0]))) / 2
+        assert float(model.loss([example])) == pytest.approx(float(expected), abs=1e-4)
 
 
 @pytest.mark.parametrize("task", ["translate", "summarize"])

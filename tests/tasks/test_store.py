@@ -323,7 +323,7 @@ def test_a_store_can_be_copied_with_the_model_that_holds_it(elmo: Embedder, tmp_
 
 
 # ---------------------------------------------------------------------- other processes
-# Prepares 60 texts or fewer, written one by one; is killed in the middle of the chosen write, if any.
+# Prepares up to 60 texts, one write each; is killed in the middle of the chosen write, if any.
 PREPARES = """
 import os, signal, sys
 from pathlib import Path

@@ -115,7 +115,7 @@ def read(folder: Path) -> Checkpoint:
     shapes = {
         name: shape
         for name, shape in state_dict.shapes_of(found).items()
-        if name.startswith(prefix + BILM) and not name.endswith(CACHED_WORDS)
+        if name.startswith(prefix + BILM) and name != prefix + BILM + CACHED_WORDS
     }
     ours = read_rows(
         (row._replace(theirs=prefix + BILM + row.theirs) for row in rows(config)),

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from elmokit.errors import ElmokitError
+from elmokit.formats.files import reason_of
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 LARGEST = 16 << 30
@@ -48,9 +49,9 @@ def unpacked(path: Path) -> Iterator[Path]:
         except FileNotFoundError:
             raise ElmokitError(f"there is no file {path}") from None
         except DAMAGE as error:
-            said = getattr(error, "strerror", None) or str(error) or "it is damaged"
-            reason = said.splitlines()[0].rstrip(":")
-            raise ElmokitError(f"{path} is not an archive that can be read: {reason}") from None
+            raise ElmokitError(
+                f"{path} is not an archive that can be read: {reason_of(error)}"
+            ) from None
         except (RuntimeError, NotImplementedError):
             raise ElmokitError(f"{path} is encrypted or packed in an unknown way") from None
         yield folder

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.files import is_file, read_json
+from elmokit.formats.files import is_file, read_json, reason_of
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -106,8 +106,7 @@ def _path(model: str | Path) -> Path:
         path = Path(model).expanduser()
         path.exists()
     except (OSError, RuntimeError) as error:  # a name that is too long, a user who is not known
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ElmokitError(f"cannot look for {model}: {reason}") from None
+        raise ElmokitError(f"cannot look for {str(model)[:99]}: {reason_of(error)}") from None
     return path
 
 
@@ -117,8 +116,9 @@ def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
-        reason = str(error).splitlines()[0]
-        raise ElmokitError(f"the device {device!r} cannot be used here: {reason}") from None
+        raise ElmokitError(
+            f"the device {device!r} cannot be used here: {reason_of(error)}"
+        ) from None
 
 
 def _has(folder: Path, names: tuple[str, ...]) -> bool:

@@ -15,6 +15,7 @@ from elmokit.errors import ElmokitError
 
 LARGEST_JSON = 64 << 20
 LARGEST_TEXT = 1 << 30
+LONGEST_REASON = 200  # characters
 
 
 @contextmanager
@@ -49,8 +50,7 @@ def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
             making.rename(folder)
         sync(folder.parent)
     except OSError as error:
-        reason = (error.strerror or str(error)).partition("\n")[0]
-        raise ElmokitError(f"cannot write {folder}: {reason}") from None
+        raise ElmokitError(f"cannot write {folder}: {reason_of(error)}") from None
     finally:
         shutil.rmtree(making, ignore_errors=True)
 
@@ -116,6 +116,12 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def reason_of(error: Exception) -> str:
+    """What somebody else's error says, in a line that may be part of a sentence."""
+    said = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return str(said).splitlines()[0].rstrip(":")[:LONGEST_REASON]
 
 
 def is_file(path: Path) -> bool:

@@ -10,6 +10,7 @@ from typing import Literal
 from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
+from elmokit.formats.files import reason_of
 
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.txt.gz", "*.hdf5", "*.h5", "*.md"]
 WANTED += ["checkpoint", "*.index", "*.data-*-of-*", "saved_model.pb"]  # TensorFlow
@@ -37,9 +38,9 @@ def download(name: str, *, revision: str | None = None, cache: str | None = None
             "and the Hub cannot be reached"
         ) from None
     except HfHubHTTPError as error:
-        raise ElmokitError(f"the Hub does not give {name}: {_first_line(error)}") from None
+        raise ElmokitError(f"the Hub does not give {name}: {reason_of(error)}") from None
     except Exception as error:  # its own, its HTTP client's, the system's
-        raise ElmokitError(f"cannot fetch {name} from the Hub: {_first_line(error)}") from None
+        raise ElmokitError(f"cannot fetch {name} from the Hub: {reason_of(error)}") from None
 
 
 def push(
@@ -63,9 +64,5 @@ def push(
             address = api.create_repo(name, private=private, exist_ok=True)
             api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
         except Exception as error:  # its own, its HTTP client's, the system's
-            raise ElmokitError(f"cannot upload {name}: {_first_line(error)}") from None
+            raise ElmokitError(f"cannot upload {name}: {reason_of(error)}") from None
     return str(address)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -19,7 +19,7 @@ import numpy as np
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.files import new_model_folder, read_json, read_text
+from elmokit.formats.files import new_model_folder, read_json, read_text, reason_of
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary
 
@@ -86,7 +86,7 @@ def write(
         try:
             save_file(dict(sorted(tensors.items())), making / WEIGHTS, metadata={"format": "pt"})
         except SafetensorError as error:  # such as a full disk
-            raise ElmokitError(f"cannot write {folder / WEIGHTS}: {error}") from None
+            raise ElmokitError(f"cannot write {folder / WEIGHTS}: {reason_of(error)}") from None
         if checkpoint.vocabulary is not None:
             text = Vocabulary(checkpoint.vocabulary).text()
             (making / VOCABULARY).write_text(text, encoding="utf-8", newline="")
@@ -127,7 +127,9 @@ def _read_tensors(path: Path) -> Tensors:
     except FileNotFoundError:
         raise ElmokitError(f"there is no file {path}") from None
     except (SafetensorError, OSError, TypeError, ValueError) as error:
-        raise ElmokitError(f"{path} is not a safetensors file that can be read: {error}") from None
+        raise ElmokitError(
+            f"{path} is not a safetensors file that can be read: {reason_of(error)}"
+        ) from None
     return tensors
 
 

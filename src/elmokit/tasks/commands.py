@@ -257,8 +257,11 @@ class Plan:
 
         if self.data.bad:
             self.say(self.data.bad)
-        if sources.vectors is not None and not (folder / VECTORS).exists():
-            static.save(sources.vectors, folder / VECTORS)
+        vectors = None
+        if sources.vectors is not None:
+            if not (folder / VECTORS).exists():
+                static.save(sources.vectors, folder / VECTORS)
+            vectors = static.load(folder / VECTORS)  # rounded, as prediction will find them
         texts = (text for example in self.data.train for text in example.texts)
         trained = build(
             self.task,
@@ -267,7 +270,7 @@ class Plan:
             known_words(texts, self.settings),
             elmo=sources.elmo,
             elmo_name=self.elmo,
-            vectors=sources.vectors,
+            vectors=vectors,
             store=sources.store,
         )
         trained.model.to(self.device)
@@ -370,8 +373,8 @@ def read_examples(
     examples = list(trained.task.read(path, trained.settings, bad, labelled))
     if labelled:
         examples = with_known_answers(examples, trained.facts, bad)
-    if bad.count and not quiet:
-        print(f"elmokit: {bad.summary()}", file=sys.stderr)
+    if (left_out := bad.summary()) and not quiet:
+        print(f"elmokit: {left_out}", file=sys.stderr)
     if not examples:
         raise ElmokitError(f"{path} has no examples")
     return examples

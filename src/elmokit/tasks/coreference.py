@@ -58,6 +58,7 @@ class PronounResolver(nn.Module):
         self.pronoun = nn.Linear(width, hidden)
         self.name = nn.Linear(3 * width, hidden)
         self.facts = nn.Embedding(sum(VALUES), FACT)
+        nn.init.uniform_(self.facts.weight, -0.1, 0.1)
         self.pair = nn.Linear(4 * hidden + len(VALUES) * FACT, hidden)
         self.dropout = nn.Dropout(settings.dropout)
         self.means = nn.Linear(hidden, 1)

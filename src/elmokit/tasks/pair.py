@@ -1,7 +1,10 @@
 """Sentence pairs: does one follow from the other, do both say the same; after ESIM.
 
-both texts ─► shared BiLSTM [; ELMo] ─► aligned with each other ─► compared ─► BiLSTM
-─► maximum and mean of both ─► label
+both texts ─► vectors + matches ─► shared BiLSTM [; ELMo] ─► aligned with each other ─► compared
+─► BiLSTM ─► maximum and mean of both ─► label
+
+Matches say which words the other text has too. A large data set would teach that; a small one
+hardly does.
 
 Shapes: B pairs, T tokens of the longest text, D columns.
 """
@@ -15,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.errors import ElmokitError
 from elmokit.tasks.attention import align
@@ -30,6 +34,7 @@ from elmokit.tasks.encoder import Inputs
 from elmokit.tasks.examples import Labelled
 from elmokit.tasks.recurrent import BiLSTM, Pooling
 from elmokit.tasks.settings import Settings
+from elmokit.tasks.span_qa import MATCHES, matches
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import tokenizer
 
@@ -42,7 +47,8 @@ class PairClassifier(nn.Module):
         super().__init__()
         self.inputs, self.labels = inputs, labels_of(facts)
         hidden, dropout = settings.hidden, settings.dropout
-        self.encoder = BiLSTM(inputs.dim, hidden, depth=settings.depth, dropout=dropout)
+        columns = inputs.dim + MATCHES
+        self.encoder = BiLSTM(columns, hidden, depth=settings.depth, dropout=dropout)
         self.compare = nn.Sequential(
             nn.Linear(4 * (self.encoder.dim + inputs.late_dim), hidden),
             nn.ReLU(),
@@ -61,7 +67,10 @@ class PairClassifier(nn.Module):
         """The scores of all labels: (B, labels)."""
         firsts, seconds = ([example.texts[place] for example in batch] for place in (0, 1))
         encoded = self.inputs([*firsts, *seconds])  # 2B texts
-        states = encoded.join(self.encoder(encoded.vectors, encoded.mask))  # (2B, T, D)
+        others = zip([*firsts, *seconds], [*seconds, *firsts], strict=True)
+        found = pad_sequence([matches(*texts) for texts in others], batch_first=True)
+        vectors = torch.cat([encoded.vectors, found.to(encoded.vectors)], dim=-1)
+        states = encoded.join(self.encoder(vectors, encoded.mask))  # (2B, T, D)
         other = torch.cat(align(*states.chunk(2), *encoded.mask.chunk(2)))  # (2B, T, D)
         compared = torch.cat([states, other, states - other, states * other], dim=-1)
         composed = self.composition(self.compare(compared), encoded.mask)  # (2B, T, 2 * hidden)
@@ -109,4 +118,5 @@ TASK = Task(
     model=PairClassifier,
     score=label_scores,
     write=write_labels,
+    defaults={"dropout": 0.3, "batch_size": 16},
 )

@@ -4,43 +4,56 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 class BiLSTM(nn.Module):
-    """A stack of bidirectional LSTMs over padded texts, with dropout before each and at the end."""
+    """A stack of bidirectional LSTMs over padded texts, with dropout between them and at the end.
+
+    Each direction is an LSTM of its own over the padded batch, the backward one over texts that are
+    turned around: on a CPU that trains several times faster than torch's packed sequences.
+    """
 
     def __init__(self, inputs: int, hidden: int, *, depth: int = 1, dropout: float = 0.0) -> None:
         """`hidden` cells in each direction: the outputs have 2 * hidden columns."""
         super().__init__()
-        self.lstm = nn.LSTM(
-            inputs,
-            hidden,
-            num_layers=depth,
-            bidirectional=True,
-            batch_first=True,
-            dropout=dropout if depth > 1 else 0.0,
-        )
-        self.dropout = nn.Dropout(dropout)
         self.dim = 2 * hidden
-        for name, weight in self.lstm.named_parameters():
-            if name.startswith("weight_hh"):
-                for gate in weight.detach().chunk(4):
-                    nn.init.orthogonal_(gate)
-            elif name.startswith("bias_hh"):
-                nn.init.zeros_(weight)
+        widths = [inputs] + [self.dim] * (depth - 1)
+        self.forwards = nn.ModuleList(one_way(width, hidden) for width in widths)
+        self.backwards = nn.ModuleList(one_way(width, hidden) for width in widths)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """(texts, tokens, inputs) to (texts, tokens, 2 * hidden), 0 where padded.
 
-        Every text must have a token; the mask is True at its first tokens.
+        The mask is True at the first tokens of each text.
         """
-        lengths = mask.sum(1).cpu()
-        packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
-        outputs, _ = pad_packed_sequence(
-            self.lstm(packed)[0], batch_first=True, total_length=vectors.shape[1]
-        )
-        return self.dropout(outputs)  # type: ignore[no-any-return]
+        turn = turned(mask).unsqueeze(-1)  # (texts, tokens, 1)
+        for ahead, back in zip(self.forwards, self.backwards, strict=True):
+            around = back(vectors.gather(1, turn.expand_as(vectors)))[0]
+            around = around.gather(1, turn.expand_as(around))
+            both = torch.cat([ahead(vectors)[0], around], dim=-1)
+            vectors = self.dropout(both.masked_fill(~mask.unsqueeze(-1), 0.0))
+        return vectors
+
+
+def one_way(inputs: int, hidden: int) -> nn.LSTM:
+    """An LSTM whose recurrent weights begin orthogonal."""
+    lstm = nn.LSTM(inputs, hidden, batch_first=True)
+    weights = dict(lstm.named_parameters())
+    for gate in weights["weight_hh_l0"].detach().chunk(4):
+        nn.init.orthogonal_(gate)
+    nn.init.zeros_(weights["bias_hh_l0"])
+    return lstm
+
+
+def turned(mask: Tensor) -> Tensor:
+    """For each place the place of the token that stands there when a text is turned around.
+
+    >>> turned(torch.tensor([[True, True, True, False]])).tolist()
+    [[2, 1, 0, 3]]
+    """
+    places = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
+    return torch.where(mask, mask.sum(1, keepdim=True) - 1 - places, places)
 
 
 class Pooling(nn.Module):

@@ -1,7 +1,7 @@
 """Relation extraction: how two marked entities of a sentence are related, as in SemEval-2010.
 
-sentence ─► vectors + place of both entities ─► BiLSTM [; ELMo] ─► both entities, and the sentence
-pooled ─► relation with its direction
+sentence ─► vectors + place of both entities ─► BiLSTM [; ELMo] ─► both entities, with their words,
+and the sentence pooled ─► relation with its direction
 
 Texts are never cut: an entity might be in what is left out.
 
@@ -37,14 +37,15 @@ PLACE = 20  # columns that say where a token stands from an entity
 class EntityAttention(nn.Module):
     """The mean of the tokens, weighted by what each tells of the two entities."""
 
-    def __init__(self, dim: int, hidden: int) -> None:
+    def __init__(self, dim: int, entities: int, hidden: int) -> None:
+        """For tokens of `dim` columns and both entities together of `entities` columns."""
         super().__init__()
         self.token = nn.Linear(dim, hidden)
-        self.entities = nn.Linear(2 * dim, hidden, bias=False)
+        self.entities = nn.Linear(entities, hidden, bias=False)
         self.score = nn.Linear(hidden, 1, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor, entities: Tensor) -> Tensor:
-        """States (B, T, D), mask (B, T) and both entities (B, 2D) to (B, D)."""
+        """States (B, T, D), mask (B, T) and both entities (B, entities) to (B, D)."""
         asked = self.token(states) + self.entities(entities).unsqueeze(1)  # (B, T, hidden)
         weights = masked_softmax(self.score(asked.tanh()).squeeze(-1), mask)  # (B, T)
         return (weights.unsqueeze(1) @ states).squeeze(1)
@@ -59,14 +60,16 @@ class RelationClassifier(nn.Module):
         self.inputs, self.labels = inputs, labels_of(facts)
         hidden, dropout = settings.hidden, settings.dropout
         self.places = nn.ModuleList(nn.Embedding(BUCKETS, PLACE) for _ in range(2))
+        for weight in self.places.parameters():  # not to drown the words before it is learned
+            nn.init.uniform_(weight, -0.1, 0.1)
         self.lstm = BiLSTM(inputs.dim + 2 * PLACE, hidden, depth=settings.depth, dropout=dropout)
         width = self.lstm.dim + inputs.late_dim
         self.pooling: EntityAttention | Pooling = Pooling(width, settings.pooling)
         if settings.pooling == "attention":
-            self.pooling = EntityAttention(width, hidden)
-        self.entity = Pooling(width, "mean")
+            self.pooling = EntityAttention(width, 2 * (inputs.dim + width), hidden)
+        self.entity = Pooling(inputs.dim + width, "mean")
         self.top = nn.Sequential(
-            nn.Linear(3 * width, hidden),
+            nn.Linear(2 * inputs.dim + 3 * width, hidden),
             nn.ReLU(),
             nn.Dropout(dropout),
             nn.Linear(hidden, len(self.labels)),
@@ -83,8 +86,9 @@ class RelationClassifier(nn.Module):
         ]
         vectors = torch.cat([encoded.vectors, *places], dim=-1)
         states = encoded.join(self.lstm(vectors, mask))  # (B, T, D)
-        entities = torch.cat(  # (B, 2D)
-            [self.entity(states, covered(some, tokens).to(mask.device)) for some in spans], dim=-1
+        known = torch.cat([encoded.vectors, states], dim=-1)  # of entities, also the words alone
+        entities = torch.cat(  # (B, 2 * (inputs + D))
+            [self.entity(known, covered(some, tokens).to(mask.device)) for some in spans], dim=-1
         )
         if isinstance(self.pooling, EntityAttention):
             pooled = self.pooling(states, mask, entities)  # (B, D)
@@ -138,4 +142,5 @@ TASK = Task(
     model=RelationClassifier,
     score=score,
     write=write,
+    defaults={"dropout": 0.3, "batch_size": 16},
 )

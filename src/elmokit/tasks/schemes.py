@@ -59,7 +59,7 @@ def scheme_of(sentences: Sequence[Sequence[str]]) -> str:
     counts = Counter(tag for tags in sentences for tag in tags)
     is_typed = any(_letter(tag) and "-" in tag for tag in counts)
     strays = {
-        scheme: sum(n for tag, n in counts.items() if not _fits(tag, scheme, is_typed))
+        scheme: sum(n for tag, n in counts.items() if not is_tag_of(tag, scheme))
         for scheme in SCHEMES
         if scheme != "iob1"
     }
@@ -67,10 +67,6 @@ def scheme_of(sentences: Sequence[Sequence[str]]) -> str:
     if strays[best] > (STRAY_TAGS * counts.total() if is_typed else 0):
         return PLAIN
     return _first_or_second_iob(sentences) if best == "iob2" else best
-
-
-def _fits(tag: str, scheme: str, is_typed: bool) -> bool:
-    return is_tag_of(tag, scheme) and (tag == "O" or ("-" in tag) == is_typed)
 
 
 def _first_or_second_iob(sentences: Sequence[Sequence[str]]) -> str:

@@ -49,8 +49,10 @@ class Settings:
         text_column: name or number of the column with the text, of a TSV, CSV or JSONL file.
         second_column: of pair: the column with the second text.
         label_column: name or number of the column with the label or the tag.
-        scheme: of tagger: how spans are written: auto, iob1, iob2, iobes, or plain for tags that
-            are no spans.
+        predicate_column: of tagger: the column that marks predicates; each column behind it has
+            the roles of one of them.
+        scheme: of tagger: how spans are written: auto, iob1, iob2, iobes, bilou, bmes, or plain
+            for tags that are no spans.
         crf: of tagger: choose the tags of a sentence together, not one by one.
         longest_answer: of question: tokens.
         target_elmo: of translate: a model of the target's language, for the decoder's input.
@@ -87,7 +89,8 @@ class Settings:
     text_column: str | None = None
     second_column: str | None = None
     label_column: str | None = None
-    scheme: Literal["auto", "iob1", "iob2", "iobes", "plain"] = "auto"
+    predicate_column: str | None = None
+    scheme: Literal["auto", "iob1", "iob2", "iobes", "bilou", "bmes", "plain"] = "auto"
     crf: bool = True
     longest_answer: int = 20
     target_elmo: str | None = None

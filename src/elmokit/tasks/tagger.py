@@ -89,6 +89,7 @@ def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterat
         path,
         column=settings.label_column,
         token_column=settings.text_column,
+        predicate_column=settings.predicate_column,
         scheme=settings.scheme,
         tokenize=tokenizer(settings.tokenizer),
         labelled=labelled,

@@ -1,0 +1,263 @@
+"""Does ELMo help? Eleven tasks and one in Chinese, each with and without it, several seeds.
+
+    python benchmarks/tasks.py --data data --folder runs [--only ner sst5] [--chinese chinese-elmo]
+
+Each task is one `elmokit compare TASK --what elmo`: the shipped model, frozen, and the same static
+vectors on both sides. The same command goes on with runs that were stopped, and results/tasks.md
+has the tasks that are complete. `--chinese` names the model that chinese.py has trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ptb import run_elmokit
+from speed import machine
+
+HERE = Path(__file__).parent
+GLOVE = "vectors/glove.50d.100k.txt.xz"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One row of the table."""
+
+    title: str
+    task: str
+    train: str
+    dev: str | None
+    """None: a tenth of the training data is set apart."""
+    options: dict[str, object] = field(default_factory=dict)
+    vectors: str | None = GLOVE
+    note: str = ""
+
+
+DATASETS = {
+    "ner": Dataset(
+        "names (CoNLL-2003)",
+        "tagger",
+        "tag/conll2003.train.conll.xz",
+        "tag/conll2003.dev.conll.xz",
+        {"hidden": 128, "epochs": 12, "patience": 3},
+    ),
+    "pos": Dataset(
+        "parts of speech (UD English EWT)",
+        "tagger",
+        "tag/en_ewt.train.conllu.xz",
+        "tag/en_ewt.dev.conllu.xz",
+        {"label_column": "UPOS", "hidden": 128, "epochs": 10, "patience": 2, "crf": False},
+    ),
+    "sst5": Dataset(
+        "sentiment, 5 classes (SST-5)",
+        "classifier",
+        "classify/sst5.train.txt.xz",
+        "classify/sst5.dev.txt.xz",
+        {"tokenizer": "whitespace", "hidden": 128, "epochs": 12, "patience": 3},
+    ),
+    "sst2": Dataset(
+        "sentiment, 2 classes (SST-2)",
+        "classifier",
+        "classify/sst2.train.txt.xz",
+        "classify/sst2.dev.txt.xz",
+        {"tokenizer": "whitespace", "hidden": 128, "epochs": 12, "patience": 3},
+    ),
+    "trec": Dataset(
+        "kinds of questions (TREC-6)",
+        "classifier",
+        "classify/trec.train.txt.xz",
+        None,
+        {"tokenizer": "whitespace", "hidden": 128, "epochs": 15, "patience": 4},
+    ),
+    "sick": Dataset(
+        "entailment (SICK)",
+        "pair",
+        "pair/sick.train.tsv.xz",
+        "pair/sick.dev.tsv.xz",
+        {"hidden": 100, "epochs": 15, "patience": 4},
+    ),
+    "squad": Dataset(
+        "questions (SQuAD, 38 articles)",
+        "question",
+        "qa/squad.train.json.xz",
+        "qa/squad.dev.json.xz",
+        {"hidden": 64, "epochs": 8, "patience": 2},
+    ),
+    "semeval": Dataset(
+        "relations (SemEval-2010 task 8)",
+        "relation",
+        "relation/semeval2010.train.txt.xz",
+        None,
+        {"hidden": 100, "epochs": 12, "patience": 3},
+    ),
+    "gap": Dataset(
+        "pronouns (GAP)",
+        "coreference",
+        "coref/gap.development.tsv.xz",
+        "coref/gap.validation.tsv.xz",
+        {"epochs": 20, "patience": 5},
+    ),
+    "multi30k": Dataset(
+        "translation, English to German (Multi30k)",
+        "translate",
+        "seq2seq/multi30k.train.en.xz,seq2seq/multi30k.train.de.xz",
+        "seq2seq/multi30k.val.en.xz,seq2seq/multi30k.val.de.xz",
+        {"tokenizer": "whitespace", "epochs": 8, "patience": 2, "beam": 4},
+    ),
+    "headlines": Dataset(
+        "headlines (Reuters)",
+        "summarize",
+        "seq2seq/headlines.train.jsonl.xz",
+        "seq2seq/headlines.dev.jsonl.xz",
+        {"epochs": 8, "patience": 2, "beam": 4},
+    ),
+    "chinese": Dataset(
+        "sentiment in Chinese (ChnSentiCorp)",
+        "classifier",
+        "classify/zh.chnsenticorp.train.tsv.xz",
+        "classify/zh.chnsenticorp.dev.tsv.xz",
+        {"tokenizer": "chinese", "hidden": 128, "epochs": 12, "patience": 3, "skip_bad": True},
+        vectors=None,
+        note="the biLM is Chinese, trained by chinese.py; word vectors are learned with the task",
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", required=True, help="the folder that has the data sets")
+    parser.add_argument("--folder", required=True, help="where the runs go")
+    parser.add_argument("--only", nargs="+", choices=DATASETS, default=list(DATASETS))
+    parser.add_argument("--chinese", metavar="MODEL", help="a Chinese biLM; else it is left out")
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--out", default=str(HERE / "results" / "tasks.json"))
+    arguments = parser.parse_args()
+    data, folder = Path(arguments.data), Path(arguments.folder)
+    for name in arguments.only:
+        if name == "chinese" and arguments.chinese is None:
+            print("no Chinese biLM is named by --chinese: left out", file=sys.stderr)
+            continue
+        options = compare_options(DATASETS[name], data, elmo=arguments.chinese)
+        out = folder / name
+        out.parent.mkdir(parents=True, exist_ok=True)
+        run_elmokit(
+            "compare",
+            DATASETS[name].task,
+            what="elmo",
+            seeds=arguments.seeds,
+            out=str(out),
+            **options,
+        )
+        write(folder, Path(arguments.out), arguments.seeds)
+
+
+def compare_options(dataset: Dataset, data: Path, elmo: str | None) -> dict[str, object]:
+    """What `elmokit compare` is told, besides the folder."""
+    return {
+        "train": in_folder(dataset.train, data),
+        "dev": None if dataset.dev is None else in_folder(dataset.dev, data),
+        "vectors": None if dataset.vectors is None else str(data / dataset.vectors),
+        "elmo": elmo if dataset.vectors is None else None,
+        **dataset.options,
+    }
+
+
+def in_folder(paths: str, data: Path) -> str:
+    return ",".join(str(data / path) for path in paths.split(","))
+
+
+def write(folder: Path, out: Path, seeds: str) -> None:
+    """Gather all comparisons that are complete into tasks.json and tasks.md."""
+    rows = {}
+    for name, dataset in DATASETS.items():
+        path = folder / name / "results.json"
+        found = json.loads(path.read_text()) if path.is_file() else {"complete": False}
+        if found["complete"]:
+            rows[name] = {
+                "title": dataset.title,
+                "task": dataset.task,
+                "metric": found["metric"],
+                "train_examples": found["train_examples"],
+                "dev_examples": found["dev_examples"],
+                "rows": found["tables"]["elmo"],
+                "weights": found["weights"],
+                "minutes": round(sum(run["seconds"] for run in found["runs"]) / 60, 1),
+                "settings": found["settings"],
+                "elmo_fingerprint": found["fingerprints"]["biLM"],
+                "command": shown_command(dataset, seeds),
+                "note": dataset.note,
+            }
+    result = {"machine": machine(), "seeds": seeds, "tasks": rows}
+    out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    out.with_suffix(".md").write_text(as_markdown(result))
+
+
+def shown_command(dataset: Dataset, seeds: str) -> str:
+    """The command without the folders of one machine."""
+    options = compare_options(dataset, Path("data"), "chinese-elmo")
+    given = {**options, "what": "elmo", "seeds": seeds, "out": "runs"}
+    words = ["elmokit", "compare", dataset.task]
+    for name, value in given.items():
+        if value is None or value is False:
+            continue
+        dashed = f"--{name.replace('_', '-')}"
+        words += [dashed] if value is True else [dashed, str(value)]
+    if dataset.options.get("crf") is False:
+        words.append("--no-crf")
+    return shlex.join(words)
+
+
+HEAD = """# Tasks with and without ELMo
+
+Dev scores in per cent, mean and standard deviation over the seeds {seeds}, each run at its best
+epoch. The biLM is the small English model that ships with elmokit, frozen; both columns have the
+same static word vectors (the first 100,000 words of GloVe, 50 columns), the same model and the same
+settings. Where there is no dev file, a tenth of the training data was set apart. "Fewer errors" is
+the gain as a share of what was left to gain. The dev score also chose the epoch, on both sides.
+
+| task | score | examples | without ELMo | with ELMo | gain | fewer errors |
+|---|---|---:|---:|---:|---:|---:|
+"""
+
+
+def as_markdown(result: dict) -> str:
+    lines = [HEAD.format(seeds=result["seeds"].replace(",", ", "))]
+    for row in result["tasks"].values():
+        without, with_elmo = row["rows"]
+        cells = [cell(line["scores"][row["metric"]]) for line in (without, with_elmo)]
+        lines.append(
+            f"| {row['title']} | {row['metric']} | {row['train_examples']:,} | {cells[0]} | "
+            f"{cells[1]} | {100 * with_elmo['gain']:+.2f} | "
+            f"{100 * with_elmo['fewer_errors']:.0f} % |\n"
+        )
+    lines.append("\nWhat the tasks made of the layers (0 is the token, 1 and 2 have context):\n\n")
+    lines.append("| task | layer 0 | layer 1 | layer 2 | scale |\n|---|---:|---:|---:|---:|\n")
+    for row in result["tasks"].values():
+        for line in row["weights"]:
+            shares = " | ".join(f"{weight['mean']:.2f}" for weight in line["weights"])
+            lines.append(f"| {row['title']} | {shares} | {line['scale']['mean']:.2f} |\n")
+    lines.append(
+        "\n## Commands\n\n`benchmarks/tasks.py` runs them one after the other:\n\n```text\n"
+    )
+    for row in result["tasks"].values():
+        lines.append(row["command"] + "\n")
+    lines.append("```\n")
+    for row in result["tasks"].values():
+        if row["note"]:
+            lines.append(f"\n{row['title']}: {row['note']}.\n")
+    return "".join(lines)
+
+
+def cell(score: dict) -> str:
+    around = "" if score["spread"] is None else f" ± {100 * score['spread']:.2f}"
+    return f"{100 * score['mean']:.2f}{around}"
+
+
+if __name__ == "__main__":
+    main()
