@@ -199,7 +199,7 @@ def test_mean_spread_and_gain_are_those_of_the_textbook() -> None:
 
 def test_the_time_that_is_left_is_told_by_runs_of_the_same_kind() -> None:
     without, with_elmo = (Condition(str(x), settings(), x) for x in (False, True))
-    done = {Run(without, 1): {"seconds": 10.0}, Run(with_elmo, 1): {"seconds": 31.0}}
+    done = {Run(without, 1): 10.0, Run(with_elmo, 1): 31.0}
     runs = [*done, Run(without, 2), Run(with_elmo, 2), Run(with_elmo, 1, 50)]
     sizes = {"train": 100, "dev": 10}
     assert seconds_left(runs, done, **sizes) == pytest.approx(10 + 31 + 31 * 160 / 310)

@@ -134,14 +134,25 @@ def test_names_are_their_first_and_last_token_and_their_mean() -> None:
 
 def test_facts_describe_both_names() -> None:
     example = make_pronoun(
-        "Yesterday Ann Lee met Eve .\nLee sang .\nThen Eve ran and she fell .", "Ann Lee", "Eve"
+        "Yesterday Ann van Lee met Eve .\nLee sang in a van .\nThen Eve ran and she fell .",
+        "Ann van Lee",
+        "Eve",
     )
-    assert (example.first, example.second, example.pronoun) == ((1, 3), (4, 5), 13)
+    assert (example.first, example.second, example.pronoun) == ((1, 4), (5, 6), 17)
     assert facts_of(example) == [
-        # 11 tokens behind, 2 sentences, second token, once more as Lee; farther, the first
-        [bucket(11), 3 + 2, 1, 1, 0, 1],
-        [bucket(9), 3 + 2, 3, 1, 1, 0],
+        # 14 tokens behind, 2 sentences, second token, once more as Lee; farther, the first
+        [bucket(14), 3 + 2, 1, 1, 0, 1],
+        [bucket(12), 3 + 2, 3, 1, 1, 0],
     ]
+
+
+def test_each_fact_has_rows_of_its_own() -> None:
+    examples = cue_passages(5, seed=12)
+    model = make_model(TASK, examples)
+    [[(rows, _)]] = watched(model, examples, "facts")
+    for found, example in zip(rows.tolist(), examples, strict=True):
+        for row, facts in zip(found, facts_of(example), strict=True):
+            assert row == [sum(VALUES[:k]) + fact for k, fact in enumerate(facts)]
 
 
 def test_facts_of_names_behind_the_pronoun() -> None:

@@ -110,7 +110,7 @@ def test_each_token_is_read_with_its_place_from_both_entities() -> None:
     example = make_related("the big dog of the tree", (1, 3), (5, 6), "Near(e1,e2)")
     examples = [example, replace(example, label="Near(e2,e1)")]
     model = make_model(TASK, examples)
-    [(read, _)] = watched(model, examples, "lstm")
+    [[(read, _)]] = watched(model, examples, "lstm")
     first, second = (table.weight for table in model.places)
     away = [(-1, -5), (0, -4), (0, -3), (1, -2), (2, -1), (3, 0)]
     expected = [torch.cat([first[bucket(one)], second[bucket(other)]]) for one, other in away]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
@@ -169,16 +170,19 @@ class Comparison:
         """Train what is left, show the results; gives the exit code."""
         runs = all_runs(self.tables, self.curve, self.seeds, self.percents)
         reports = {run: report for run in runs if (report := self.finished(run))}
+        seconds = {run: report["seconds"] for run, report in reports.items()}
         if len(reports) < len(runs) and self.sources.store is not None:
             self.sources.store.prepare(self.plan.data.texts, quiet=self.plan.quiet)
         for number, run in enumerate(runs, start=1):
             if run in reports:
                 continue
-            self.plan.say(f"run {number} of {len(runs)}: {run.name}{self.left(runs, reports)}")
+            self.plan.say(f"run {number} of {len(runs)}: {run.name}{self.left(runs, seconds)}")
+            started = time.monotonic()
             code = self.train(run, [*reports])
             if code:
                 return code
             reports[run] = read_json(self.place(run) / REPORT)
+            seconds[run] = max(reports[run]["seconds"], time.monotonic() - started)
             self.write(runs, reports)
         self.show(self.write(runs, reports))
         return 0
@@ -242,11 +246,11 @@ class Comparison:
         remove_states(self.place(run))
         return report
 
-    def left(self, runs: list[Run], reports: dict[Run, dict[str, Any]]) -> str:
+    def left(self, runs: list[Run], seconds: dict[Run, float]) -> str:
         """How long the rest may take, in words; nothing if nothing is known."""
         dev, train = len(self.plan.data.dev), len(self.plan.data.train)
-        seconds = seconds_left(runs, reports, train=train, dev=dev)
-        return "" if seconds is None else f", about {tqdm.format_interval(seconds)} left"
+        left = seconds_left(runs, seconds, train=train, dev=dev)
+        return "" if left is None else f", about {tqdm.format_interval(left)} left"
 
     # ------------------------------------------------------------------ results
     def write(self, runs: list[Run], reports: dict[Run, dict[str, Any]]) -> dict[str, Any]:

@@ -180,11 +180,11 @@ def learn(examples: Sequence[Pronoun], settings: Settings) -> dict[str, Any]:
     return {"labels": LABELS}
 
 
-def score(examples: Sequence[Pronoun], predictions: Sequence[Any]) -> dict[str, float]:
+def score(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
     """F1 as GAP has it, of all, of masculine and of feminine pronouns; and accuracy."""
     tokens = [[token for sentence in e.texts for token in sentence] for e in examples]
     pronouns = [text[e.pronoun] for text, e in zip(tokens, examples, strict=True)]
-    gold = [example.label or "NEITHER" for example in examples]
+    gold = [example.label for example in examples]
     scores = metrics.gap_scores(gold, [found["label"] for found in predictions], pronouns)
     return {"f1": scores.pop("f1"), **scores}
 

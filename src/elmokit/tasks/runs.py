@@ -84,22 +84,22 @@ def what_changed(report: dict[str, Any], settings: Settings, same: dict[str, Any
 
 
 def seconds_left(
-    runs: list[Run], reports: dict[Run, dict[str, Any]], *, train: int, dev: int
+    runs: list[Run], seconds: dict[Run, float], *, train: int, dev: int
 ) -> float | None:
-    """How long the runs that are not done may take, by those that are: with and without ELMo."""
+    """How long the runs that are not done may take, by what others took with and without ELMo."""
 
     def work(run: Run) -> float:  # an example costs about three times as much to learn from
         return 3 * train * run.percent / 100 + dev
 
     rates: dict[bool, list[float]] = {True: [], False: []}
-    for run, report in reports.items():
-        rates[run.condition.with_elmo].append(report["seconds"] / work(run))
+    for run, took in seconds.items():
+        rates[run.condition.with_elmo].append(took / work(run))
     every = rates[True] + rates[False]
     if not every:
         return None
     total = 0.0
     for run in runs:
-        if run not in reports:
+        if run not in seconds:
             known = rates[run.condition.with_elmo] or every
             total += work(run) * sum(known) / len(known)
     return total
