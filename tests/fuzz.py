@@ -278,7 +278,7 @@ def fault_of(sentence: str, folder: Path) -> str | None:
         return "it is too long"
     if "/elmokit-" in sentence:
         return "it names a temporary folder"
-    return None if str(folder) in sentence or "gives other vectors" in sentence else "no file named"
+    return None if str(folder) in sentence else "it names no file"
 
 
 def try_seeds(job: dict[str, Any], first: int) -> Iterator[dict[str, Any]]:
@@ -296,7 +296,8 @@ def try_seeds(job: dict[str, Any], first: int) -> Iterator[dict[str, Any]]:
             (work / "model" / name).parent.mkdir(parents=True, exist_ok=True)
             (work / "model" / name).write_bytes(content)
         (work / "model").mkdir(parents=True, exist_ok=True)
-        signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)  # of the processor: others may be busy
+        signal.setitimer(signal.ITIMER_REAL, 30 * MOST_SECONDS)
         before = memory()
         fault = said = None
         try:
@@ -321,7 +322,6 @@ def run(job: dict[str, Any], first: int, results: Path) -> None:
     warnings.simplefilter("error")
     for name in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(name, signal.SIG_DFL)  # which ends the process, whatever it is doing
-    signal.setitimer(signal.ITIMER_REAL, 600)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with results.open("a") as file:
@@ -346,9 +346,15 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         last = max((line["seed"] for line in lines if "seed" in line), default=job["last"])
         if not status and "seed" not in lines[-1]:
             break
-        deaths.append({"seed": last, "fault": f"the process ended with {status}"})
+        deaths.append({"seed": last, "fault": f"the process ended: {reason_of(status)}"})
         first = last + 1
     return tell(results, deaths)
+
+
+def reason_of(status: int) -> str:
+    """What `waitpid` says of a process, in words."""
+    name = signal.Signals(status & 127).name if status & 127 else f"exit code {status >> 8}"
+    return f"{name}, it took too long" if name in ("SIGPROF", "SIGALRM") else name
 
 
 def tell(results: Path, deaths: list[dict[str, Any]]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def watched(model: Any, examples: Sequence[Any], *names: str) -> list[list[tuple
 
 
 def differ(one: Tensor, other: Tensor) -> bool:
-    return (one - other).abs().max().item() > 1e-4
+    return (one - other).abs().max().item() > 1e-6
 
 
 # What `movements` finds where everything is right: a mix at the input moves what the RNN gives,

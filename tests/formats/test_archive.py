@@ -6,6 +6,7 @@ import gzip
 import io
 import stat
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -183,6 +184,34 @@ def test_what_is_packed_behind_the_end_of_a_tar_is_bounded_too(
     assert read_checkpoint(path).config.layers == 2
     monkeypatch.setattr(archive, "SMALL", 1 << 20)
     assert "unpacks to more than a model can be" in complaint(lambda: read_checkpoint(path))
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE])
+def test_a_name_of_any_length_in_a_tar_is_not_read(tmp_path: Path, kind: bytes) -> None:
+    """It would be in memory as a whole, and a few bytes of gzip stand for many."""
+    member = tarfile.TarInfo("long")
+    member.type, member.size = kind, 1 << 30
+    with gzip.open(tmp_path / "model.tar.gz", "wb", compresslevel=1) as file:
+        file.write(member.tobuf(tarfile.GNU_FORMAT))
+        file.write(b"x" * (1 << 23))
+    tracemalloc.start()
+    try:
+        said = complaint(lambda: read_checkpoint(tmp_path / "model.tar.gz"))
+        assert "model.tar.gz is not an archive that can be read: " in said
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("way", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_packed_in_a_rare_way_is_refused(
+    tmp_path: Path, contents: dict[str, bytes], way: int
+) -> None:
+    with zipfile.ZipFile(tmp_path / "model.zip", "w", way) as file:
+        for name, content in contents.items():
+            file.writestr(name, content)
+    said = complaint(lambda: read_checkpoint(tmp_path / "model.zip"))
+    assert said == f"{tmp_path}/model.zip is encrypted or packed in an unknown way"
 
 
 def test_a_sparse_file_in_a_tar_is_refused(tmp_path: Path) -> None:

@@ -72,6 +72,15 @@ def test_a_broken_source_leaves_no_target(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
+def test_a_source_whose_vectors_are_no_numbers_is_told_of(tmp_path: Path) -> None:
+    reference = make_reference()
+    reference.stored["CNN_proj/W_proj"][:] = 3e38  # each of them is a number
+    weights = reference.save(tmp_path / "source")
+    with pytest.raises(ElmokitError, match=r"weights\.hdf5 gives vectors that are not finite"):
+        convert(str(weights), str(tmp_path / "target"))
+    assert not (tmp_path / "target").exists()
+
+
 def test_a_target_that_exists_is_kept_unless_allowed(tmp_path: Path) -> None:
     one = make_reference(seed=1).save(tmp_path / "one")
     convert(str(one), str(tmp_path / "target"))

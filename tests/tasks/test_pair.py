@@ -85,11 +85,16 @@ def test_each_text_is_read_and_their_order_counts() -> None:
         assert differ(scores, scores_of(model, [other]))
 
 
-def test_unknown_words_that_both_texts_have_are_told_from_others() -> None:
-    examples = colour_pairs(4, seed=7)
+def test_words_are_read_with_whether_the_other_text_has_them() -> None:
+    examples = [make_pair("The zzz is", "a Zzz the", "a"), make_pair("red", "red", "b")]
     model = make_model(TASK, examples)
-    both, one = make_pair("the zzz is", "a zzz was"), make_pair("the zzz is", "a yyy was")
-    assert differ(scores_of(model, [both]), scores_of(model, [one]))
+    [[(read, _)]] = watched(model, examples, "encoder")
+    assert read[:, :, model.inputs.dim :].tolist() == [  # as it is written, and in lower case
+        [[0, 1], [0, 1], [0, 0]],
+        [[1, 1], [0, 0], [0, 0]],
+        [[0, 0], [0, 1], [0, 1]],
+        [[1, 1], [0, 0], [0, 0]],
+    ]
 
 
 def test_tokens_are_compared_with_what_they_are_aligned_to() -> None:

@@ -17,11 +17,12 @@ import torch
 from tiny import complaint, tiny_elmo
 
 from elmokit.tasks import span_qa
+from elmokit.tasks.attention import matches
 from elmokit.tasks.data import BadLines
 from elmokit.tasks.encoder import Inputs, known_words
 from elmokit.tasks.examples import Question
 from elmokit.tasks.settings import Settings
-from elmokit.tasks.span_qa import TASK, BiAttention, SpanReader, best_spans, matches, window
+from elmokit.tasks.span_qa import TASK, BiAttention, SpanReader, best_spans, window
 
 ODD = "“Zoë’s  naïve\u00a0 café”,\n\tthey\u2003said ,  closed\u3000 in  \U0001f3f0 中 文 .  "
 

@@ -6,11 +6,9 @@ and so is more data than a model can have, or than an archive of this size can h
 
 from __future__ import annotations
 
-import lzma
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -23,15 +21,7 @@ SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 LARGEST = 16 << 30
 SMALL, MOST_PACKED = 64 << 20, 20  # weights hardly compress
 MOST_FILES = 10_000
-DAMAGE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    OSError,
-    ValueError,
-)
+LONGEST_HEADER = 1 << 20  # bytes of a name in a tar
 
 
 def is_archive(path: Path) -> bool:
@@ -48,12 +38,14 @@ def unpacked(path: Path) -> Iterator[Path]:
             _unpack_zip(path, folder) if zipfile.is_zipfile(path) else _unpack_tar(path, folder)
         except FileNotFoundError:
             raise ElmokitError(f"there is no file {path}") from None
-        except DAMAGE as error:
+        except ElmokitError:
+            raise
+        except (RuntimeError, NotImplementedError):
+            raise ElmokitError(f"{path} is encrypted or packed in an unknown way") from None
+        except Exception as error:  # zipfile and tarfile have many, for damage of many kinds
             raise ElmokitError(
                 f"{path} is not an archive that can be read: {reason_of(error)}"
             ) from None
-        except (RuntimeError, NotImplementedError):
-            raise ElmokitError(f"{path} is encrypted or packed in an unknown way") from None
         yield folder
 
 
@@ -62,14 +54,26 @@ def _unpack_zip(path: Path, folder: Path) -> None:
         members = [m for m in archive.infolist() if not m.filename.endswith("/")]
         _check_total(path, [member.file_size for member in members])
         for member in members:
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise NotImplementedError  # others may take memory as they like
             if (member.external_attr >> 16) & 0o170000 not in (0, 0o100000):
                 raise ElmokitError(f"{path}: {member.filename!r} is a link or a device")
             with archive.open(member) as source:
                 _copy(path, source, _target(path, folder, member.filename), member.file_size)
 
 
+class _Member(tarfile.TarInfo):
+    """A member of a tar whose name does not have to be read to be found too long."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        plain = self.type in (*tarfile.REGULAR_TYPES, tarfile.DIRTYPE)
+        if not plain and self.size > LONGEST_HEADER:
+            raise tarfile.ReadError("a header is too long")
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
+
+
 def _unpack_tar(path: Path, folder: Path) -> None:
-    with tarfile.open(path) as archive:
+    with tarfile.open(path, tarinfo=_Member) as archive:
         sizes: list[int] = []
         for member in archive:
             if member.isdir():

@@ -101,10 +101,10 @@ def _say(checkpoint: Checkpoint, samples: list[str]) -> _Said:
 
     elmo = Embedder.from_checkpoint(checkpoint, tokenizer="whitespace")
     predicts = elmo.model.softmax is not None and elmo.vocabulary is not None
-    return _Said(
-        [sentence.layers for sentence in elmo.stream(samples)],
-        elmo.perplexity(samples).average if predicts else None,
-    )
+    layers = [sentence.layers for sentence in elmo.stream(samples)]
+    if not all(np.isfinite(found).all() for found in layers):
+        raise ElmokitError(f"{checkpoint.source} gives vectors that are not finite: it is damaged")
+    return _Said(layers, elmo.perplexity(samples).average if predicts else None)
 
 
 def _write(checkpoint: Checkpoint, folder: Path, to: Format, dtype: Stored) -> None:
@@ -132,16 +132,18 @@ def _compare(before: _Said, after: _Said, what: str, dtype: Stored) -> None:
         float(np.abs(one - other).max(initial=0.0))
         for one, other in zip(before.layers, after.layers, strict=True)
     )
-    if worst > TOLERANCE[dtype] or np.isnan(worst):
-        raise ElmokitError(f"the converted model gives other vectors (difference {worst:.1e})")
+    if worst > TOLERANCE[dtype]:
+        raise ElmokitError(
+            f"{what}: the converted model gives other vectors (difference {worst:.1e})"
+        )
     line = f"{what}; vectors differ by {worst:.1e} at most"
     if before.perplexity is not None and after.perplexity is not None:
         same = after.perplexity == before.perplexity  # they may be infinite
         share = 0.0 if same else abs(after.perplexity / before.perplexity - 1)
         if share > PERPLEXITY_TOLERANCE[dtype] or np.isnan(share):
             raise ElmokitError(
-                f"the converted model has another perplexity: {after.perplexity:.4f} where the "
-                f"source has {before.perplexity:.4f}"
+                f"{what}: the converted model has another perplexity: {after.perplexity:.4f} "
+                f"where the source has {before.perplexity:.4f}"
             )
         line += f", perplexity {before.perplexity:.2f} and {after.perplexity:.2f}"
     elif before.perplexity is not None:

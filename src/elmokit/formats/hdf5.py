@@ -46,7 +46,9 @@ def shapes_of(file: h5py.File, path: Path) -> dict[str, tuple[int, ...]]:
                 raise ElmokitError(f"{path}: the dataset {name!r} holds no floating numbers")
             shapes[name] = dataset.shape
             promised += dataset.size * dataset.dtype.itemsize
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError):
+    except ElmokitError:
+        raise
+    except Exception:  # h5py has many, for damage of many kinds
         raise ElmokitError(f"{path} is damaged: its list of datasets cannot be read") from None
     size = path.stat().st_size
     if promised > max(SMALL, MOST_PACKED * size):  # HDF5 can declare what was never written
@@ -85,7 +87,7 @@ def read_dataset(file: h5py.File, name: str, path: Path) -> NDArray[np.float32]:
     try:
         with np.errstate(over="ignore"):  # infinities are told of by whoever asked
             return file[name][...].astype(np.float32, copy=False)  # type: ignore[no-any-return]
-    except (OSError, RuntimeError, ValueError, KeyError):
-        raise ElmokitError(f"{path}: the dataset {name!r} is damaged") from None
     except MemoryError:
         raise ElmokitError(f"{path}: the dataset {name!r} is too large") from None
+    except Exception:
+        raise ElmokitError(f"{path}: the dataset {name!r} is damaged") from None

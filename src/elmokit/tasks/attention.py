@@ -5,6 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from elmokit.tasks.examples import Tokens
+
+MATCHES = 2  # of a word with the other text: as it is written, and in lower case
+
 
 def masked_softmax(scores: Tensor, mask: Tensor, *, dim: int = -1) -> Tensor:
     """Weights that sum to 1 over the places of `dim` where the mask is True, and are 0 elsewhere.
@@ -70,3 +74,9 @@ def align(
     of_second = masked_softmax(scores, second_mask.unsqueeze(1), dim=2)
     of_first = masked_softmax(scores, first_mask.unsqueeze(2), dim=1)
     return of_second @ second, of_first.transpose(1, 2) @ first
+
+
+def matches(text: Tokens, other: Tokens) -> Tensor:
+    """Which tokens the other text has too, as written and in lower case: (tokens, MATCHES)."""
+    written, lower = set(other), {word.lower() for word in other}
+    return torch.tensor([[float(w in written), float(w.lower() in lower)] for w in text])

@@ -26,7 +26,7 @@ class Classifier(nn.Module):
     def __init__(self, inputs: Inputs, settings: Settings, facts: dict[str, Any]) -> None:
         """A new one for the labels that the facts name."""
         super().__init__()
-        self.inputs, self.labels = inputs, facts["labels"]
+        self.inputs, self.labels = inputs, labels_of(facts)
         self.lstm: BiLSTM | None = None
         if settings.encoder == "lstm":
             self.lstm = BiLSTM(
@@ -56,6 +56,14 @@ class Classifier(nn.Module):
     def predict(self, batch: Sequence[Labelled]) -> list[dict[str, Any]]:
         """The most probable label of each text, with its probability."""
         return most_probable(self(batch), self.labels)
+
+
+def labels_of(facts: dict[str, Any]) -> list[str]:
+    """The labels that were learned from the training data."""
+    labels = facts.get("labels")
+    if not isinstance(labels, list) or len(labels) < 2 or len(set(labels)) < len(labels):
+        raise ElmokitError("the model's facts name no labels to choose between")
+    return labels
 
 
 def label_ids(batch: Sequence[Any], labels: list[str], inputs: Inputs) -> Tensor:

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from elmokit.errors import ElmokitError
-from elmokit.tasks.attention import align
+from elmokit.tasks.attention import MATCHES, align, matches
 from elmokit.tasks.classifier import (
     label_ids,
     label_scores,
+    labels_of,
     learn_labels,
     most_probable,
     write_labels,
@@ -34,7 +34,6 @@ from elmokit.tasks.encoder import Inputs
 from elmokit.tasks.examples import Labelled
 from elmokit.tasks.recurrent import BiLSTM, Pooling
 from elmokit.tasks.settings import Settings
-from elmokit.tasks.span_qa import MATCHES, matches
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import tokenizer
 
@@ -85,14 +84,6 @@ class PairClassifier(nn.Module):
     def predict(self, batch: Sequence[Labelled]) -> list[dict[str, Any]]:
         """The most probable label of each pair, with its probability."""
         return most_probable(self(batch), self.labels)
-
-
-def labels_of(facts: dict[str, Any]) -> list[str]:
-    """The labels that were learned from the training data."""
-    labels = facts.get("labels")
-    if not isinstance(labels, list) or len(labels) < 2 or len(set(labels)) < len(labels):
-        raise ElmokitError("the model's facts name no labels to choose between")
-    return labels
 
 
 def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterator[Labelled]:

@@ -19,12 +19,11 @@ from torch.nn import functional
 
 from elmokit.tasks import metrics
 from elmokit.tasks.attention import masked_softmax
-from elmokit.tasks.classifier import label_ids, learn_labels, most_probable
+from elmokit.tasks.classifier import label_ids, labels_of, learn_labels, most_probable
 from elmokit.tasks.data import BadLines
 from elmokit.tasks.encoder import Inputs
 from elmokit.tasks.examples import Related
 from elmokit.tasks.marked import read_relations
-from elmokit.tasks.pair import labels_of
 from elmokit.tasks.recurrent import BiLSTM, Pooling
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.spans import BUCKETS, buckets, check_span, covered

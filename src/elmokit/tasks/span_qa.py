@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from elmokit.errors import ElmokitError
 from elmokit.tasks import metrics
-from elmokit.tasks.attention import TrilinearScores, masked_softmax
+from elmokit.tasks.attention import MATCHES, TrilinearScores, masked_softmax, matches
 from elmokit.tasks.data import BadLines
 from elmokit.tasks.encoder import Inputs
 from elmokit.tasks.examples import Question, Span, Tokens
@@ -32,7 +32,6 @@ from elmokit.tasks.squad import read_squad, write_answers
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import tokenizer
 
-MATCHES = 2  # of a word with the other text: as it is written, and in lower case
 TOGETHER = 25_600  # tokens of passages that a prediction reads at once, or one passage
 
 
@@ -129,12 +128,6 @@ def answer(example: Question, span: Span, probability: float) -> dict[str, Any]:
     start, end = example.offsets[span[0]][0], example.offsets[span[1] - 1][1]
     text, probability = example.passage[start:end], round(probability, 6)
     return {"answer": text, "start": start, "end": end, "probability": probability}
-
-
-def matches(text: Tokens, other: Tokens) -> Tensor:
-    """Which tokens the other text has too, as written and in lower case: (tokens, MATCHES)."""
-    written, lower = set(other), {word.lower() for word in other}
-    return torch.tensor([[float(w in written), float(w.lower() in lower)] for w in text])
 
 
 def window(example: Question, longest: int) -> tuple[Tokens, Span]:
