@@ -296,8 +296,7 @@ def try_seeds(job: dict[str, Any], first: int) -> Iterator[dict[str, Any]]:
             (work / "model" / name).parent.mkdir(parents=True, exist_ok=True)
             (work / "model" / name).write_bytes(content)
         (work / "model").mkdir(parents=True, exist_ok=True)
-        signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)  # of the processor: others may be busy
-        signal.setitimer(signal.ITIMER_REAL, 30 * MOST_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)  # of the processor: it may be busy
         before = memory()
         fault = said = None
         try:
@@ -320,8 +319,7 @@ def memory() -> int:
 def run(job: dict[str, Any], first: int, results: Path) -> None:
     """In a process of its own: try the numbers from `first` on, a line of results for each."""
     warnings.simplefilter("error")
-    for name in (signal.SIGPROF, signal.SIGALRM):
-        signal.signal(name, signal.SIG_DFL)  # which ends the process, whatever it is doing
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process, whatever it is doing
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with results.open("a") as file:
@@ -354,7 +352,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
 def reason_of(status: int) -> str:
     """What `waitpid` says of a process, in words."""
     name = signal.Signals(status & 127).name if status & 127 else f"exit code {status >> 8}"
-    return f"{name}, it took too long" if name in ("SIGPROF", "SIGALRM") else name
+    return f"{name}, it took too long" if name == "SIGPROF" else name
 
 
 def tell(results: Path, deaths: list[dict[str, Any]]) -> dict[str, Any]:

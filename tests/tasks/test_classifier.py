@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 import elmokit
 from elmokit.errors import ElmokitError
 from elmokit.tasks.classifier import TASK, Classifier
+from elmokit.tasks.data import BadLines
 from elmokit.tasks.encoder import Inputs
 from elmokit.tasks.examples import Labelled
 from elmokit.tasks.settings import Settings
@@ -79,6 +81,16 @@ def test_scores_and_files() -> None:
         "macro_f1": pytest.approx((2 / 3 + 4 / 5) / 2),
     }
     assert next(iter(TASK.write(REVIEWS, found))) == "good\t0.7500\ta fine film\n"
+
+
+def test_long_texts_are_cut_where_that_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("good a b c d\npoor e\n")
+    own = Settings(longest_text=3)
+    found = [e.texts[0] for e in TASK.read(str(file), own, BadLines(), True)]
+    assert found == [("a", "b", "c"), ("e",)]
+    whole = next(TASK.read(str(file), Settings(longest_text=0), BadLines(), True))
+    assert len(whole.texts[0]) == 4
 
 
 def test_data_with_one_label_alone_is_refused() -> None:

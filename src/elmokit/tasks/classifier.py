@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -82,8 +83,8 @@ def most_probable(scores: Tensor, labels: list[str]) -> list[dict[str, Any]]:
 
 
 def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterator[Labelled]:
-    """Texts of a file, with their labels where it has them."""
-    return read_labelled(
+    """Texts of a file, with their labels where it has them; long texts are cut."""
+    examples = read_labelled(
         path,
         tokenize=tokenizer(settings.tokenizer),
         text_column=settings.text_column,
@@ -91,6 +92,12 @@ def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterat
         labelled=labelled,
         bad=bad,
     )
+    return (cut(example, settings.longest_text) for example in examples)
+
+
+def cut(example: Labelled, longest: int) -> Labelled:
+    """The same with at most so many tokens of each text; 0 for no bound."""
+    return replace(example, texts=tuple(text[: longest or None] for text in example.texts))
 
 
 def learn_labels(examples: Sequence[Any], settings: Settings) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def fit(
         if not stop.signal:
             scores = task.score(dev, predict(model, dev, settings.batch_size, quiet=quiet))
             is_best = progress.count(scores, mixes=model.inputs.mixes())
-            _say(_line(progress, settings, is_best), quiet)
+            _say(_line(progress, settings), quiet)
             if is_best:
                 keep(progress)
         facts = {"progress": asdict(progress), "settings": settings.to_dict(), "same": same}
@@ -260,11 +260,11 @@ def _seed(seed: int, epoch: int, step: int) -> int:
     return int(np.random.SeedSequence([seed, epoch, step]).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _line(progress: Progress, settings: Settings, is_best: bool) -> str:
+def _line(progress: Progress, settings: Settings) -> str:
     """An epoch in one line."""
     last = progress.history[-1]
     scores = ", ".join(f"{name} {value:.4f}" for name, value in last["dev"].items())
-    mark = " (best)" if is_best else ""
+    mark = " (best)" if progress.best and progress.best_epoch == progress.epoch else ""
     return f"epoch {progress.epoch}/{settings.epochs}: loss {last['loss']:.4f}, dev {scores}{mark}"
 
 

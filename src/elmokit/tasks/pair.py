@@ -12,7 +12,6 @@ Shapes: B pairs, T tokens of the longest text, D columns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.tasks.attention import MATCHES, align, matches
 from elmokit.tasks.classifier import (
+    cut,
     label_ids,
     label_scores,
     labels_of,
@@ -97,9 +97,7 @@ def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterat
         labelled=labelled,
         bad=bad,
     )
-    longest = settings.longest_text or None
-    for example in pairs:
-        yield replace(example, texts=tuple(text[:longest] for text in example.texts))
+    return (cut(example, settings.longest_text) for example in pairs)
 
 
 TASK = Task(

@@ -55,12 +55,14 @@ class Settings:
             for tags that are no spans.
         crf: of tagger: choose the tags of a sentence together, not one by one.
         longest_answer: of question: tokens.
-        target_elmo: of translate: a model of the target's language, for the decoder's input.
+        target_elmo: of translate and summarize: a model of the target's language, for the
+            decoder's input.
         copy: of translate and summarize: copy words out of the source.
         beam: of translate and summarize: hypotheses that are followed.
         longest_target: of translate and summarize: tokens.
         target_words: of translate and summarize: size of the target's vocabulary.
-        longest_text: tokens of a text, the others are cut off; 0 for no bound.
+        longest_text: of classifier, pair, question (in training), translate and summarize: tokens
+            of a text, the others are cut off; 0 for no bound.
     """
 
     layers: str = "all"
