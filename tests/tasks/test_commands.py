@@ -244,6 +244,13 @@ def test_wrong_options_are_a_sentence(
     assert not (tmp_path / "model" / "config.json").exists()
 
 
+def test_an_empty_file_is_named(reviews: tuple[Path, Path], tmp_path: Path) -> None:
+    reviews[0].write_text("")
+    with pytest.raises(ElmokitError, match=r"train\.txt has no examples"):
+        train("classifier", **options(reviews, tmp_path / "model"))
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_task_that_does_not_exist_is_refused(reviews: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ElmokitError, match="there is no task 'tager': it may be one of"):
         train("tager", **options(reviews, tmp_path / "model"))  # type: ignore[arg-type]

@@ -25,13 +25,14 @@ from tiny import tiny_elmo
 from elmokit.cli import main
 from elmokit.errors import ElmokitError
 from elmokit.formats.files import locked
-from elmokit.tasks import commands, load_task
-from elmokit.tasks.commands import Data, Plan
+from elmokit.tasks import commands, load_task, plan
 from elmokit.tasks.compare import Comparison, compare
 from elmokit.tasks.conditions import Condition, elmo_rows, sections
 from elmokit.tasks.figures import draw_all, draw_curve, draw_rows, draw_weights
+from elmokit.tasks.plan import Plan
 from elmokit.tasks.runs import Run, all_runs, seconds_left
 from elmokit.tasks.settings import Settings
+from elmokit.tasks.splits import Data
 from elmokit.tasks.summary import spread, table_of
 from elmokit.tasks.task import find_task
 
@@ -103,7 +104,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("compare")
     tiny_elmo().save(folder / "elmo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "draw_curves", lambda report, picture: False)
+        patch.setattr(plan, "draw_curves", lambda report, picture: False)
         yield {
             "task": "classifier",
             **write_reviews(folder),

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,28 @@ def cache_folder(kind: str) -> Path | None:
         return Path.home() / ".cache" / "elmokit" / kind
     except RuntimeError:
         return None
+
+
+def write_whole(path: Path, pieces: Iterable[str] | bytes) -> None:
+    """Write a file so that at every moment there is the old one or the whole new one."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise ElmokitError(f"cannot write {path}: {error.strerror}") from None
+    making = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            if isinstance(pieces, bytes):
+                stream.write(pieces)
+            else:
+                stream.writelines(piece.encode("utf-8") for piece in pieces)
+        making.chmod(0o644)
+        sync(making)
+        making.replace(path)
+    except OSError as error:
+        raise ElmokitError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        making.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

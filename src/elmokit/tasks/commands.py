@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
-from elmokit.formats.files import locked
-from elmokit.pretrain.stopping import stop_signals
+from elmokit.formats.files import write_whole
 from elmokit.pretrain.train import use_threads
-from elmokit.tasks.data import BadLines
-from elmokit.tasks.encoder import known_words
-from elmokit.tasks.fit import Progress, fit
-from elmokit.tasks.folder import CONFIG, VECTORS, TrainedTask, build, load_elmo, load_task
-from elmokit.tasks.report import draw_curves, make_report, mixes_table, scores_table
+from elmokit.tasks.folder import load_task
+from elmokit.tasks.plan import Plan, open_folder
+from elmokit.tasks.report import scores_table
 from elmokit.tasks.settings import Settings
-from elmokit.tasks.task import Task, TaskName, find_task
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.formats.static import StaticVectors
-    from elmokit.tasks.store import LayerStore
+from elmokit.tasks.splits import read_data, read_examples
+from elmokit.tasks.task import TaskName, find_task
 
 
 def train(
@@ -101,201 +85,6 @@ def train(
         return plan.run(folder)
 
 
-@dataclass(frozen=True)
-class Data:
-    """Examples to learn from and examples to measure by."""
-
-    train: list[Any]
-    dev: list[Any]
-    facts: dict[str, Any]
-    """What the training examples fix, such as the labels."""
-    bad: str
-    """What was left out, in a sentence; empty if nothing was."""
-
-    def with_part(self, part: float, seed: int) -> Data:
-        """The same with some of the training examples, chosen by a seed."""
-        if part == 1:
-            return self
-        count = max(1, round(part * len(self.train)))
-        chosen = np.random.default_rng([seed, 7]).permutation(len(self.train))[:count]
-        return replace(self, train=[self.train[number] for number in sorted(chosen)])
-
-    @property
-    def texts(self) -> Iterator[Sequence[str]]:
-        """All texts that get vectors."""
-        return (text for example in [*self.train, *self.dev] for text in example.texts)
-
-    def fingerprint(self) -> str:
-        """A hash of all examples, wherever they were read from."""
-        total = hashlib.sha256()
-        for examples in (self.train, self.dev):
-            for example in examples:
-                values = {k: v for k, v in vars(example).items() if k != "where"}
-                total.update(repr(values).encode("utf-8", "surrogatepass"))
-            total.update(b"|")
-        return total.hexdigest()[:16]
-
-
-def read_data(
-    task: Task,
-    settings: Settings,
-    train: str,
-    dev: str | None,
-    *,
-    dev_fraction: float = 0.1,
-    skip_bad: bool = False,
-) -> Data:
-    """Read the examples; without dev data, every so many-th example is set apart."""
-    bad = BadLines(skip=skip_bad)
-    examples = list(task.read(train, settings, bad, True))
-    if dev is None:
-        order = np.random.default_rng(0).permutation(len(examples))
-        apart = set(order[: max(1, round(dev_fraction * len(examples)))].tolist())
-        held = [example for number, example in enumerate(examples) if number in apart]
-        examples = [example for number, example in enumerate(examples) if number not in apart]
-    else:
-        held = list(task.read(dev, settings, bad, True))
-    facts = task.learn(examples, settings)
-    held = with_known_answers(held, facts, bad)
-    for name, found in ((train, examples), (dev or train, held)):
-        if not found:
-            raise ElmokitError(f"{name} has no examples")
-    return Data(examples, held, facts, bad.summary())
-
-
-def with_known_answers(examples: list[Any], facts: dict[str, Any], bad: BadLines) -> list[Any]:
-    """The examples whose labels or tags the training data has; the others are bad lines."""
-    kept = []
-    for example in examples:
-        answers = getattr(example, "tags", None) or [getattr(example, "label", None)]
-        known = facts.get("tags") or facts.get("labels")
-        unknown = [a for a in answers if known and a is not None and a not in known]
-        if unknown:
-            bad(example.where, f"{unknown[0]!r} does not stand in the training data")
-        else:
-            kept.append(example)
-    return kept
-
-
-@dataclass(frozen=True)
-class Sources:
-    """What the vectors of words come from; several runs may share it."""
-
-    vectors: StaticVectors | None
-    elmo: Embedder | None
-    store: LayerStore | None
-
-    @cached_property
-    def fingerprints(self) -> dict[str, str | None]:
-        """By which a run knows, when it goes on, that nothing changed."""
-        return {
-            "biLM": None if self.elmo is None else self.elmo.fingerprint(),
-            "static vectors": None if self.vectors is None else self.vectors.fingerprint(),
-        }
-
-
-@dataclass
-class Plan:
-    """One training run, from the data to the report."""
-
-    task: Task
-    settings: Settings
-    data: Data
-    elmo: str | None
-    vectors: str | None = None
-    cache: str | None = None
-    cache_bytes: int = 8_000_000_000
-    device: str = "cpu"
-    quiet: bool = False
-    sources: Sources | None = None
-    """Loaded already, to be shared by several runs; None to load what is named."""
-
-    def run(self, folder: Path) -> int:
-        """Set up, train, save, report; gives the exit code."""
-        sources = self.sources or self.load()
-        trained = self.set_up(folder, sources)
-        self.say(what_is_trained(trained, self.data))
-        same = {"data": self.data.fingerprint(), **sources.fingerprints}
-
-        def keep(progress: Progress) -> None:
-            trained.save(folder, make_report(trained, self.data, progress, same))
-
-        with stop_signals() as stop:
-            progress = fit(
-                self.task,
-                trained.model,
-                self.data.train,
-                self.data.dev,
-                self.settings,
-                folder / "training",
-                stop=stop,
-                keep=keep,
-                same=same,
-                quiet=self.quiet,
-            )
-        report = make_report(trained, self.data, progress, same)
-        self.finish(folder, report, stopped=bool(stop.signal))
-        return 128 + stop.signal if stop.signal else 0
-
-    def load(self) -> Sources:
-        """The biLM and the static vectors; the layers of all texts, if the biLM is frozen."""
-        from elmokit.formats import static
-        from elmokit.tasks.store import LayerStore
-
-        vectors = None if self.vectors is None else static.read_vectors(self.vectors)
-        bilm = None if self.elmo is None else load_elmo(self.elmo, self.device)
-        store = None
-        if bilm is not None and not self.settings.tune_elmo:
-            place = None if self.cache is None else Path(self.cache).expanduser()
-            store = LayerStore(bilm, folder=place, limit_bytes=self.cache_bytes)
-            store.prepare(self.data.texts, quiet=self.quiet)
-        return Sources(vectors, bilm, store)
-
-    def set_up(self, folder: Path, sources: Sources) -> TrainedTask:
-        """The model with everything around it."""
-        from elmokit.formats import static
-
-        if self.data.bad:
-            self.say(self.data.bad)
-        vectors = None
-        if sources.vectors is not None:
-            if not (folder / VECTORS).exists():
-                static.save(sources.vectors, folder / VECTORS)
-            vectors = static.load(folder / VECTORS)  # rounded, as prediction will find them
-        texts = (text for example in self.data.train for text in example.texts)
-        trained = build(
-            self.task,
-            self.settings,
-            self.data.facts,
-            known_words(texts, self.settings),
-            elmo=sources.elmo,
-            elmo_name=self.elmo,
-            vectors=vectors,
-            store=sources.store,
-        )
-        trained.model.to(self.device)
-        return trained
-
-    def finish(self, folder: Path, report: dict[str, Any], *, stopped: bool) -> None:
-        """Write the picture and the report, and say how it went."""
-        draw_curves(report, folder / "curves.png")
-        text = json.dumps(report, indent=2, ensure_ascii=False)
-        write_whole(folder / "report.json", [text + "\n"])
-        epoch, best = report["epochs"], report["best_epoch"]
-        if stopped:
-            self.say(f"stopped after epoch {epoch}; the same command goes on from there")
-            return
-        if not self.quiet:
-            print(scores_table(report["dev"]))
-            print(mixes_table(report["mixes"]), end="")
-        self.say(f"{folder} is trained: epoch {best} of {epoch} was best")
-
-    def say(self, text: str) -> None:
-        """A sentence for the user."""
-        if not self.quiet:
-            print(f"elmokit: {text}", file=sys.stderr)
-
-
 def predict(
     model: str,
     input: str,
@@ -321,7 +110,9 @@ def predict(
     """
     with use_threads(threads):
         trained = load_task(model, elmo=elmo, device=device)
-        examples = read_examples(trained, input, labelled=False, skip_bad=skip_bad, quiet=quiet)
+        examples = read_examples(
+            trained.task, trained.settings, input, skip_bad=skip_bad, quiet=quiet
+        )
         found = trained.predict(examples, quiet=quiet)
         pieces = trained.task.write(examples, found)
         if output == "-":
@@ -356,71 +147,17 @@ def score(
     """
     with use_threads(threads):
         trained = load_task(model, elmo=elmo, device=device)
-        examples = read_examples(trained, test, labelled=True, skip_bad=skip_bad, quiet=quiet)
+        examples = read_examples(
+            trained.task,
+            trained.settings,
+            test,
+            facts=trained.facts,
+            skip_bad=skip_bad,
+            quiet=quiet,
+        )
         scores = trained.score(examples, quiet=quiet)
     print(scores_table(scores))
     if json_out is not None:
         result = {"model": model, "test": test, "examples": len(examples), "scores": scores}
         write_whole(Path(json_out).expanduser().absolute(), [json.dumps(result, indent=2) + "\n"])
     return 0
-
-
-def read_examples(
-    trained: TrainedTask, path: str, *, labelled: bool, skip_bad: bool, quiet: bool = False
-) -> list[Any]:
-    """The examples of a file for a trained model."""
-    bad = BadLines(skip=skip_bad)
-    examples = list(trained.task.read(path, trained.settings, bad, labelled))
-    if labelled:
-        examples = with_known_answers(examples, trained.facts, bad)
-    if (left_out := bad.summary()) and not quiet:
-        print(f"elmokit: {left_out}", file=sys.stderr)
-    if not examples:
-        raise ElmokitError(f"{path} has no examples")
-    return examples
-
-
-def what_is_trained(trained: TrainedTask, data: Data) -> str:
-    """A sentence for the beginning of a run."""
-    weights = sum(p.numel() for p in trained.model.parameters() if p.requires_grad)
-    beside = f"with ELMo ({trained.elmo_name})" if trained.elmo_name else "without ELMo"
-    vectors = "" if trained.vectors is None else f" and {trained.vectors.source}"
-    return (
-        f"a {trained.task.name} {beside}{vectors}, {weights:,} weights to train, "
-        f"{len(data.train):,} examples and {len(data.dev):,} to measure by"
-    )
-
-
-@contextmanager
-def open_folder(folder: Path) -> Iterator[Path]:
-    """The output folder for this run alone; one with another model is refused."""
-    training = folder / "training"
-    if (folder / CONFIG).exists() and not training.is_dir():
-        raise ElmokitError(f"{folder} holds a model already: choose another folder")
-    try:
-        training.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
-    with locked(training):
-        try:
-            yield folder
-        finally:
-            with suppress(OSError):  # they are not empty, as after most runs
-                training.rmdir()
-                folder.rmdir()
-
-
-def write_whole(path: Path, pieces: Any) -> None:
-    """Write a text file that appears whole or not at all."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise ElmokitError(f"cannot write {path}: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.writelines(pieces)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -23,9 +23,8 @@ from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
-from elmokit.formats.files import locked, read_json
+from elmokit.formats.files import locked, read_json, write_whole
 from elmokit.pretrain.train import use_threads
-from elmokit.tasks.commands import Plan, Sources, open_folder, read_data, write_whole
 from elmokit.tasks.conditions import (
     Rows,
     elmo_rows,
@@ -36,6 +35,7 @@ from elmokit.tasks.conditions import (
     several,
 )
 from elmokit.tasks.figures import draw_all
+from elmokit.tasks.plan import Plan, Sources, open_folder
 from elmokit.tasks.runs import (
     REPORT,
     Run,
@@ -48,6 +48,7 @@ from elmokit.tasks.runs import (
     what_changed,
 )
 from elmokit.tasks.settings import Settings
+from elmokit.tasks.splits import read_data
 from elmokit.tasks.summary import as_markdown, describe_run, summarize
 from elmokit.tasks.task import TaskName, find_task
 

@@ -9,8 +9,6 @@ MODEL/vectors/            static word vectors, if there are any
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ import torch
 from torch import nn
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.files import read_json, sync
+from elmokit.formats.files import read_json, write_whole
 from elmokit.tasks.encoder import Inputs
 from elmokit.tasks.examples import Labelled, Tagged
 from elmokit.tasks.fit import predict
@@ -89,10 +87,10 @@ class TrainedTask:
             "report": report,
         }
         tensors = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
-        _replace(folder / WORDS, json.dumps(self.words, ensure_ascii=False).encode())
-        _replace(folder / WEIGHTS, save(tensors))
+        write_whole(folder / WORDS, json.dumps(self.words, ensure_ascii=False).encode())
+        write_whole(folder / WEIGHTS, save(tensors))
         text = json.dumps(config, indent=2, ensure_ascii=False)
-        _replace(folder / CONFIG, (text + "\n").encode())
+        write_whole(folder / CONFIG, (text + "\n").encode())
 
 
 def build(
@@ -190,17 +188,3 @@ def _read_words(path: Path) -> list[str]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ElmokitError(f"{path} is not a list of words")
     return words
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that at every moment there is the old or the new one."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        making = Path(name)
-        making.chmod(0o644)
-        sync(making)
-        making.replace(path)
-    except OSError as error:
-        raise ElmokitError(f"cannot write {path}: {error.strerror}") from None

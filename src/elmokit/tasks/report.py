@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elmokit.tasks.commands import Data
     from elmokit.tasks.fit import Progress
     from elmokit.tasks.folder import TrainedTask
+    from elmokit.tasks.splits import Data
 
 
 def make_report(
