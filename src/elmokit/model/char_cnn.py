@@ -7,8 +7,11 @@ ids of distinct words and give (words, projection_dim).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from elmokit.config import BiLMConfig
@@ -76,13 +79,63 @@ class CharCNN(nn.Module):
         """Character ids (words, max_characters) to vectors (words, projection_dim)."""
         ids = trim(ids, self.widest)  # (words, trimmed)
         table = functional.pad(self.characters, (0, 0, 1, 0))  # row 0: no word, no vector
-        x = functional.embedding(ids, table).transpose(1, 2)  # (words, character_dim, trimmed)
-        maxima = [convolution(x).amax(dim=2) for convolution in self.convolutions]
+        if ids.device.type == "cpu":
+            maxima = [self._looked_up(ids, table, c) for c in self.convolutions]
+        else:
+            x = functional.embedding(ids, table).transpose(1, 2)  # (words, character_dim, trimmed)
+            maxima = [convolution(x).amax(dim=2) for convolution in self.convolutions]
         x = torch.cat(maxima, dim=1)  # (words, n_filters)
         x = torch.relu(x) if self.activation == "relu" else torch.tanh(x)
         for highway in self.highways:
             x = highway(x)
         return x if self.projection is None else self.projection(x)
+
+    @staticmethod
+    def _looked_up(ids: Tensor, table: Tensor, convolution: nn.Module) -> Tensor:
+        """The maxima of a convolution over words: (words, filters).
+
+        There are few characters, so what each gives to each filter at each place of the window is
+        computed once, and a window is a sum of rows: on a CPU several times faster, there and back.
+        """
+        assert isinstance(convolution, nn.Conv1d)
+        assert convolution.bias is not None
+        weight = convolution.weight.permute(2, 1, 0)  # (width, character_dim, filters)
+        with torch.autocast(ids.device.type, enabled=False):
+            rows = torch.matmul(table, weight)  # (width, characters, filters)
+            maxima: Tensor = _LargestWindow.apply(ids, rows)  # type: ignore[no-untyped-call]
+            return maxima + convolution.bias
+
+
+class _LargestWindow(torch.autograd.Function):
+    """The largest sum of rows that a window of characters has, for each filter.
+
+    The gradient goes to the rows of that one window. Where several are the largest they are almost
+    always windows of the same characters, and so any of them has the same rows.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, rows: Tensor) -> Tensor:
+        """ids (words, length), rows (width, characters, filters): (words, filters)."""
+        width, characters, filters = rows.shape
+        places = torch.arange(width) * characters
+        windows = ids.unfold(1, width, 1) + places  # (words, windows, width)
+        sums = functional.embedding_bag(windows.flatten(0, 1), rows.flatten(0, 1), mode="sum")
+        largest, where = sums.view(*windows.shape[:2], filters).max(dim=1)
+        ctx.save_for_backward(windows, where)
+        ctx.shape = rows.shape
+        return largest
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        windows, where = ctx.saved_tensors
+        width, characters, filters = ctx.shape
+        total = grad.new_zeros(width * characters * filters)
+        columns = torch.arange(filters)
+        for place in range(width):
+            chosen = windows[:, :, place].gather(1, where)  # (words, filters)
+            total.index_add_(0, (chosen * filters + columns).flatten(), grad.flatten())
+        return None, total.view(width, characters, filters)
 
 
 def trim(ids: Tensor, widest: int) -> Tensor:

@@ -28,3 +28,11 @@ def add_product(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if a.dtype == b.dtype:
         return total.addmm_(a, b)
     return total.add_(torch.mm(a.to(b.dtype), b))
+
+
+def batched_product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """(2, n, k) by (2, k, m), multiplied in b's precision and given in a's: (2, n, m)."""
+    if a.dtype == b.dtype:
+        return torch.bmm(a, b, out=out)
+    found = torch.bmm(a.to(b.dtype), b)
+    return found.to(a.dtype) if out is None else out.copy_(found)

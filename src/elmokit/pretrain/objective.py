@@ -24,7 +24,7 @@ from elmokit.pretrain.corpus import Types
 from elmokit.pretrain.windows import NOTHING, Window
 from elmokit.text.batches import Indexer
 
-LENGTH_GROUPS = 4
+LENGTH_GROUPS = 2
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class Dropout:
     rows: slice
 
     def mask(self, steps: int, like: Tensor) -> Tensor:
-        """What to multiply values with, already scaled: (steps * rows, size)."""
-        shape = (steps, self.batch_size, like.shape[-1])
+        """What to multiply values (2, steps * rows, size) with, already scaled."""
+        shape = (2, steps, self.batch_size, like.shape[-1])
         keep = torch.empty(shape, dtype=like.dtype, device=like.device)
         keep.bernoulli_(1 - self.rate, generator=self.random).div_(1 - self.rate)
-        return keep[:, self.rows].flatten(0, 1)
+        return keep[:, :, self.rows].flatten(1, 2)
 
 
 def top_outputs(
@@ -116,33 +116,33 @@ def top_outputs(
     with lower:
         encoded = [model.token_encoder(part) for part in parts]
     vectors = torch.cat(encoded).to(state.forward[0][0].dtype)  # (words, projection_dim)
-    steps, rows = batch.index.shape[1:]
+    steps = batch.index.shape[1]
     inputs = functional.embedding(batch.index.flatten(1), vectors)  # (2, steps * rows, size)
-
-    def masks(number: int) -> list[Tensor | None]:
-        return [dropout.mask(steps, inputs) if dropout else None for _ in range(number)]
-
     ways = tuple(
         [cast(LSTMLayer, layer) for layer in way]
         for way in (model.forward_layers, model.backward_layers)
     )
-    outputs, ends = run_both_stacks(
+    top, ends = run_both_stacks(
         (ways[0], ways[1]),
-        (inputs[0], inputs[1]),
-        [rows] * steps,
-        (state.forward, state.backward),
+        inputs,
+        _joined(state),
         skip=model.config.skip_connections,
-        masks=(masks(model.config.layers), masks(model.config.layers)),
+        masks=[dropout.mask(steps, inputs) for _ in ways[0]] if dropout else None,
         precision=precision,
     )
-    dropped = [
-        top if mask is None else top * mask for top, mask in zip(outputs, masks(2), strict=True)
+    return top * dropout.mask(steps, top) if dropout else top, _apart(ends)
+
+
+def _joined(state: BiLMState) -> list[LayerState]:
+    """(h, c) of each layer, of both directions: (2, rows, size) and (2, rows, cells)."""
+    return [
+        (torch.stack([one[0], other[0]]), torch.stack([one[1], other[1]]))
+        for one, other in zip(state.forward, state.backward, strict=True)
     ]
-    return torch.stack(dropped), BiLMState(_detached(ends[0]), _detached(ends[1]))
 
 
-def _detached(states: list[LayerState]) -> list[LayerState]:
-    return [(h.detach(), c.detach()) for h, c in states]
+def _apart(states: list[LayerState]) -> BiLMState:
+    return BiLMState(*([(h[way], c[way]) for h, c in states] for way in range(2)))
 
 
 def window_loss(

@@ -309,8 +309,15 @@ class Run:
 def make_optimizer(model: BiLM, settings: Settings) -> torch.optim.Optimizer:
     """Adagrad with the original's settings, or AdamW."""
     parameters: list[Tensor] = list(model.parameters())
+    fused = all(parameter.device.type == "cpu" for parameter in parameters) or None  # one pass
     if settings.optimizer == "adagrad":
-        return torch.optim.Adagrad(parameters, lr=settings.lr, initial_accumulator_value=1.0)
+        return torch.optim.Adagrad(
+            parameters, lr=settings.lr, initial_accumulator_value=1.0, fused=fused
+        )
     return torch.optim.AdamW(
-        parameters, lr=settings.lr, betas=(0.9, 0.99), weight_decay=settings.weight_decay
+        parameters,
+        lr=settings.lr,
+        betas=(0.9, 0.99),
+        weight_decay=settings.weight_decay,
+        fused=fused,
     )

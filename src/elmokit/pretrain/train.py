@@ -28,7 +28,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import choose_softmax
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.corpus import Corpus, prepare
-from elmokit.pretrain.device import Precision, check_precision
+from elmokit.pretrain.device import Precision, check_precision, keep_freed_memory
 from elmokit.pretrain.log import fewer_words
 from elmokit.pretrain.ranks import Ranks, join
 from elmokit.pretrain.run import Run
@@ -206,6 +206,7 @@ def go_on(
     """Train from the last of the checkpoints that were found; gives the exit code."""
     if found:
         run.resume(found[-1])
+    keep_freed_memory()
     with stop_signals() as stop, use_threads(threads):
         run.train(stop, eval_every=eval_every, save_every=save_every, max_minutes=max_minutes)
     return 128 + stop.signal if stop.signal else 0
