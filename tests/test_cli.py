@@ -35,6 +35,9 @@ def embed(text: Path, out: Path, *, layers: str = "all", batch_size: int = 32, c
 def three() -> int:
     return 3
 
+def join(parts: list[str], out: str, *, sign: str = "+"):
+    print(parts, out, sign)
+
 def fail(how: str):
     if how == "user":
         raise ElmokitError("line 3 of a.txt is empty: delete it.")
@@ -91,7 +94,8 @@ def test_help_lists_every_command_with_its_line(elmokit: Run, arguments: list[st
     code, out, err = elmokit(*arguments)
     assert (code, err) == (0, "")
     for name, (_, line) in COMMANDS.items():
-        assert any(row.split(maxsplit=1) == [name, line] for row in out.splitlines())
+        words = [*name.split(), *line.split()]
+        assert any(row.split() == words for row in out.splitlines())
 
 
 def test_version_is_that_of_the_package(elmokit: Run) -> None:
@@ -128,7 +132,7 @@ def test_every_command_is_a_documented_function_with_typed_parameters(name: str)
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_answers_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        main([name, "--help"])
+        main([*name.split(), "--help"])
     assert end.value.code == 0
     assert f"usage: elmokit {name}" in capsys.readouterr().out
 
@@ -141,6 +145,57 @@ def test_only_the_chosen_command_is_imported(tmp_path: Path) -> None:
     loaded = set(done.stdout.split())
     assert "toy" in loaded
     assert not loaded & {"torch", "numpy", *(row.partition(":")[0] for row, _ in COMMANDS.values())}
+
+
+def test_a_command_may_have_two_words(elmokit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "toy embed", ("toy_commands:embed", "toy vectors"))
+    monkeypatch.setitem(COMMANDS, "toy three", ("toy_commands:three", "toy number"))
+    assert elmokit("toy", "embed", "a", "--batch-size=8", "b") == (0, "a b all 8 True\n", "")
+    assert elmokit("toy", "three") == (3, "", "")
+    code, out, err = elmokit("toy", "embed", "a")
+    assert (code, out) == (2, "")
+    assert err.endswith("(elmokit toy embed --help gives the options)\n")
+    assert "usage: elmokit toy embed" in elmokit("toy", "embed", "--help")[1]
+
+
+@pytest.mark.parametrize("arguments", [["toy"], ["toy", "--help"], ["toy", "-h"]])
+def test_the_first_word_alone_lists_its_commands(
+    elmokit: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setitem(COMMANDS, "toy embed", ("toy_commands:embed", "toy vectors"))
+    monkeypatch.setitem(COMMANDS, "toyother", ("toy_commands:embed", "no toy"))
+    code, out, err = elmokit(*arguments)
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: elmokit toy <command> [options]\n")
+    assert [row for row in out.splitlines() if row.startswith("  ")] == ["  toy embed  toy vectors"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["toy", "embd", "a"], "there is no command 'toy embd': did you mean 'toy embed'?"),
+        (["toy", "--x"], "there is no command 'toy --x': "),
+        (["embed toy"], "there is no command 'embed toy': "),
+    ],
+)
+def test_a_wrong_second_word_is_one_sentence(
+    elmokit: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
+) -> None:
+    monkeypatch.setitem(COMMANDS, "toy embed", ("toy_commands:embed", "toy vectors"))
+    code, out, err = elmokit(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"elmokit: error: {sentence}")
+
+
+def test_a_parameter_that_is_a_list_takes_several_arguments(
+    elmokit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COMMANDS, "join", ("toy_commands:join", "toy join"))
+    assert elmokit("join", "a", "b", "c") == (0, "['a', 'b'] c +\n", "")
+    assert elmokit("join", "--sign=-", "a", "c") == (0, "['a'] c -\n", "")
+    code, out, err = elmokit("join", "a")
+    assert (code, out) == (2, "")
+    assert "out" in err
 
 
 def test_the_exit_code_is_what_the_function_returns(elmokit: Run) -> None:

@@ -19,7 +19,7 @@ from tiny import WORDS, complaint, tiny_elmo, word_elmo
 
 from elmokit.embed import Embedder
 from elmokit.formats import records
-from elmokit.tasks.store import LayerStore
+from elmokit.store import LayerStore
 from elmokit.text.vocabulary import Vocabulary
 
 TEXTS = [
@@ -157,6 +157,54 @@ def test_a_string_is_not_a_text(elmo: Embedder, tmp_path: Path) -> None:
         )
 
 
+# ---------------------------------------------------------------------- streaming
+def test_a_stream_gives_each_text_its_layers_and_keeps_them(
+    elmo: Embedder, tmp_path: Path, computed: list[list[str]]
+) -> None:
+    store = LayerStore(elmo, folder=tmp_path)
+    found = list(store.stream(iter(TEXTS)))
+    assert [layers.shape for layers in found] == [(3, len(text), 12) for text in TEXTS]
+    for text, layers in zip(TEXTS, found, strict=True):
+        assert layers.dtype == np.float16
+        if text:
+            np.testing.assert_allclose(layers, layers_of(elmo, text), rtol=1e-3, atol=1e-4)
+    assert sum(map(len, computed)) == TOKENS  # each text once
+    assert len(store) == DISTINCT
+    computed.clear()
+    again = list(LayerStore(elmo, folder=tmp_path).stream(TEXTS))
+    assert computed == []
+    assert all(map(np.array_equal, again, found))
+    assert list(store.stream([])) == []
+
+
+def test_a_stream_holds_only_some_texts_at_once(
+    elmo: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elmokit.store.STREAM_BYTES", 5 * TOKEN_BYTES)
+    taken = 0
+
+    def endless() -> Any:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield [f"word{taken}"]  # counts as two tokens
+
+    stream = LayerStore(elmo, folder=tmp_path).stream(endless())
+    for number in range(1, 8):
+        expected = layers_of(elmo, [f"word{number}"])
+        np.testing.assert_allclose(next(stream), expected, rtol=1e-3, atol=1e-4)
+        assert number <= taken < number + 3  # texts of 5 tokens are read ahead, no more
+
+
+def test_a_stream_goes_on_where_nothing_can_be_kept(elmo: Embedder, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    said: list[str] = []
+    store = LayerStore(elmo, folder=tmp_path / "file" / "layers", on_warning=said.append)
+    found = list(store.stream(TEXTS))
+    assert len(said) == 1
+    np.testing.assert_allclose(found[0], layers_of(elmo, TEXTS[0]), rtol=1e-3, atol=1e-4)
+
+
 # ---------------------------------------------------------------------- which model
 def test_another_model_has_another_key(elmo: Embedder, tmp_path: Path) -> None:
     LayerStore(elmo, folder=tmp_path).prepare(TEXTS, quiet=True)
@@ -265,7 +313,7 @@ def test_a_folder_that_cannot_be_made_costs_only_time(
     assert store.prepare(TEXTS, quiet=True) == 0
     check(store, elmo)
     assert len(said) == 1
-    monkeypatch.setattr("elmokit.tasks.store.cache_folder", lambda kind: None)  # no home
+    monkeypatch.setattr("elmokit.store.cache_folder", lambda kind: None)  # no home
     store = LayerStore(elmo, on_warning=said.append)
     assert store.prepare(TEXTS, quiet=True) == 0
     check(store, elmo)
@@ -328,7 +376,7 @@ PREPARES = """
 import os, signal, sys
 from pathlib import Path
 from elmokit.formats import records
-from elmokit.tasks import store
+from elmokit import store
 from tiny import tiny_elmo
 
 whole, left = records.write_at, int(sys.argv[2])
@@ -349,7 +397,7 @@ store.LayerStore(tiny_elmo(), folder=Path(sys.argv[1])).prepare(texts, quiet=Tru
 
 
 def start(folder: Path, *, fatal_write: int = 0, first_text: int = 0) -> subprocess.Popen[bytes]:
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parent)
     command = [sys.executable, "-c", PREPARES, str(folder), str(fatal_write), str(first_text)]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": tests})
 

@@ -3,6 +3,7 @@
 A row names the function that does the work, and that function's signature is the command
 line: parameters without a default are positional, the others are options, the docstring is
 the help. Only the chosen command's module is imported, so `elmokit --help` is immediate.
+Commands of one family have two words, as `senses build` and `senses tag`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,37 @@ COMMANDS = {
     "predict": ("elmokit.tasks.commands:predict", "write what a task model says of a file"),
     "score": ("elmokit.tasks.commands:score", "measure a task model on a test file"),
     "compare": ("elmokit.tasks.compare:compare", "train a task with and without ELMo, many ways"),
+    "senses build": ("elmokit.analysis.senses:build", "average the vectors of each word sense"),
+    "senses tag": ("elmokit.analysis.senses:tag", "write the senses of the words of a text"),
+    "senses score": ("elmokit.analysis.senses:score", "measure how many senses are found"),
+    "senses induce": ("elmokit.analysis.senses:induce", "cluster the uses of a word in a corpus"),
+    "plot uses": ("elmokit.analysis.plot_commands:plot_uses", "draw a word's uses by sense"),
+    "plot weights": (
+        "elmokit.analysis.plot_commands:plot_weights",
+        "draw the layers' weights in task models",
+    ),
+    "plot pair": (
+        "elmokit.analysis.plot_commands:plot_pair",
+        "draw how alike the words of two sentences are",
+    ),
+    "plot surprisal": (
+        "elmokit.analysis.plot_commands:plot_surprisal",
+        "draw how unexpected the words of a text are",
+    ),
+    "probe": ("elmokit.analysis.probe:probe", "find what a linear classifier sees in each layer"),
+    "neighbours index": (
+        "elmokit.analysis.neighbours:index",
+        "index the uses of words in a corpus",
+    ),
+    "neighbours find": (
+        "elmokit.analysis.neighbours:find",
+        "find the uses nearest to a word in a sentence",
+    ),
+    "similarity": (
+        "elmokit.analysis.similarity:similarity",
+        "compare cosines with what people say of words and sentences",
+    ),
+    "drift": ("elmokit.analysis.drift:drift", "find words that two corpora use differently"),
     "info": ("elmokit.formats.info:info", "say what a checkpoint is, whatever its format"),
     "convert": ("elmokit.formats.convert:convert", "rewrite a checkpoint in another format"),
 }
@@ -92,9 +124,12 @@ def run(arguments: Sequence[str]) -> int:
 
         print(f"elmokit {elmokit.__version__}")
         return 0
-    command, *options = arguments
+    command, options = split_command(arguments)
     if command not in COMMANDS:
-        raise ElmokitError(no_such_command(command))
+        if options and options[0] not in ("-h", "--help"):
+            raise ElmokitError(no_such_command(f"{command} {options[0]}"))
+        print(usage(command))
+        return 0
     # torch brings a million objects: looking for garbage among them takes a tenth of a second each
     # time, several times while a command starts.
     gc.set_threshold(100_000, 50, 50)
@@ -103,13 +138,26 @@ def run(arguments: Sequence[str]) -> int:
     return call(function, config_first(with_underscores(options)), program=f"elmokit {command}")
 
 
-def usage() -> str:
-    """The text of `elmokit --help`."""
-    width = max(map(len, COMMANDS))
-    rows = [f"  {command:<{width}}  {line}" for command, (_, line) in COMMANDS.items()]
+def split_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The command and its options; of a family that has no such command, the first word alone."""
+    for words in (2, 1):
+        command = " ".join(arguments[:words])
+        if command in COMMANDS:
+            return command, list(arguments[words:])
+    if not any(command.startswith(f"{arguments[0]} ") for command in COMMANDS):
+        raise ElmokitError(no_such_command(arguments[0]))
+    return arguments[0], list(arguments[1:])
+
+
+def usage(family: str = "") -> str:
+    """The text of `elmokit --help`, or of one family's."""
+    begin = f"{family} " if family else ""
+    listed = {name: line for name, (_, line) in COMMANDS.items() if name.startswith(begin)}
+    width = max(map(len, listed))
+    rows = [f"  {command:<{width}}  {line}" for command, line in listed.items()]
     return "\n".join(
         [
-            "usage: elmokit <command> [options]",
+            f"usage: elmokit {begin}<command> [options]",
             "",
             "ELMo: contextual word vectors, from raw text to task models.",
             "",
@@ -143,6 +191,9 @@ def call(function: Callable[..., int | None], options: list[str], *, program: st
                 settings.pop("type", None)
                 alone = names[0].startswith("--no_")
                 settings["action"] = "store_true" if alone else ActionYesNo
+            if kind == list[str] and not names[0].startswith("-"):  # `elmokit plot weights A B OUT`
+                settings.pop("action", None)
+                settings |= {"type": str, "nargs": "+"}
             return super().add_argument(*names, **settings)
 
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:

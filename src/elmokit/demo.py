@@ -19,6 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.uses import (
+    principal_components,
+    purity,
+    same_label,
+    similarities,
+    with_average,
+)
 from elmokit.cli import BROKEN_PIPE, USER_ERROR
 from elmokit.errors import ElmokitError, require
 
@@ -74,7 +81,6 @@ SENTENCES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-SAME = 1e-4  # similarities closer than this are a tie
 COLOURS = {"right": "32", "wrong": "31", "bold": "1", "faint": "2"}  # as terminals number them
 
 
@@ -167,43 +173,11 @@ def use_vectors(uses: dict[str, list[Use]]) -> dict[str, Array]:
     }
 
 
-def with_average(layers: Array) -> Array:
-    """Layers (L + 1, n, dim) and behind them their average: (L + 2, n, dim)."""
-    return np.concatenate([layers, layers.mean(axis=0, keepdims=True)])
-
-
-def similarities(vectors: Array) -> Array:
-    """Cosines between vectors (layers, n, dim): (layers, n, n)."""
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    unit = vectors / np.maximum(length, 1e-12)
-    return np.einsum("lid,ljd->lij", unit, unit)  # type: ignore[no-any-return]
-
-
-def same_sense(senses: Sequence[str]) -> NDArray[np.bool_]:
-    """Which uses have the same sense: (n, n)."""
-    names = np.array(senses)
-    return names[:, None] == names[None, :]  # type: ignore[no-any-return]
-
-
 def within_and_across(cosines: Array, senses: Sequence[str]) -> tuple[Array, Array]:
     """Mean cosine (layers,) between different uses of one sense, and between the senses."""
-    same = same_sense(senses)
+    same = same_label(senses)
     other = ~np.eye(len(same), dtype=bool)
     return cosines[:, same & other].mean(axis=1), cosines[:, ~same].mean(axis=1)
-
-
-def purity(cosines: Array, senses: Sequence[str]) -> Array:
-    """How often the nearest other use has the same sense, for each layer: (layers,).
-
-    Where several are equally near, it is the share of them that have it: what a fair draw would
-    find. So a layer that has one vector for all uses gets what guessing gets.
-    """
-    same = same_sense(senses)
-    n = len(same)
-    others = np.where(np.eye(n, dtype=bool), -np.inf, cosines)  # (layers, n, n)
-    nearest = others >= others.max(axis=2, keepdims=True) - SAME
-    shares = (nearest & same).sum(axis=2) / nearest.sum(axis=2)  # (layers, n)
-    return shares.mean(axis=1)  # type: ignore[no-any-return]
 
 
 def report(
@@ -293,12 +267,6 @@ def draw(uses: dict[str, list[Use]], vectors: dict[str, Array], path: str) -> No
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
         raise ElmokitError(f"the figure cannot be written to {path}: {error}") from None
-
-
-def principal_components(vectors: Array) -> tuple[Array, Array]:
-    """The first two components of vectors (n, dim), (n, 2), and their shares of the variance."""
-    left, scale, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-    return left[:, :2] * scale[:2], scale[:2] ** 2 / (scale**2).sum()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from elmokit.text.lines import Report
 
 VERSION = 1  # records of another one are not found
 COMMIT_BYTES = 64 << 20  # written at once; a kill loses no more
+STREAM_BYTES = 64 << 20  # of layers that `stream` holds at once
 
 
 def warn(text: str) -> None:
@@ -75,7 +76,7 @@ class LayerStore:
         self._weights = self._weights_now()
         self._token_bytes = 2 * (self.elmo.config.layers + 1) * self.elmo.dim
         self._records: Records | None = None
-        self._keeping = True
+        self._keeping, self._told_full = True, False
         if self.folder is None:
             self._stop_keeping("there is no home folder; ELMOKIT_CACHE may name another place")
             return
@@ -117,7 +118,8 @@ class LayerStore:
         if not missing or not self._keeping:
             return 0
         fitting = self._that_fit(missing)
-        if len(fitting) < len(missing):
+        if len(fitting) < len(missing) and not self._told_full:
+            self._told_full = True
             self.on_warning(
                 f"the layers of {len(missing) - len(fitting):,} of {len(missing):,} texts do not "
                 f"fit into {self.folder}, which may hold {self.limit_bytes / 2**30:.2g} GB: they "
@@ -189,6 +191,23 @@ class LayerStore:
             room[:, number, : layers.shape[1]] = layers
         device = self.elmo.device
         return BiLMOutput(padded.to(device).float(), lengths.to(device))
+
+    def stream(self, texts: Iterable[Sequence[str]]) -> Iterator[NDArray[np.float16]]:
+        """The layers of each of any number of texts, (L + 1, tokens, dim), in bounded memory.
+
+        Those that are not kept yet are kept on the way.
+        """
+        some: list[Sequence[str]] = []
+        tokens = 0
+        for text in texts:
+            some.append(text)
+            tokens += len(text) + 1  # empty ones count too
+            if tokens * self._token_bytes >= STREAM_BYTES:
+                self.prepare(some, quiet=True)
+                yield from self._find(some)
+                some, tokens = [], 0
+        self.prepare(some, quiet=True)
+        yield from self._find(some)
 
     def _find(self, texts: Sequence[Sequence[str]]) -> list[NDArray[np.float16]]:
         """The layers of each text, (L + 1, tokens, dim), kept or computed."""

@@ -25,8 +25,8 @@ from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndex
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
     from elmokit.formats.static import StaticVectors
+    from elmokit.store import LayerStore
     from elmokit.tasks.settings import Settings
-    from elmokit.tasks.store import LayerStore
 
 RARE = 2  # a word that stands in the training text less often has no learned vector
 CHARACTERS = 25  # of a word that the small CNN reads

@@ -5,43 +5,37 @@ Drawing is apart from saving: a `Figure` can be looked at by its parts.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from elmokit.analysis.style import (
+    ELMO,
+    FAINT,
+    FORMATS,
+    INK,
+    SHADES,
+    WIDTH,
+    styled,
+    write_figure,
+)
 from elmokit.tasks.conditions import WITH, WITHOUT
 from elmokit.tasks.summary import TITLES, per_cent
-
-WIDTH = 6.3  # inches: the text of a printed page
-INK, FAINT, ELMO = "0.15", "0.55", "#1f5a96"  # also told apart in black and white
-SHADES = ("#c6d9ec", "#7ba7d0", "#1f5a96", "#0b2545", "#000000")
-STYLE: Any = {
-    "font.size": 9.0,
-    "axes.titlesize": 9.0,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "svg.hashsalt": "elmokit",  # the same figure gives the same file
-}
 
 
 def draw_all(results: dict[str, Any], folder: Path) -> bool:
     """Write all figures that the results have something for, if matplotlib is there."""
-    try:
-        import matplotlib
-    except ImportError:
+    if find_spec("matplotlib") is None:
         return False
-    with matplotlib.rc_context(STYLE):
+    with styled():
         drawn = {
             "figure": draw_rows(results),
             "sample_efficiency": draw_curve(results),
             "weights": draw_weights(results),
         }
-        for name, figure in drawn.items():
-            if figure is not None:
-                figure.savefig(folder / f"{name}.png", dpi=200)
-                figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    for name, figure in drawn.items():
+        for extension in FORMATS if figure is not None else ():
+            write_figure(figure, str(folder / f"{name}{extension}"))
     return True
 
 

@@ -25,7 +25,7 @@ from elmokit.tasks.task import Task
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
     from elmokit.formats.static import StaticVectors
-    from elmokit.tasks.store import LayerStore
+    from elmokit.store import LayerStore
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Plan:
     def load(self) -> Sources:
         """The biLM and the static vectors; the layers of all texts, if the biLM is frozen."""
         from elmokit.formats import static
-        from elmokit.tasks.store import LayerStore
+        from elmokit.store import LayerStore
 
         vectors = None if self.vectors is None else static.read_vectors(self.vectors)
         bilm = None if self.elmo is None else load_elmo(self.elmo, self.device)

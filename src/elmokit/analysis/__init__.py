@@ -1,0 +1,1 @@
+"""What the layers know: senses, probes, neighbours, similarity, drift and their pictures."""
