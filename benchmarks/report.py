@@ -24,7 +24,8 @@ def main() -> None:
         ("speed", speed), ("precision", precision), ("peak", peak), ("startup", startup),
         ("memory", memory), ("training_speed", training_speed),
         ("training_memory", training_memory), ("ngram", ngram), ("ptb", ptb), ("movies", movies),
-        ("chinese", chinese), ("export", export),
+        ("chinese", chinese), ("export", export), ("task_speed", task_speed),
+        ("polysemy", polysemy), ("senses", senses), ("neighbours", neighbours), ("probe", probe),
     ):  # fmt: skip
         path = RESULTS / f"{name}.json"
         if path.exists():
@@ -332,6 +333,169 @@ def export(result: dict) -> str:
         layers = " | ".join(f"{value:.1e}" for value in row["largest_difference"])
         system = f"{row['system']} {row['version']}"
         lines.append(f"| `{row['model']}` | {system} | {row['largest_value']:g} | {layers} |")
+    return "\n".join(lines) + "\n"
+
+
+def task_speed(result: dict) -> str:
+    lines = [
+        "## An epoch of a task with and without ELMo (`benchmarks/task_speed.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        f"A tagger of names (CoNLL-2003, {result['train_examples']:,} sentences to learn from and "
+        f"{result['dev_examples']:,} to measure by,",
+        f"LSTM of {result['hidden']}), one epoch, {result['threads']} threads, in turns. Computing "
+        f"and keeping the layers once takes",
+        f"{result['seconds_to_keep']:.0f} s and {result['kept_mb']:,} MB of disk; all later epochs "
+        "and runs read them.",
+        "",
+        "| | seconds | ratio | peak memory |",
+        "|---|---:|---:|---:|",
+    ]
+    for name, row in result["rows"].items():
+        memory = f"{row['peak_rss_mb']:,} MB"
+        lines.append(f"| {name} | {row['seconds']:.1f} | {row['ratio']:.2f} | {memory} |")
+    return "\n".join(lines) + "\n"
+
+
+def polysemy(result: dict) -> str:
+    lines = [
+        "## Senses in the layers (`benchmarks/polysemy.py`)\n",
+        f"The model is `{result['model']}`. The uses are those of `examples/senses.tsv`: 28 "
+        "sentences a word, 14 a sense.",
+        "*purity*: how often the nearest other use has the same sense; *silhouette* of "
+        "the senses; both by cosine,",
+        "the mean of all tokens taken off. *chance*: 95 of 100 random deals of the senses to the "
+        f"same vectors give no more ({result['deals']:,} deals).",
+        "Layer 0 has one vector for all uses of a word. `polysemy.png` shows the uses.",
+        "",
+        f"| | {' | '.join(result['layers'])} | chance |",
+        f"|---|{'---:|' * (len(result['layers']) + 1)}",
+    ]
+    for word, numbers in result["words"].items():
+        for name in ("purity", "silhouette"):
+            row = " | ".join(f"{value:.2f}" for value in numbers[name]["value"])
+            chance = max(numbers[name]["chance_95"])
+            lines.append(f"| {word}: {name} | {row} | {chance:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def senses(result: dict) -> str:
+    (usual, first), (other, second) = result["vectors"].items()
+    tests, paper = list(first["scores"]), result["paper"]
+    extents = result["extents"]
+    lines = [
+        "## Word senses (`benchmarks/senses.py`)\n",
+        f"The model is `{result['model']}`. A use gets the sense whose average over SemCor "
+        f"({extents['semcor']['instances']:,} instances,",
+        f"{first['senses']:,} senses) it is nearest to; words that SemCor does not have get "
+        "WordNet's first sense. F1 in per cent as",
+        "Raganato's scorer has it, on "
+        + " and ".join(f"{name} ({extents[name]['instances']:,} instances)" for name in tests)
+        + ".",
+        "*SemCor*: how often the sense of a use is found from SemCor's other uses, of "
+        f"{first['choices']:,} uses that leave a choice. The mixes",
+        f"are learned there; nothing was chosen on the test sets. Vectors are taken {usual}; in "
+        f"brackets, {other}.",
+        "*Paper*: the original model on five test sets together, of which these are two.",
+        "",
+        f"| | SemCor | {' | '.join(tests)} | paper |",
+        f"|---|{'---:|' * (len(tests) + 2)}",
+    ]
+    for method in first["scores"][tests[0]]:
+        cells = [_both(100 * one, 100 * two) for one, two in _figures(first, second, method)]
+        own = [] if method in first["leave_one_out"] else [""]
+        lines.append(f"| {' | '.join([method, *own, *cells, str(paper.get(method, ''))])} |")
+    mix = first["mixes"]["mix + frequency"]
+    shares = ", ".join(f"{share:.2f}" for share in mix["shares"])
+    lines += [
+        "",
+        f"`mix + frequency` gives layers 0, 1, … the shares {shares}, and a sense's log frequency "
+        f"the weight {mix['frequency']:.2f}",
+        f"beside {mix['scale']:.1f} times the cosine.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(first: dict, second: dict, method: str) -> list[tuple[float, float]]:
+    """Of one method, both ways: on SemCor, if it is measured there, and F1 on the test sets."""
+    both = []
+    if method in first["leave_one_out"]:
+        both.append((first["leave_one_out"][method], second["leave_one_out"][method]))
+    for name in first["scores"]:
+        one, two = (found["scores"][name][method]["all"]["f1"] for found in (first, second))
+        both.append((one, two))
+    return both
+
+
+def _both(one: float, two: float) -> str:
+    return f"{one:.1f} ({two:.1f})" if f"{one:.1f}" != f"{two:.1f}" else f"{one:.1f}"
+
+
+def neighbours(result: dict) -> str:
+    process, times = result["find_process"], result["search_ms"]
+    lines = [
+        "## Neighbours in context among a million uses (`benchmarks/neighbours.py`)\n",
+        machine_line(result["machine"]),
+        *([f"Note: {result['note']}."] if result["note"] else []),
+        "",
+        f"{result['uses']:,} uses of {result['distinct_words']:,} words in {result['sentences']:,} "
+        f"sentences of an encyclopedia, {result['columns']} columns, {result['threads']} "
+        f"thread(s). The index takes {result['index_mb']:,} MB, its graphs {result['graphs_mb']:,} "
+        f"MB more. The approximate search finds {result['recall_at_10']:.1%} of the 10 nearest "
+        "uses (recall@10, "
+        f"{result['queries']} queries from the text that follows).",
+        "",
+        "| process | seconds | peak memory |",
+        "|---|---:|---:|",
+    ]
+    rows = {
+        "`neighbours index`": result["indexing"],
+        "building the graphs": result["building_graphs"],
+        "`neighbours find`, approximate": process["approximate"],
+        "`neighbours find --exact`": process["exact"],
+        "`import torch` alone, which both need": process["import torch"],
+    }
+    for name, row in rows.items():
+        lines.append(f"| {name} | {row['seconds']:,.2f} | {row['peak_rss_mb']:,} MB |")
+    lines += ["", "| within a process | ms |", "|---|---:|"]
+    lines += [f"| {name} | {value:,.1f} |" for name, value in times.items()]
+    lines += [
+        "",
+        "The two sentences of table 4 of the ELMo paper. The shipped model is small: where any",
+        "word may be found, its top layer looks more for the same place in a sentence than for",
+        "the same sense.",
+    ]
+    for query in result["table_4"]:
+        lines += ["", f"{query['query']}", ""]
+        lines += [f"- {near['score']:.2f} {near['sentence']}" for near in query["neighbours"]]
+        lines += ["", "Of the same word:", ""]
+        lines += [f"- {near['score']:.2f} {near['sentence']}" for near in query["same_word"]]
+    lines += ["", "The same for both:", ""]
+    for name, near in result["table_4"][0]["static"].items():
+        lines.append(f"- {name}: {', '.join(word for word, _ in near)}")
+    return "\n".join(lines) + "\n"
+
+
+def probe(result: dict) -> str:
+    lines = [
+        "## Parts of speech by layer (`benchmarks/probe.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        "A linear classifier for the universal parts of speech on each layer of the shipped model,",
+        f"trained on {result['train_tokens']:,} tokens of English EWT; per cent of its "
+        f"{result['dev_tokens']:,} dev tokens, of which",
+        f"{result['unseen_tokens']:,} are words not seen in training. The paper has "
+        f"{result['paper']['layer 1']} for layer 1 and {result['paper']['layer 2']} for layer 2 of",
+        "its model, on the Penn Treebank: the order can be compared, the figures cannot.",
+        "",
+        "| | accuracy | unseen words |",
+        "|---|---:|---:|",
+    ]
+    static = [result["static"]] if result["static"] else []
+    for row in [*result["guesses"], *static, *result["layers"]]:
+        lines.append(f"| {row['name']} | {row['accuracy']:.1%} | {row['unseen']:.1%} |")
+    shares = ", ".join(f"{share:.2f}" for share in result["mix"])
+    lines += ["", f"Shares of the layers in the mix: {shares}.", "", "![accuracy](probe.png)"]
     return "\n".join(lines) + "\n"
 
 

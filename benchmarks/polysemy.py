@@ -1,0 +1,104 @@
+"""Do the layers tell the senses of a word apart, to the eye and by a number?
+
+    python benchmarks/polysemy.py                 # the shipped model
+    python benchmarks/polysemy.py --model my-elmo --out my-polysemy.json
+
+The uses are those of examples/senses.tsv, written by hand: three words with two senses each, 14
+sentences a sense. For each word and layer: how often the nearest other use has the same sense
+(1-NN purity) and the silhouette of the senses, both by cosine after the mean of all tokens is taken
+off. Beside them what chance gives: the same numbers with the senses dealt out at random to the same
+vectors, 2,000 times. The figure shows the first two principal components of each layer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from elmokit.analysis.maps import map_word
+from elmokit.analysis.output import open_store
+from elmokit.analysis.plots import draw_uses
+from elmokit.analysis.style import write_figure
+from elmokit.analysis.uses import (
+    Array,
+    embed_uses,
+    layer_names,
+    purity,
+    read_uses,
+    silhouette,
+    similarities,
+)
+
+HERE = Path(__file__).parent
+DEALS = 2000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--uses", default=str(HERE.parent / "examples" / "senses.tsv"))
+    parser.add_argument("--model", default="shipped")
+    parser.add_argument("--out", default=str(HERE / "results" / "polysemy.json"))
+    arguments = parser.parse_args()
+    uses = list(read_uses(arguments.uses))
+    store = open_store(arguments.model)
+    vectors, mean = embed_uses(store, uses)
+    words, maps = {}, []
+    for word in dict.fromkeys(use.lemma for use in uses):
+        rows = [number for number, use in enumerate(uses) if use.lemma == word]
+        own = vectors[:, rows] - mean
+        senses = [uses[number].sense for number in rows]
+        words[word] = {"senses": {s: senses.count(s) for s in senses}, **measure(own, senses)}
+        maps.append(map_word(word, [uses[number] for number in rows], own))
+    result = {
+        "model": arguments.model,
+        "fingerprint": store.elmo.fingerprint(),
+        "layers": layer_names(store.elmo.config.layers),
+        "deals": DEALS,
+        "words": words,
+    }
+    Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+    write_figure(draw_uses(maps), str(Path(arguments.out).with_suffix(".png")))
+    for word, numbers in words.items():
+        print(word, json.dumps({name: numbers[name]["value"] for name in MEASURES}))
+
+
+def measure(vectors: Array, senses: Sequence[str]) -> dict:
+    """Both numbers of a word for every layer, and what chance gives."""
+    cosines = similarities(vectors)
+    rng = np.random.default_rng(1)
+    deals = [[senses[i] for i in rng.permutation(len(senses))] for _ in range(DEALS)]
+    return {name: beside_chance(MEASURES[name], cosines, senses, deals) for name in MEASURES}
+
+
+MEASURES: dict[str, Callable[[Array, Sequence[str]], Array]] = {
+    "purity": purity,
+    "silhouette": silhouette,
+}
+
+
+def beside_chance(
+    compute: Callable[[Array, Sequence[str]], Array],
+    cosines: Array,
+    senses: Sequence[str],
+    deals: Sequence[Sequence[str]],
+) -> dict:
+    """A number for every layer, its mean by chance, and how often chance gives as much."""
+    value = compute(cosines, senses)
+    dealt = np.stack([compute(cosines, deal) for deal in deals])  # (deals, layers)
+    as_much = (dealt >= value - 1e-6).sum(axis=0)
+    return {
+        "value": [round(float(x), 3) for x in value],
+        "chance": [round(float(x), 3) for x in dealt.mean(axis=0)],
+        "chance_95": [round(float(x), 3) for x in np.quantile(dealt, 0.95, axis=0)],
+        "p": [round(float(x), 4) for x in (as_much + 1) / (len(deals) + 1)],
+    }
+
+
+if __name__ == "__main__":
+    main()
