@@ -14,7 +14,7 @@ end. Products may be made in bfloat16; states, gates and gradients are float32 a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,9 +70,15 @@ class Saved:
     start: LayerState
 
 
-def steps_of(count: int, rows: int) -> list[slice]:
-    """The places of each step among all positions."""
-    return [slice(begin, begin + rows) for begin in range(0, count, rows)]
+def _gates(gates: Tensor) -> tuple[Tensor, ...]:
+    """Views of gates (…, 4 cells): the three sigmoids together, each of them, and the memory."""
+    cells = gates.shape[-1] // 4
+    return (gates[..., : 3 * cells], *gates.chunk(4, dim=-1))
+
+
+def _steps(parts: Iterable[Tensor], rows: int) -> list[tuple[Tensor, ...]]:
+    """Views of the steps of each tensor (2, steps * rows, …), all made at once."""
+    return [torch.split(part, rows, dim=1) for part in parts]
 
 
 def layer_forward(x: Tensor, weights: Weights, start: LayerState, shape: Shape) -> Saved:
@@ -86,23 +92,24 @@ def layer_forward(x: Tensor, weights: Weights, start: LayerState, shape: Shape) 
     if weights.projection is not None:
         projection_t = weights.projection.transpose(1, 2).contiguous()
         out = x.new_empty(2, count, h.shape[-1])
-    for place in steps_of(count, h.shape[1]):
-        now, now_c, now_tanh = gates[:, place], c_all[:, place], tanh_c[:, place]
+    parts = (gates, *_gates(gates), c_all, tanh_c, hidden, out)
+    for now, three, gate_i, gate_f, gate_o, memory, now_c, now_tanh, now_hidden, now_out in zip(
+        *_steps(parts, h.shape[1]), strict=True
+    ):
         now.add_(batched_product(h, recurrent_t))
-        now[..., : 3 * cells].sigmoid_()
-        now[..., 3 * cells :].tanh_()
-        gate_i, gate_f, gate_o, memory = now.chunk(4, dim=-1)
+        three.sigmoid_()
+        memory.tanh_()
         torch.mul(gate_f, c, out=now_c).addcmul_(gate_i, memory)
         if shape.cell_clip:
             now_c.clamp_(-shape.cell_clip, shape.cell_clip)
         torch.tanh(now_c, out=now_tanh)
-        now_hidden = torch.mul(gate_o, now_tanh, out=hidden[:, place])
+        torch.mul(gate_o, now_tanh, out=now_hidden)
         h, c = now_hidden, now_c
         if projection_t is not None:
             h = batched_product(now_hidden, projection_t)
             if shape.projection_clip:
                 h.clamp_(-shape.projection_clip, shape.projection_clip)
-            out[:, place] = h
+            now_out.copy_(h)
     return Saved(x, gates, c_all, tanh_c, hidden, out, start)
 
 
@@ -111,31 +118,35 @@ def layer_backward(
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Gradients of a layer's input (2, positions, size) and of its weights."""
     start_h, start_c = saved.start
-    cells, rows = start_c.shape[-1], start_c.shape[1]
+    rows = start_c.shape[1]
     grad_gates = torch.empty_like(saved.gates)  # before the activations
     grad_projected = torch.empty_like(saved.h)  # before the clip
     grad_c = torch.zeros_like(start_c)
     d_h = torch.zeros_like(start_h)  # from the step behind
-    places = steps_of(saved.x.shape[1], rows)
-    befores = [start_c, *(saved.c[:, place] for place in places[:-1])]
-    for place, before in zip(reversed(places), reversed(befores), strict=True):
-        now, d_gates, now_tanh = saved.gates[:, place], grad_gates[:, place], saved.tanh_c[:, place]
-        gate_i, gate_f, gate_o, memory = now.chunk(4, dim=-1)
-        d_i, d_f, d_o, d_m = d_gates.chunk(4, dim=-1)
-        d_h.add_(grad_out[:, place])
+    parts = (
+        *_gates(saved.gates), saved.c, saved.tanh_c, saved.h, grad_out,
+        grad_gates, *_gates(grad_gates), grad_projected,
+    )  # fmt: skip
+    steps = list(zip(*_steps(parts, rows), strict=True))
+    befores = [start_c, *torch.split(saved.c, rows, dim=1)[:-1]]
+    for (
+        three, gate_i, gate_f, gate_o, memory, now_c, now_tanh, now_h, grad_now,
+        d_gates, d_three, d_i, d_f, d_o, d_m, d_projected,
+    ), before_c in zip(reversed(steps), reversed(befores), strict=True):  # fmt: skip
+        d_h.add_(grad_now)
         d_hidden = d_h
         if weights.projection is not None:
-            _clip_backward(d_h, saved.h[:, place], shape.projection_clip)
-            grad_projected[:, place] = d_h
+            _clip_backward(d_h, now_h, shape.projection_clip)
+            d_projected.copy_(d_h)
             d_hidden = batched_product(d_h, weights.projection)  # (2, rows, cells)
         torch.mul(d_hidden, now_tanh, out=d_o)
         d_hidden.mul_(gate_o)
         grad_c.add_(torch.ops.aten.tanh_backward(d_hidden, now_tanh))
-        _clip_backward(grad_c, saved.c[:, place], shape.cell_clip)
+        _clip_backward(grad_c, now_c, shape.cell_clip)
         torch.mul(grad_c, memory, out=d_i)
-        torch.mul(grad_c, before, out=d_f)
+        torch.mul(grad_c, before_c, out=d_f)
         torch.mul(grad_c, gate_i, out=d_m)
-        _sigmoid_backward(d_gates[..., : 3 * cells], now[..., : 3 * cells])
+        _sigmoid_backward(d_three, three)
         _tanh_backward(d_m, memory)
         grad_c.mul_(gate_f)
         d_h = batched_product(d_gates, weights.recurrent)

@@ -66,12 +66,8 @@ class Softmax(nn.Module):
         and a sampled word that is the target itself does not count against it.
         """
         ids, log_expected = sample.ids.to(x.device), sample.log_expected.to(x.device)
-        weight, bias = self.weight[ids], self.bias[ids] - log_expected[ids]
-        wanted = targets.clamp_min(0)
-        true = (x * functional.embedding(wanted, self.weight)).sum(1) + self.bias[wanted]
-        true = true - log_expected[wanted]  # (n,)
         return _SampledLoss.apply(  # type: ignore[no-any-return, no-untyped-call]
-            x, weight, bias, true, targets, ids, precision
+            x, self.weight, self.bias, targets, ids, log_expected, precision
         )
 
 
@@ -173,7 +169,7 @@ class _FullLoss(torch.autograd.Function):
 
 
 class _SampledLoss(torch.autograd.Function):
-    """Cross entropy of a true logit (n,) against those of sampled words, shared by all rows."""
+    """Cross entropy of each target's logit against those of sampled words, shared by all rows."""
 
     @staticmethod
     def forward(
@@ -181,20 +177,25 @@ class _SampledLoss(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         bias: Tensor,
-        true: Tensor,
         targets: Tensor,
         ids: Tensor,
+        log_expected: Tensor,
         precision: torch.dtype | None,
     ) -> Tensor:
+        wanted = targets.clamp_min(0)
+        own_weight = functional.embedding(wanted, weight)  # (n, size)
+        true = (x * own_weight).sum(1).add_(bias[wanted]).sub_(log_expected[wanted])  # (n,)
+        sampled = functional.embedding(ids, weight)  # (samples, size)
+        shift = bias[ids] - log_expected[ids]
         grad_x, grad_true = torch.empty_like(x), torch.empty_like(true)
-        grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+        grad_sampled, grad_shift = torch.zeros_like(sampled), torch.zeros_like(shift)
         total = x.new_zeros(())
         place = torch.searchsorted(ids, targets).clamp_max(len(ids) - 1)
         hit = ids[place] == targets  # the target is in the sample
-        factor = lowered(weight, precision)
-        for rows in _chunks(len(x), len(weight)):
+        factor = lowered(sampled, precision)
+        for rows in _chunks(len(x), len(sampled)):
             now, real = x[rows], (targets[rows] >= 0).to(x.dtype)
-            logits = add_product(bias.repeat(len(now), 1), now, factor.t())  # (rows, samples)
+            logits = add_product(shift.repeat(len(now), 1), now, factor.t())  # (rows, samples)
             lines = hit[rows].nonzero()[:, 0]
             logits[lines, place[rows][lines]] = -torch.inf
             highest = torch.maximum(logits.amax(1), true[rows])
@@ -205,15 +206,22 @@ class _SampledLoss(torch.autograd.Function):
             logits.mul_((real / sums)[:, None])
             grad_true[rows] = (own / sums - 1).mul_(real)
             product(logits, factor, out=grad_x[rows])
-            add_product(grad_weight, logits.t(), lowered(now, precision))
-            grad_bias.add_(logits.sum(0))
-        ctx.save_for_backward(grad_x, grad_weight, grad_bias, grad_true)
+            add_product(grad_sampled, logits.t(), lowered(now, precision))
+            grad_shift.add_(logits.sum(0))
+        grad_x.addcmul_(own_weight, grad_true[:, None])
+        places = torch.cat([ids, wanted])
+        rows_of_weight = torch.cat([grad_sampled, x * grad_true[:, None]])
+        ctx.save_for_backward(
+            grad_x,
+            torch.ops.aten.embedding_dense_backward(rows_of_weight, places, len(weight), -1, False),
+            torch.zeros_like(bias).index_add_(0, places, torch.cat([grad_shift, grad_true])),
+        )
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return (*(saved * grad for saved in ctx.saved_tensors), None, None, None)
+        return (*(saved * grad for saved in ctx.saved_tensors), None, None, None, None)
 
 
 def _logits_are_small(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
