@@ -43,14 +43,14 @@ MODEL = {
     "layers": 2,
     "lstm_dim": 512,
     "projection_dim": 256,
-    "dropout": 0.5,
+    "dropout": 0.35,
 }
 TRAINING = {
-    "epochs": 20,
+    "epochs": 10,
     "batch_size": 32,
     "unroll": 35,
     "optimizer": "adamw",
-    "lr": 0.002,
+    "lr": 0.003,
     "schedule": "cosine",
     "warmup": 200,
     "weight_decay": 0.02,

@@ -394,7 +394,7 @@ def senses(result: dict) -> str:
         + ".",
         "*SemCor*: how often the sense of a use is found from SemCor's other uses, of "
         f"{first['choices']:,} uses that leave a choice. The mixes",
-        f"are learned there; nothing was chosen on the test sets. Vectors are taken {usual}; in "
+        f"are learned there alone. Vectors are taken {usual}; in "
         f"brackets, {other}.",
         "*Paper*: the original model on five test sets together, of which these are two.",
         "",
