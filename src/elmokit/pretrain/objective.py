@@ -79,16 +79,20 @@ class Dropout:
     """
 
     rate: float
-    random: torch.Generator
+    random: torch.Generator | np.random.Generator
+    """NumPy's on a CPU, where it is several times faster."""
     batch_size: int
     rows: slice
 
     def mask(self, steps: int, like: Tensor) -> Tensor:
         """What to multiply values (2, steps * rows, size) with, already scaled."""
         shape = (2, steps, self.batch_size, like.shape[-1])
-        keep = torch.empty(shape, dtype=like.dtype, device=like.device)
-        keep.bernoulli_(1 - self.rate, generator=self.random).div_(1 - self.rate)
-        return keep[:, :, self.rows].flatten(1, 2)
+        if isinstance(self.random, torch.Generator):
+            drawn = torch.rand(shape, generator=self.random, device=like.device)
+        else:
+            drawn = torch.from_numpy(self.random.random(shape, np.float32))
+        keep = (drawn[:, :, self.rows] >= self.rate).to(like.dtype)
+        return keep.div_(1 - self.rate).flatten(1, 2)
 
 
 def top_outputs(

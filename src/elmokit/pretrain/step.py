@@ -75,8 +75,10 @@ def dropout_of(
     rate = model.config.dropout
     if not rate:
         return None
-    entropy = np.random.SeedSequence([settings.seed, step]).generate_state(1)[0]
-    random = torch.Generator(ranks.device).manual_seed(int(entropy))
+    seed = np.random.SeedSequence([settings.seed, step])
+    random: torch.Generator | np.random.Generator = np.random.Generator(np.random.SFC64(seed))
+    if ranks.device.type != "cpu":
+        random = torch.Generator(ranks.device).manual_seed(int(seed.generate_state(1)[0]))
     return Dropout(rate, random, settings.batch_size, rows)
 
 
