@@ -79,7 +79,7 @@ class CharCNN(nn.Module):
         """Character ids (words, max_characters) to vectors (words, projection_dim)."""
         ids = trim(ids, self.widest)  # (words, trimmed)
         table = functional.pad(self.characters, (0, 0, 1, 0))  # row 0: no word, no vector
-        if ids.device.type == "cpu":
+        if ids.device.type == "cpu" and torch.is_grad_enabled():
             maxima = [self._looked_up(ids, table, c) for c in self.convolutions]
         else:
             x = functional.embedding(ids, table).transpose(1, 2)  # (words, character_dim, trimmed)
@@ -95,7 +95,7 @@ class CharCNN(nn.Module):
         """The maxima of a convolution over words: (words, filters).
 
         There are few characters, so what each gives to each filter at each place of the window is
-        computed once, and a window is a sum of rows: on a CPU several times faster, there and back.
+        computed once, and a window is a sum of rows. On a CPU that pays for the way back.
         """
         assert isinstance(convolution, nn.Conv1d)
         assert convolution.bias is not None
