@@ -128,7 +128,8 @@ def test_a_step_read_in_parts_learns_the_same(options: dict[str, Any], softmax: 
             assert line.get("loss") == pytest.approx(other.get("loss"), abs=2e-5)
             assert line.get("heldout") == pytest.approx(other.get("heldout"), abs=2e-3)
         for name, value in final_tensors(runs[parts]).items():
-            np.testing.assert_allclose(value, wanted[name], rtol=0, atol=1e-5, err_msg=name)
+            # Adagrad's sums of squares reach 60, where float32 numbers are 4e-6 apart.
+            np.testing.assert_allclose(value, wanted[name], rtol=5e-7, atol=1e-5, err_msg=name)
 
 
 def test_a_folder_takes_one_run_at_a_time(options: dict[str, Any]) -> None:
