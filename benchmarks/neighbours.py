@@ -6,7 +6,8 @@ The beginning of a text is indexed with the shipped model, in one process; anoth
 for the approximate search. `elmokit neighbours find` is then timed as a whole process, exact and
 approximate in turns, and its parts inside one process. Queries are words of the sentences that
 follow in the text; recall@10 is the share of the 10 nearest uses that the approximate search finds.
-The two queries of table 4 of the ELMo paper are answered too.
+Then, as in table 4 of the ELMo paper, two sentences with "play" are held against all uses of that
+word in the whole text. These are printed, to be read.
 """
 
 from __future__ import annotations
@@ -38,10 +39,16 @@ from elmokit.text.lines import read_lines
 from elmokit.text.tokenize import split_sentences, tokenize
 
 HERE = Path(__file__).parent
-TABLE_4 = (
-    "Chico Ruiz made a spectacular *play* on Alusik 's grounder .",
-    "Olivia De Havilland signed to do a Broadway *play* for Garson .",
-)
+PLAYS = {  # what the word means there: the sentence
+    "game": "The shortstop made a brilliant *play* on a hard ground ball .",
+    "stage": "She wrote a *play* for a small theatre on Broadway .",
+}
+# What the word means in the 10 nearest uses, read by hand, for the shipped model and the
+# whole text; the sentences themselves are printed and not kept.
+READ = {
+    "game": "game game game game game stage stage game game game".split(),
+    "stage": "stage stage game stage pun game stage game stage stage".split(),
+}
 GRAPHS = (
     "import sys\n"
     "from elmokit.analysis.approximate import build_graphs\n"
@@ -71,7 +78,8 @@ def main() -> None:
         result = {"machine": machine(), "note": arguments.note, "threads": arguments.threads}
         result |= build(folder, arguments.threads)
         result |= processes(folder, arguments.rounds, arguments.threads)
-        result |= inside(open_index(folder / "index"), queries, arguments.static)
+        result |= inside(open_index(folder / "index"), queries)
+        result["plays"] = plays(arguments.text, folder, arguments.threads, arguments.static)
     print(json.dumps(result, indent=1, ensure_ascii=False))
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
     Path(arguments.out).write_text(text, encoding="utf-8")
@@ -126,7 +134,16 @@ def build(folder: Path, threads: int) -> dict:
 def processes(folder: Path, rounds: int, threads: int) -> dict:
     """`elmokit neighbours find` from start to end, exact and approximate in turns."""
     found: dict[str, list[dict]] = {"exact": [], "approximate": [], "import torch": []}
-    find = ["-m", "elmokit", "neighbours", "find", "index", TABLE_4[1], "--threads", str(threads)]
+    find = [
+        "-m",
+        "elmokit",
+        "neighbours",
+        "find",
+        "index",
+        PLAYS["stage"],
+        "--threads",
+        str(threads),
+    ]
     commands = {
         "exact": [*find, "--exact"],
         "approximate": find,
@@ -158,15 +175,14 @@ def run(arguments: list[str], folder: Path) -> dict:
     return {"seconds": round(seconds, 3), "peak_rss_mb": round(usage.ru_maxrss / 1024)}
 
 
-def inside(index: Index, queries: list[Use], static: str | None) -> dict:
-    """The parts of a search, recall, and table 4."""
+def inside(index: Index, queries: list[Use]) -> dict:
+    """The parts of a search, and recall."""
     store = open_store("shipped")
     graphs = open_graphs(index)
     return {
         "search_ms": times(index, store, graphs, queries),
         "queries": len(queries),
         **recalls(index, store, graphs, queries),
-        "table_4": table_4(index, store, static),
     }
 
 
@@ -211,16 +227,20 @@ def recalls(index: Index, store: LayerStore, graphs: Graphs, queries: list[Use])
     return {"recall_at_10": shares[80], "recall_at_10_of_10_candidates": shares[10]}
 
 
-def table_4(index: Index, store: LayerStore, static: str | None) -> list[dict]:
-    """The nearest uses for the paper's two sentences with "play"."""
-    uses = [marked_use(text, tokenize) for text in TABLE_4]
+def plays(text: str, folder: Path, threads: int, static: str | None) -> dict:
+    """The uses of "play" in the whole text that are nearest to two sentences with it."""
+    command = ["-m", "elmokit", "neighbours", "index", str(Path(text).absolute()), "plays"]
+    run([*command, "--split", "--quiet", "--words", "play", "--threads", str(threads)], folder)
+    index, store = open_index(folder / "plays"), open_store("shipped")
     vectors = None if static is None else read_vectors(static, quiet=True)
-    any_word = answer(index, store, uses, k=5, static=vectors)
-    same_word = answer(index, store, uses, k=5, words="same")
-    return [
-        {**one.facts(), "same_word": other.facts()["neighbours"]}
-        for one, other in zip(any_word, same_word, strict=True)
-    ]
+    uses = [marked_use(sentence, tokenize) for sentence in PLAYS.values()]
+    found = answer(index, store, uses, k=10, static=vectors)
+    result: dict = {"uses": len(index), "read": READ, "static": found[0].facts()["static"]}
+    for name, one in zip(PLAYS, found, strict=True):
+        facts = one.facts()
+        print(facts["query"], *(near["sentence"] for near in facts["neighbours"]), sep="\n  ")
+        result[name] = [near["score"] for near in facts["neighbours"]]
+    return result
 
 
 if __name__ == "__main__":

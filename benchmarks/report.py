@@ -6,6 +6,10 @@ import json
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+PLAYS = {  # the sentences of neighbours.py
+    "game": "The shortstop made a brilliant *play* on a hard ground ball.",
+    "stage": "She wrote a *play* for a small theatre on Broadway.",
+}
 INTRODUCTION = """# Measurements
 
 Written by `make bench`; the script that made a table is named above it. All systems of a table
@@ -394,8 +398,7 @@ def senses(result: dict) -> str:
         + ".",
         "*SemCor*: how often the sense of a use is found from SemCor's other uses, of "
         f"{first['choices']:,} uses that leave a choice. The mixes",
-        f"are learned there alone. Vectors are taken {usual}; in "
-        f"brackets, {other}.",
+        f"are learned there alone. Vectors are taken {usual}; in brackets, {other}.",
         "*Paper*: the original model on five test sets together, of which these are two.",
         "",
         f"| | SemCor | {' | '.join(tests)} | paper |",
@@ -459,19 +462,22 @@ def neighbours(result: dict) -> str:
         lines.append(f"| {name} | {row['seconds']:,.2f} | {row['peak_rss_mb']:,} MB |")
     lines += ["", "| within a process | ms |", "|---|---:|"]
     lines += [f"| {name} | {value:,.1f} |" for name, value in times.items()]
+    plays = result["plays"]
     lines += [
         "",
-        "The two sentences of table 4 of the ELMo paper. The shipped model is small: where any",
-        "word may be found, its top layer looks more for the same place in a sentence than for",
-        "the same sense.",
+        f"As in table 4 of the ELMo paper: {plays['uses']:,} uses of *play* in the whole text, and "
+        "the 10 that are nearest to two",
+        "sentences, in layer 2. What the word means in them was read and counted by hand.",
+        "",
+        "| sentence | about a game | about the stage | a pun | cosines |",
+        "|---|---:|---:|---:|---|",
     ]
-    for query in result["table_4"]:
-        lines += ["", f"{query['query']}", ""]
-        lines += [f"- {near['score']:.2f} {near['sentence']}" for near in query["neighbours"]]
-        lines += ["", "Of the same word:", ""]
-        lines += [f"- {near['score']:.2f} {near['sentence']}" for near in query["same_word"]]
-    lines += ["", "The same for both:", ""]
-    for name, near in result["table_4"][0]["static"].items():
+    for name, sentence in PLAYS.items():
+        read, scores = plays["read"][name], plays[name]
+        counts = " | ".join(str(read.count(kind)) for kind in ("game", "stage", "pun"))
+        lines.append(f"| {sentence} | {counts} | {scores[-1]:.2f} to {scores[0]:.2f} |")
+    lines += ["", "Without a sentence the nearest words are the same for both:", ""]
+    for name, near in plays["static"].items():
         lines.append(f"- {name}: {', '.join(word for word, _ in near)}")
     return "\n".join(lines) + "\n"
 
