@@ -7,7 +7,8 @@ The uses are those of examples/senses.tsv, written by hand: three words with two
 sentences a sense. For each word and layer: how often the nearest other use has the same sense
 (1-NN purity) and the silhouette of the senses, both by cosine after the mean of all tokens is taken
 off. Beside them what chance gives: the same numbers with the senses dealt out at random to the same
-vectors, 2,000 times. The figure shows the first two principal components of each layer.
+vectors, 2,000 times. The figure shows the first two principal components of each layer; what the
+eye can see there is measured too: how often the nearest other point has the same sense.
 """
 
 from __future__ import annotations
@@ -53,8 +54,12 @@ def main() -> None:
         rows = [number for number, use in enumerate(uses) if use.lemma == word]
         own = vectors[:, rows] - mean
         senses = [uses[number].sense for number in rows]
-        words[word] = {"senses": {s: senses.count(s) for s in senses}, **measure(own, senses)}
         maps.append(map_word(word, [uses[number] for number in rows], own))
+        words[word] = {
+            "senses": {s: senses.count(s) for s in senses},
+            **measure(own, senses),
+            "drawn": [round(float(x), 3) for x in purity(-distances(maps[-1].points), senses)],
+        }
     result = {
         "model": arguments.model,
         "fingerprint": store.elmo.fingerprint(),
@@ -74,6 +79,11 @@ def measure(vectors: Array, senses: Sequence[str]) -> dict:
     rng = np.random.default_rng(1)
     deals = [[senses[i] for i in rng.permutation(len(senses))] for _ in range(DEALS)]
     return {name: beside_chance(MEASURES[name], cosines, senses, deals) for name in MEASURES}
+
+
+def distances(points: Array) -> Array:
+    """Between points (layers, n, 2), squared: (layers, n, n)."""
+    return np.square(points[:, :, None] - points[:, None]).sum(axis=-1)
 
 
 MEASURES: dict[str, Callable[[Array, Sequence[str]], Array]] = {

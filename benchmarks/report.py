@@ -370,7 +370,7 @@ def polysemy(result: dict) -> str:
         "the senses; both by cosine,",
         "the mean of all tokens taken off. *chance*: 95 of 100 random deals of the senses to the "
         f"same vectors give no more ({result['deals']:,} deals).",
-        "Layer 0 has one vector for all uses of a word. `polysemy.png` shows the uses.",
+        "Layer 0 has one vector for all uses of a word. *as drawn*: of the points in the picture.",
         "",
         f"| | {' | '.join(result['layers'])} | chance |",
         f"|---|{'---:|' * (len(result['layers']) + 1)}",
@@ -380,7 +380,9 @@ def polysemy(result: dict) -> str:
             row = " | ".join(f"{value:.2f}" for value in numbers[name]["value"])
             chance = max(numbers[name]["chance_95"])
             lines.append(f"| {word}: {name} | {row} | {chance:.2f} |")
-    return "\n".join(lines) + "\n"
+        drawn = " | ".join(f"{value:.2f}" for value in numbers["drawn"])
+        lines.append(f"| {word}: purity as drawn | {drawn} | |")
+    return "\n".join(lines) + "\n\n![uses of three words](polysemy.png)\n"
 
 
 def senses(result: dict) -> str:

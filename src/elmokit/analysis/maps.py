@@ -46,7 +46,7 @@ class WordMap:
     word: str
     uses: list[Use]
     points: Array
-    """On the first two principal components of each layer: (L + 2, uses, 2)."""
+    """On the first two principal components of each layer's directions: (L + 2, uses, 2)."""
     shares: Array
     """Of the variance, that these components have: (L + 2, 2)."""
     is_one_point: NDArray[np.bool_]
@@ -95,7 +95,7 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
         raise ElmokitError(
             f"a map needs at least {FEWEST_USES} uses of a word, and {word!r} has {len(uses)}"
         )
-    found = [principal_components(layer) for layer in vectors]
+    found = [principal_components(unit(layer)) for layer in vectors]  # as cosines compare them
     one = _is_one_point(vectors)  # what its components say is rounding
     points = np.where(one[:, None, None], 0, np.stack([points for points, _ in found]))
     shares = np.where(one[:, None], 0, np.stack([shares for _, shares in found]))
