@@ -827,12 +827,12 @@ def test_a_missing_model_is_refused(embed: Run, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "sentence"),
     [
-        ("nowhere/vectors.h5", "the directory nowhere does not exist"),
+        ("nowhere/vectors.h5", "there is no folder nowhere to write vectors.h5 into"),
         ("vectors.csv", "the format of 'vectors.csv' is not known"),
         ("vectors", "the format of 'vectors' is not known"),
         ("there.h5", "there.h5 exists: choose another name, or replace it by --overwrite"),
         ("there.npy", "there.npy exists: choose another name, or replace it by --overwrite"),
-        ("text.txt/vectors.h5", "the directory text.txt does not exist"),
+        ("text.txt/vectors.h5", "there is no folder text.txt to write vectors.h5 into"),
     ],
 )
 def test_a_bad_output_is_refused(embed: Run, output: str, sentence: str) -> None:

@@ -37,6 +37,7 @@ from elmokit.analysis.uses import Array, unit
 from elmokit.errors import ElmokitError
 from elmokit.formats.files import locked
 from elmokit.formats.parts import (
+    check_place,
     check_settings,
     clear_disk_errors,
     parts_directory,
@@ -195,21 +196,10 @@ class IndexWriter:
 
     # ------------------------------------------------------------------ beginning
     def _check_place(self, resume: bool, overwrite: bool) -> None:
-        out, unfinished = self.out, self.folder.exists()
-        if not out.absolute().parent.is_dir():
-            raise ElmokitError(f"there is no folder {out.absolute().parent} to write {out} into")
-        if unfinished and not (resume or overwrite):
-            raise ElmokitError(
-                f"{self.folder} holds an unfinished run: go on with --resume, or start again with "
-                "--overwrite"
-            )
-        if not out.exists():
-            return
-        if resume and not unfinished and not overwrite:
-            raise ElmokitError(f"{out} is complete, there is nothing to resume: use it as it is")
-        if not (unfinished or overwrite):
-            raise ElmokitError(f"{out} exists: choose another name, or replace it by --overwrite")
-        if not (out.is_dir() and ((out / ABOUT).is_file() or not any(out.iterdir()))):
+        out = self.out
+        check_place(out, self.folder, resume=resume, overwrite=overwrite)
+        is_index = out.is_dir() and ((out / ABOUT).is_file() or not any(out.iterdir()))
+        if out.exists() and not is_index:
             raise ElmokitError(f"{out} is not an index of neighbours, so it is not replaced")
 
     def _begin(self) -> None:

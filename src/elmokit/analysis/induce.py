@@ -6,7 +6,6 @@ each with its size, the words that are typical of its uses, and the uses in its 
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.reservoir import Reservoir
 from elmokit.analysis.uses import (
     Array,
     Use,
@@ -107,14 +107,10 @@ def find_uses(sentences: Iterable[Sequence[str]], word: Sequence[str]) -> Iterat
 
 def sample_uses(uses: Iterable[Use], most: int, seed: int) -> tuple[list[Use], int]:
     """At most so many uses, each as likely as any other, in their order; and how many there are."""
-    kept: list[tuple[int, Use]] = []
-    draw, number = random.Random(seed), -1
-    for number, use in enumerate(uses):
-        if number < most:
-            kept.append((number, use))
-        elif (place := draw.randrange(number + 1)) < most:
-            kept[place] = (number, use)
-    return [use for _, use in sorted(kept, key=lambda pair: pair[0])], number + 1
+    kept = Reservoir[Use](most, seed)
+    for use in uses:
+        kept.add(use)
+    return kept.items, kept.seen
 
 
 # ---------------------------------------------------------------------- clusters

@@ -8,13 +8,13 @@ numbers belong to one word and one corpus, so other words change nothing.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from tqdm import tqdm
 
+from elmokit.analysis.reservoir import Reservoir
 from elmokit.analysis.uses import Use
 from elmokit.errors import ElmokitError
 from elmokit.text.lines import STANDARD_INPUT, FilePath, name_of
@@ -83,27 +83,13 @@ class Corpus:
         self, words: Iterable[str], *, most: int, seed: int = 1
     ) -> tuple[dict[str, list[Use]], Counter[str]]:
         """At most so many uses of each word, in the order of the text, and how many there are."""
-        kept: dict[str, list[tuple[int, Use]]] = {word: [] for word in words}
-        numbers = {word: random.Random(f"{seed} {word}") for word in kept}
-        counts: Counter[str] = Counter()
+        kept = {word: Reservoir[Use](most, f"{seed} {word}") for word in words}
         for sentence in self:
             for place, token in enumerate(sentence):
-                word = self.folded(token)
-                if word not in kept:
-                    continue
-                counts[word] += 1
-                chosen = counts[word] - 1  # its place in the reservoir, if that is one
-                if chosen >= most:
-                    chosen = numbers[word].randrange(counts[word])
-                use = (counts[word], Use(sentence, place, place + 1, word))
-                if chosen < len(kept[word]):
-                    kept[word][chosen] = use
-                elif chosen < most:
-                    kept[word].append(use)
-        return {
-            word: [use for _, use in sorted(uses, key=lambda found: found[0])]
-            for word, uses in kept.items()
-        }, counts
+                if (word := self.folded(token)) in kept:
+                    kept[word].add(Use(sentence, place, place + 1, word))
+        counts = Counter({word: found.seen for word, found in kept.items()})
+        return {word: found.items for word, found in kept.items()}, counts
 
 
 def frequent_words(

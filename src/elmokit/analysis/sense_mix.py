@@ -9,13 +9,13 @@ should score highest; cross-entropy over the word's senses learns scale, shares 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.reservoir import Reservoir
 from elmokit.analysis.uses import SAME, Array, unit, with_average
 
 MOST_CHOICES = 50_000  # enough for a handful of numbers
@@ -95,14 +95,10 @@ def nearest(scores: Array) -> int:
 
 def sample(choices: Iterable[Choice], most: int = MOST_CHOICES, seed: int = 0) -> list[Choice]:
     """At most so many choices, each as likely to be among them as any other."""
-    kept: list[Choice] = []
-    draw = random.Random(seed)
-    for number, choice in enumerate(choices):
-        if number < most:
-            kept.append(choice)
-        elif (place := draw.randrange(number + 1)) < most:
-            kept[place] = choice
-    return kept
+    kept = Reservoir[Choice](most, seed)
+    for choice in choices:
+        kept.add(choice)
+    return kept.items
 
 
 def learn_mix(choices: Sequence[Choice], layers: int, *, frequency: bool) -> Mix:

@@ -98,6 +98,22 @@ def parts_directory(out: Path) -> Path:
     return out.with_name(out.name + ".parts")
 
 
+def check_place(out: Path, parts: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a place without a folder, or with what nobody asked to go on with or to replace."""
+    if not out.parent.is_dir():
+        raise ElmokitError(f"there is no folder {out.parent} to write {out.name} into")
+    if parts.exists():
+        if not (resume or overwrite):
+            raise ElmokitError(
+                f"{parts} holds an unfinished run: go on with --resume, or start again with "
+                "--overwrite"
+            )
+    elif out.exists() and not overwrite:
+        if resume:
+            raise ElmokitError(f"{out} is complete, there is nothing to resume: use it as it is")
+        raise ElmokitError(f"{out} exists: choose another name, or replace it by --overwrite")
+
+
 @contextmanager
 def durable_file(path: Path, *, temporary: Path | None = None) -> Iterator[io.BufferedRandom]:
     """A file that appears as `path` only when all of it is on the disk, or not at all."""

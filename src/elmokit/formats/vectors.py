@@ -38,6 +38,7 @@ from elmokit.formats.parts import (
     SETTINGS,
     EmbeddedSentence,
     VectorShards,
+    check_place,
     check_settings,
     clear_disk_errors,
     committed_parts,
@@ -144,21 +145,9 @@ class PartWriter:
         return self.out
 
     def _check_place(self, resume: bool, overwrite: bool) -> None:
-        out, unfinished = self.out, self.parts.exists()
-        if not out.parent.is_dir():
-            raise ElmokitError(f"the directory {out.parent} does not exist: make it first")
-        if unfinished and not (resume or overwrite):
-            raise ElmokitError(
-                f"{self.parts} holds an unfinished run: go on with --resume, or start again "
-                "with --overwrite"
-            )
-        if not out.exists():
-            return
-        if resume and not unfinished and not overwrite:
-            raise ElmokitError(f"{out} is complete, there is nothing to resume: use it as it is")
-        if not (unfinished or overwrite):
-            raise ElmokitError(f"{out} exists: choose another name, or replace it by --overwrite")
-        if not (is_replaceable(out) if self.format == "npy" else out.is_file()):
+        out = self.out
+        check_place(out, self.parts, resume=resume, overwrite=overwrite)
+        if out.exists() and not (is_replaceable(out) if self.format == "npy" else out.is_file()):
             raise ElmokitError(f"{out} is not an output of this format, so it is not replaced")
 
     def _begin(self) -> None:
