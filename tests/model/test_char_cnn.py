@@ -32,11 +32,14 @@ def plain(model: CharCNN, ids: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_vectors_and_every_gradient_are_those_of_the_convolutions(activation: str) -> None:
+@pytest.mark.parametrize("words", [WORDS, [*WORDS, "x-ray " * 10]], ids=["short", "no padding"])
+def test_vectors_and_every_gradient_are_those_of_the_convolutions(
+    activation: str, words: list[str]
+) -> None:
     model = encoder(activation=activation)
-    ids = torch.from_numpy(CharacterIndexer().encode(WORDS))
+    ids = torch.from_numpy(CharacterIndexer().encode(words))
     torch.manual_seed(1)
-    weight = torch.randn(len(WORDS), 4).double()
+    weight = torch.randn(len(words), 4).double()
     results, gradients = [], []
     for run in (model, lambda ids: plain(model, ids)):
         vectors = run(ids)

@@ -80,7 +80,7 @@ class CharCNN(nn.Module):
         ids = trim(ids, self.widest)  # (words, trimmed)
         table = functional.pad(self.characters, (0, 0, 1, 0))  # row 0: no word, no vector
         if ids.device.type == "cpu" and torch.is_grad_enabled():
-            maxima = [self._looked_up(ids, table, c) for c in self.convolutions]
+            maxima = self._looked_up(ids, table)
         else:
             x = functional.embedding(ids, table).transpose(1, 2)  # (words, character_dim, trimmed)
             maxima = [convolution(x).amax(dim=2) for convolution in self.convolutions]
@@ -90,20 +90,29 @@ class CharCNN(nn.Module):
             x = highway(x)
         return x if self.projection is None else self.projection(x)
 
-    @staticmethod
-    def _looked_up(ids: Tensor, table: Tensor, convolution: nn.Module) -> Tensor:
-        """The maxima of a convolution over words: (words, filters).
+    def _looked_up(self, ids: Tensor, table: Tensor) -> list[Tensor]:
+        """The maxima of the convolutions over words: some (words, filters).
 
         There are few characters, so what each gives to each filter at each place of the window is
-        computed once, and a window is a sum of rows. On a CPU that pays for the way back.
+        computed once, and a window is a sum of rows. On a CPU that pays for the way back. All
+        filters take the widest window, unless a word is so long that no padding follows it.
         """
-        assert isinstance(convolution, nn.Conv1d)
-        assert convolution.bias is not None
-        weight = convolution.weight.permute(2, 1, 0)  # (width, character_dim, filters)
+        parts: list[Any] = [[c] for c in self.convolutions]
+        if ids.shape[1] < self.max_characters:
+            parts = [list(self.convolutions)]
         with torch.autocast(ids.device.type, enabled=False):
-            rows = torch.matmul(table, weight)  # (width, characters, filters)
-            maxima: Tensor = _LargestWindow.apply(ids, rows)  # type: ignore[no-untyped-call]
-            return maxima + convolution.bias
+            return [
+                _LargestWindow.apply(ids, torch.matmul(table, _windows_of(part)))  # type: ignore[no-untyped-call]
+                + torch.cat([c.bias for c in part])
+                for part in parts
+            ]
+
+
+def _windows_of(convolutions: list[nn.Conv1d]) -> Tensor:
+    """Weights of filters as if all were as wide as the widest: (width, character_dim, filters)."""
+    widest = max(c.kernel_size[0] for c in convolutions)
+    weights = [functional.pad(c.weight, (0, widest - c.kernel_size[0])) for c in convolutions]
+    return torch.cat(weights).permute(2, 1, 0)
 
 
 class _LargestWindow(torch.autograd.Function):
@@ -119,8 +128,13 @@ class _LargestWindow(torch.autograd.Function):
         width, characters, filters = rows.shape
         places = torch.arange(width) * characters
         windows = ids.unfold(1, width, 1) + places  # (words, windows, width)
-        sums = functional.embedding_bag(windows.flatten(0, 1), rows.flatten(0, 1), mode="sum")
-        largest, where = sums.view(*windows.shape[:2], filters).max(dim=1)
+        flat = functional.embedding_bag(windows.flatten(0, 1), rows.flatten(0, 1), mode="sum")
+        sums = flat.view(*windows.shape[:2], filters)
+        largest = sums.amax(dim=1)
+        # `max` gives the places too, but takes ten times as long as three passes over bytes do.
+        small = torch.uint8 if sums.shape[1] < 256 else torch.int64
+        found = (sums == largest[:, None]).to(small)
+        where = found.mul_(torch.arange(sums.shape[1], dtype=small)[:, None]).amax(dim=1)
         ctx.save_for_backward(windows, where)
         ctx.shape = rows.shape
         return largest
@@ -129,12 +143,11 @@ class _LargestWindow(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         windows, where = ctx.saved_tensors
+        where = where.long()
         width, characters, filters = ctx.shape
-        total = grad.new_zeros(width * characters * filters)
-        columns = torch.arange(filters)
+        total = grad.new_zeros(width * characters, filters)
         for place in range(width):
-            chosen = windows[:, :, place].gather(1, where)  # (words, filters)
-            total.index_add_(0, (chosen * filters + columns).flatten(), grad.flatten())
+            total.scatter_add_(0, windows[:, :, place].gather(1, where), grad)
         return None, total.view(width, characters, filters)
 
 

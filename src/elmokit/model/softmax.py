@@ -182,32 +182,36 @@ class _SampledLoss(torch.autograd.Function):
         log_expected: Tensor,
         precision: torch.dtype | None,
     ) -> Tensor:
-        wanted = targets.clamp_min(0)
+        wanted, real = targets.clamp_min(0), (targets >= 0).to(x.dtype)
         own_weight = functional.embedding(wanted, weight)  # (n, size)
-        true = (x * own_weight).sum(1).add_(bias[wanted]).sub_(log_expected[wanted])  # (n,)
+        own_shift = bias[wanted] - log_expected[wanted]
+        true = (x * own_weight).sum(1).add_(own_shift)  # (n,)
         sampled = functional.embedding(ids, weight)  # (samples, size)
         shift = bias[ids] - log_expected[ids]
         grad_x, grad_true = torch.empty_like(x), torch.empty_like(true)
         grad_sampled, grad_shift = torch.zeros_like(sampled), torch.zeros_like(shift)
-        total = x.new_zeros(())
+        total = -torch.dot(true, real)
         place = torch.searchsorted(ids, targets).clamp_max(len(ids) - 1)
         hit = ids[place] == targets  # the target is in the sample
+        small = _logits_are_small(x, sampled, shift) and _logits_are_small(x, own_weight, own_shift)
         factor = lowered(sampled, precision)
         for rows in _chunks(len(x), len(sampled)):
-            now, real = x[rows], (targets[rows] >= 0).to(x.dtype)
+            now = x[rows]
             logits = add_product(shift.repeat(len(now), 1), now, factor.t())  # (rows, samples)
             lines = hit[rows].nonzero()[:, 0]
             logits[lines, place[rows][lines]] = -torch.inf
-            highest = torch.maximum(logits.amax(1), true[rows])
-            logits.sub_(highest[:, None]).exp_()
-            own = (true[rows] - highest).exp_()
-            sums = logits.sum(1).add_(own)
-            total += sums.log().add_(highest).sub_(true[rows]).mul_(real).sum()
-            logits.mul_((real / sums)[:, None])
-            grad_true[rows] = (own / sums - 1).mul_(real)
-            product(logits, factor, out=grad_x[rows])
-            add_product(grad_sampled, logits.t(), lowered(now, precision))
-            grad_shift.add_(logits.sum(0))
+            highest = None if small else torch.maximum(logits.amax(1), true[rows])
+            exponentials = (logits if highest is None else logits.sub_(highest[:, None])).exp_()
+            own = (true[rows] if highest is None else true[rows] - highest).exp()
+            sums = exponentials.sum(1).add_(own)
+            logs = sums.log() if highest is None else sums.log().add_(highest)
+            total += torch.dot(logs, real[rows])
+            # As in the full loss, the division by the sums is done on the smaller factors.
+            share = real[rows] / sums
+            grad_true[rows] = own.mul_(share).sub_(real[rows])
+            product(exponentials, factor, out=grad_x[rows]).mul_(share[:, None])
+            add_product(grad_sampled, exponentials.t(), lowered(now * share[:, None], precision))
+            grad_shift.addmv_(exponentials.t(), share)
         grad_x.addcmul_(own_weight, grad_true[:, None])
         places = torch.cat([ids, wanted])
         rows_of_weight = torch.cat([grad_sampled, x * grad_true[:, None]])
