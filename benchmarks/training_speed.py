@@ -3,12 +3,13 @@
     python benchmarks/training_speed.py --text news.txt \
         --peer /venvs/tf/bin/python --peers ../shared/bench/train_bilm.py
 
-The text is tokenized, a sentence a line. Both systems train the same configuration from it: LSTMs
-of 512 cells with projection 128 in 2 layers, 256 filters, 10,000 words, batch 32, window 20,
-sampled softmax with 1,024 words, Adagrad. They take turns, round after round, each in a process of
-its own; a rate is taken over all steps but the first, with the preparation of their batches. The
-ratio is the median of the rounds' ratios. elmokit also trains `tiny` with the full and the sampled
-softmax in batches of 32, 64 and 128. Without --peer only elmokit is measured.
+The text is tokenized, a sentence a line. Both systems train the same configurations from it: LSTMs
+of 512 cells with projection 128 in 2 layers, 10,000 words, batch 32, window 20, sampled softmax
+with 1,024 words, Adagrad; 256 filters, and the 2,048 of the published models. They take turns,
+round after round, each in a process of its own; a rate is taken over all steps but the first, with
+the preparation of their batches. The ratio is the median of the rounds' ratios. elmokit also trains
+`tiny` with the full and the sampled softmax in batches of 32, 64 and 128. Without --peer only
+elmokit is measured.
 
 FLOPs are those of the products that a step needs, three times those of the way forward: every
 distinct word of the window once through the character encoder, every token through the LSTMs and
@@ -32,6 +33,8 @@ from speed import machine, ratio, run, stand_in_text
 HERE = Path(__file__).parent
 PEER = "bilm-tf"
 SAME = {"filters": [[1, 32], [2, 32], [3, 64], [4, 128]]}  # the rest is as in tiny
+WIDE = {"filters": [*SAME["filters"], [5, 256], [6, 512], [7, 1024]]}
+PEERS = {"as bilm-tf": "small", "2,048 filters": "full"}  # configurations of the peer's script
 TRAINING = {
     "vocab_size": 10_000,
     "min_count": 1,
@@ -41,6 +44,7 @@ TRAINING = {
 }
 CASES = [  # name, fields of the model, softmax, batch
     ("as bilm-tf", SAME, "sampled", 32),
+    ("2,048 filters", WIDE, "sampled", 32),
     ("as bilm-tf", SAME, "full", 32),
     *(("tiny", {}, softmax, batch) for softmax in ("sampled", "full") for batch in (32, 64, 128)),
 ]
@@ -66,10 +70,10 @@ def main() -> None:
         text = plain_text(arguments.text, Path(folder))
         found, peaks = measure(arguments, text)
     rows = [summary(name, runs, max(peaks)) for name, runs in found.items()]
-    peer = next((row for row in rows if row["system"] == PEER), None)
+    peers = {row["configuration"]: row for row in rows if row["system"] == PEER}
     for row in rows:
-        same = (row["configuration"], row["softmax"]) == ("as bilm-tf", "sampled")
-        row["ratio"] = ratio(row, peer) if peer and same else None
+        peer = peers.get(row["configuration"]) if row["softmax"] == "sampled" else None
+        row["ratio"] = ratio(row, peer) if peer else None
         print(json.dumps(row))
     result = {
         "machine": machine(),
@@ -100,24 +104,29 @@ def measure(arguments: argparse.Namespace, text: str) -> tuple[dict[str, list[di
     peaks = []
     for number in range(arguments.rounds):
         peaks.append(peak_rate(arguments.threads))
-        if arguments.peer:
-            command = [
-                arguments.peer, arguments.peers, "--text", text, "--batches", str(arguments.steps),
-                "--skip", str(skipped(arguments.steps)), "--repeats", "1",
-                "--threads", str(arguments.threads),
-            ]  # fmt: skip
-            peer = {"configuration": "as bilm-tf", "softmax": "sampled", "batch": 32}
-            found.setdefault(PEER, []).append({**run(command), **peer})
         for case in CASES:
             job = {
                 **dict(zip(COLUMNS, case, strict=True)), "text": text, "threads": arguments.threads,
                 "steps": max(3, arguments.steps * 32 // case[-1]),
             }  # fmt: skip
             name = f"elmokit, {job['configuration']}, {job['softmax']}, {job['batch']}"
-            command = [sys.executable, __file__, "--child", json.dumps(job)]
-            found.setdefault(name, []).append(run(command))
+            jobs = [(name, [sys.executable, __file__, "--child", json.dumps(job)])]
+            if arguments.peer and job["softmax"] == "sampled" and job["configuration"] in PEERS:
+                jobs.insert(0, (f"{PEER}, {job['configuration']}", peer_command(arguments, job)))
+            for name, command in jobs:
+                facts = {column: job[column] for column in ("configuration", "softmax", "batch")}
+                found.setdefault(name, []).append({**run(command), **facts})
         print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
     return found, peaks
+
+
+def peer_command(arguments: argparse.Namespace, job: dict) -> list[str]:
+    """Train the same with bilm-tf."""
+    return [
+        arguments.peer, arguments.peers, "--text", job["text"], "--batches", str(job["steps"]),
+        "--skip", str(skipped(job["steps"])), "--repeats", "1", "--threads", str(job["threads"]),
+        "--cnn", PEERS[job["configuration"]],
+    ]  # fmt: skip
 
 
 def skipped(steps: int) -> int:
@@ -179,9 +188,8 @@ def child(job: dict) -> None:
     skip = skipped(job["steps"])
     tokens = (len(times) - skip) * job["batch"] * TRAINING["unroll"]
     rate = round(tokens / (times[-1] - times[skip - 1]), 1)
-    result = {name: job[name] for name in ("configuration", "softmax", "batch")}
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({**result, "tokens_per_s": rate, "flops": flops, "peak_rss_mb": rss}))
+    print(json.dumps({"tokens_per_s": rate, "flops": flops, "peak_rss_mb": rss}))
 
 
 def flops_of_step(folder: Path, job: dict) -> float:

@@ -76,43 +76,53 @@ class CharCNN(nn.Module):
             nn.init.zeros_(self.projection.bias)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Character ids (words, max_characters) to vectors (words, projection_dim)."""
-        ids = trim(ids, self.widest)  # (words, trimmed)
+        """Character ids (words, max_characters) to vectors (words, projection_dim).
+
+        Words that are sorted by length run over little padding.
+        """
         table = functional.pad(self.characters, (0, 0, 1, 0))  # row 0: no word, no vector
+        halves = [half for half in ids.tensor_split(2) if len(half)] or [ids]
+        parts = [trim(half, self.widest) for half in halves]  # (words, trimmed)
         if ids.device.type == "cpu" and torch.is_grad_enabled():
-            maxima = self._looked_up(ids, table)
+            x = self._looked_up(parts, table)
         else:
-            x = functional.embedding(ids, table).transpose(1, 2)  # (words, character_dim, trimmed)
-            maxima = [convolution(x).amax(dim=2) for convolution in self.convolutions]
-        x = torch.cat(maxima, dim=1)  # (words, n_filters)
-        x = torch.relu(x) if self.activation == "relu" else torch.tanh(x)
+            x = torch.cat([self._convolved(part, table) for part in parts])
+        x = torch.relu(x) if self.activation == "relu" else torch.tanh(x)  # (words, n_filters)
         for highway in self.highways:
             x = highway(x)
         return x if self.projection is None else self.projection(x)
 
-    def _looked_up(self, ids: Tensor, table: Tensor) -> list[Tensor]:
-        """The maxima of the convolutions over words: some (words, filters).
+    def _convolved(self, ids: Tensor, table: Tensor) -> Tensor:
+        """The maxima of the convolutions over words (words, length): (words, n_filters)."""
+        x = functional.embedding(ids, table).transpose(1, 2)  # (words, character_dim, length)
+        return torch.cat([convolution(x).amax(dim=2) for convolution in self.convolutions], dim=1)
+
+    def _looked_up(self, parts: list[Tensor], table: Tensor) -> Tensor:
+        """The same of some (words, length), for all their words together.
 
         There are few characters, so what each gives to each filter at each place of the window is
         computed once, and a window is a sum of rows. On a CPU that pays for the way back. All
         filters take the widest window, unless a word is so long that no padding follows it.
         """
-        parts: list[Any] = [[c] for c in self.convolutions]
-        if ids.shape[1] < self.max_characters:
-            parts = [list(self.convolutions)]
-        with torch.autocast(ids.device.type, enabled=False):
-            return [
-                _LargestWindow.apply(ids, torch.matmul(table, _windows_of(part)))  # type: ignore[no-untyped-call]
-                + torch.cat([c.bias for c in part])
-                for part in parts
-            ]
+        convolutions: list[Any] = list(self.convolutions)
+        with torch.autocast(parts[0].device.type, enabled=False):
+            rows, found = _rows(table, convolutions), []
+            for ids in parts:
+                if ids.shape[1] < self.max_characters:
+                    found.append(_LargestWindow.apply(ids, rows))  # type: ignore[no-untyped-call]
+                else:
+                    each = [_LargestWindow.apply(ids, _rows(table, [c])) for c in convolutions]  # type: ignore[no-untyped-call]
+                    found.append(torch.cat(each, dim=1))
+            return torch.cat(found) + torch.cat([c.bias for c in convolutions])
 
 
-def _windows_of(convolutions: list[nn.Conv1d]) -> Tensor:
-    """Weights of filters as if all were as wide as the widest: (width, character_dim, filters)."""
-    widest = max(c.kernel_size[0] for c in convolutions)
-    weights = [functional.pad(c.weight, (0, widest - c.kernel_size[0])) for c in convolutions]
-    return torch.cat(weights).permute(2, 1, 0)
+def _rows(table: Tensor, convolutions: list[nn.Conv1d]) -> Tensor:
+    """What a character gives at each place of the widest window: (characters, width, filters)."""
+    width = max(c.kernel_size[0] for c in convolutions)
+    weights = [functional.pad(c.weight, (0, width - c.kernel_size[0])) for c in convolutions]
+    weight = torch.cat(weights)  # (filters, character_dim, width)
+    flat = weight.permute(1, 2, 0).flatten(1)  # (character_dim, width * filters)
+    return torch.mm(table, flat).view(len(table), width, len(weight))
 
 
 class _LargestWindow(torch.autograd.Function):
@@ -124,10 +134,9 @@ class _LargestWindow(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, ids: Tensor, rows: Tensor) -> Tensor:
-        """ids (words, length), rows (width, characters, filters): (words, filters)."""
-        width, characters, filters = rows.shape
-        places = torch.arange(width) * characters
-        windows = ids.unfold(1, width, 1) + places  # (words, windows, width)
+        """ids (words, length), rows (characters, width, filters): (words, filters)."""
+        _, width, filters = rows.shape
+        windows = (ids * width).unfold(1, width, 1) + torch.arange(width)  # (words, windows, width)
         flat = functional.embedding_bag(windows.flatten(0, 1), rows.flatten(0, 1), mode="sum")
         sums = flat.view(*windows.shape[:2], filters)
         largest = sums.amax(dim=1)
@@ -144,11 +153,11 @@ class _LargestWindow(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         windows, where = ctx.saved_tensors
         where = where.long()
-        width, characters, filters = ctx.shape
-        total = grad.new_zeros(width * characters, filters)
+        characters, width, filters = ctx.shape
+        total = grad.new_zeros(characters * width, filters)
         for place in range(width):
             total.scatter_add_(0, windows[:, :, place].gather(1, where), grad)
-        return None, total.view(width, characters, filters)
+        return None, total.view(ctx.shape)
 
 
 def trim(ids: Tensor, widest: int) -> Tensor:

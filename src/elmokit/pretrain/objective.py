@@ -24,8 +24,6 @@ from elmokit.pretrain.corpus import Types
 from elmokit.pretrain.windows import NOTHING, Window
 from elmokit.text.batches import Indexer
 
-LENGTH_GROUPS = 2
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -114,12 +112,10 @@ def top_outputs(
     Returns:
         Outputs (2, steps * rows, projection_dim) in the order of the targets, and the state.
     """
-    # Words of similar length together: the convolutions run over little padding.
-    parts = batch.features.tensor_split(LENGTH_GROUPS)
     lower = torch.autocast(batch.features.device.type, precision, enabled=precision is not None)
     with lower:
-        encoded = [model.token_encoder(part) for part in parts]
-    vectors = torch.cat(encoded).to(state.forward[0][0].dtype)  # (words, projection_dim)
+        encoded = model.token_encoder(batch.features)
+    vectors = encoded.to(state.forward[0][0].dtype)  # (words, projection_dim)
     steps = batch.index.shape[1]
     inputs = functional.embedding(batch.index.flatten(1), vectors)  # (2, steps * rows, size)
     ways = tuple(
