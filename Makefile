@@ -3,6 +3,7 @@
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 READY := $(VENV)/.ready
+JOBS ?= auto
 
 # The first Python that is new enough, python3 before others. Or: make test PYTHON=/path/to/python
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
@@ -18,8 +19,8 @@ help:  ## list the targets
 demo: $(READY)  ## embed a few sentences with the model that ships inside the package
 	$(RUN) elmokit.demo
 
-test: $(READY)  ## run the tests; ARGS='-k cli' is handed to pytest
-	$(RUN) pytest $(ARGS)
+test: $(READY)  ## run the tests, one process a core; ARGS='-k cli' is handed to pytest
+	OMP_NUM_THREADS=1 $(RUN) pytest -n $(JOBS) --maxprocesses 8 --dist worksteal $(ARGS)
 
 lint: $(READY)  ## check style (ruff) and types (mypy)
 	$(RUN) ruff check .

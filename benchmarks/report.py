@@ -156,8 +156,8 @@ def training_speed(result: dict) -> str:
         "*as bilm-tf*: LSTMs of 512 cells with projection 128 in 2 layers, 256 filters, 10,000",
         f"words, windows of {result['training']['unroll']}, "
         f"{result['training']['samples']:,} samples, Adagrad. *2,048 filters*: the same with those",
-        "of the published models. Work is that of the matrix products which a step needs, there and",
-        f"back. The share is of the float32 peak, {result['peak_gflops']:.0f} GFLOP/s.",
+        "of the published models. Work is that of the matrix products which a step needs, there",
+        f"and back. The share is of the float32 peak, {result['peak_gflops']:.0f} GFLOP/s.",
         "",
         "| system | model | softmax | batch | tokens/s | ratio | GFLOP a step | share of peak "
         "| peak memory |",
