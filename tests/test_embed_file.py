@@ -882,6 +882,20 @@ def test_a_wrong_option_is_refused(embed: Run, options: list[str], sentence: str
     assert sentence in refuse(embed, "text.txt", "vectors.h5", *options)
 
 
+def test_threads_are_for_the_run_alone(embed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, write = [], PartWriter.write
+    before = torch.get_num_threads()
+
+    def watched(self: PartWriter, *arguments: Any) -> None:
+        seen.append(torch.get_num_threads())
+        write(self, *arguments)
+
+    monkeypatch.setattr(PartWriter, "write", watched)
+    embed("text.txt", "vectors.h5", "--threads", before + 1)
+    assert set(seen) == {before + 1}
+    assert torch.get_num_threads() == before
+
+
 @pytest.mark.parametrize(
     ("module", "arguments", "sentence"),
     [

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.text.readers import Line, read_sentences, total_bytes
+from elmokit.threads import check_threads, use_threads
 
 # Nothing here is imported for type checkers alone: jsonargparse would import it, torch and all.
 
@@ -79,6 +80,7 @@ def embed_file(
     """
     from elmokit.formats.detect import load, own_tokenizer
 
+    check_threads(threads)
     started = time.perf_counter()
     read: list[int] = []  # bytes of the input since the bar moved
     splitting = tokenizer or own_tokenizer(model)
@@ -94,8 +96,6 @@ def embed_file(
         on_bytes=read.append,
     )
     lines = chain([next(lines)], lines)  # trouble with the input is told before torch loads
-    if threads is not None:
-        _use_threads(threads)
     from elmokit.formats.files import locked
     from elmokit.formats.vectors import PartWriter
     from elmokit.layers import POOLINGS, layer_weights
@@ -129,7 +129,7 @@ def embed_file(
         overwrite=overwrite,
     )
     progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
-    with locked(writer.parts), writer, progress as bar:
+    with use_threads(threads), locked(writer.parts), writer, progress as bar:
         if writer.finished:
             lines = iter(())
         tokens = sentences = 0
@@ -222,11 +222,3 @@ def _other_input(input: str, output: str) -> ElmokitError:
         f"{input} is not the input that the unfinished run of {output} was begun with: go on "
         "with the same one, or start again with --overwrite"
     )
-
-
-def _use_threads(threads: int) -> None:
-    import torch
-
-    if threads < 1:
-        raise ElmokitError(f"threads must be at least 1, not {threads}")
-    torch.set_num_threads(threads)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
+from elmokit.threads import check_threads
 
 if TYPE_CHECKING:
     from elmokit.store import LayerStore
@@ -18,8 +19,7 @@ def open_store(
     model: str, *, device: str = "cpu", threads: int | None = None, tokenizer: str | None = None
 ) -> LayerStore:
     """Load a model, with the store of layers that it has computed in any run."""
-    if threads is not None and threads < 1:
-        raise ElmokitError(f"threads must be at least 1, not {threads}")
+    check_threads(threads)
     import torch
 
     from elmokit.formats.detect import load

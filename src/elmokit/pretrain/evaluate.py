@@ -25,6 +25,7 @@ from elmokit.pretrain.objective import Batcher, targets_of_vocabulary, window_lo
 from elmokit.pretrain.ranks import Ranks
 from elmokit.pretrain.windows import Windows
 from elmokit.text.batches import make_indexer
+from elmokit.threads import use_threads
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -121,7 +122,6 @@ def evaluate(
         quiet: no progress bar.
     """
     from elmokit.formats.detect import load
-    from elmokit.pretrain.train import use_threads
 
     if stretches < 1:
         raise ElmokitError(f"stretches must be at least 1, not {stretches}")

@@ -35,6 +35,7 @@ from elmokit.pretrain.run import Run
 from elmokit.pretrain.settings import Settings
 from elmokit.pretrain.stopping import stop_signals
 from elmokit.text.vocabulary import SPECIAL, Vocabulary
+from elmokit.threads import use_threads
 
 RATES = {"adagrad": 0.2, "adamw": 0.001}
 
@@ -250,19 +251,6 @@ def _clean_up(folder: Path, training: Path) -> None:
     """Remove what a run that was killed has half written."""
     for half_written in [*folder.glob(".corpus.*"), *training.glob(".*")]:
         shutil.rmtree(half_written, ignore_errors=True)
-
-
-@contextmanager
-def use_threads(threads: int | None) -> Iterator[None]:
-    """Compute with so many threads while the block runs."""
-    before = torch.get_num_threads()
-    if threads is not None and threads < 1:
-        raise ElmokitError(f"threads must be at least 1, not {threads}")
-    torch.set_num_threads(threads or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _schedule(schedule: str, optimizer: str) -> Literal["constant", "cosine"]:

@@ -10,13 +10,13 @@ from typing import Any
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
 from elmokit.formats.files import write_whole
-from elmokit.pretrain.train import use_threads
 from elmokit.tasks.folder import load_task
 from elmokit.tasks.plan import Plan, open_folder
 from elmokit.tasks.report import scores_table
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.splits import read_data, read_examples
 from elmokit.tasks.task import TaskName, find_task
+from elmokit.threads import use_threads
 
 
 def train(

@@ -24,7 +24,6 @@ from tqdm import tqdm
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
 from elmokit.formats.files import locked, read_json, write_whole
-from elmokit.pretrain.train import use_threads
 from elmokit.tasks.conditions import (
     Rows,
     elmo_rows,
@@ -51,6 +50,7 @@ from elmokit.tasks.settings import Settings
 from elmokit.tasks.splits import read_data
 from elmokit.tasks.summary import as_markdown, describe_run, summarize
 from elmokit.tasks.task import TaskName, find_task
+from elmokit.threads import use_threads
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
