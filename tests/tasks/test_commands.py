@@ -175,6 +175,24 @@ def test_a_model_that_was_trained_with_another_bilm_is_refused(
         load_task(out, elmo=str(other))
 
 
+def test_a_bilm_named_from_here_is_found_from_elsewhere(
+    reviews: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import elmokit
+
+    out, elsewhere = tmp_path / "model", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    elmokit.load().save(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    train("classifier", **options(reviews, out, epochs=1, elmo="mine"))
+    monkeypatch.chdir(elsewhere)
+    assert load_task(out).predict_texts(["a fine film"])
+    (tmp_path / "mine").rename(tmp_path / "moved")
+    with pytest.raises(ElmokitError, match="name it with --elmo if it has moved"):
+        load_task(out)
+    assert load_task(out, elmo="../moved").predict_texts(["a fine film"])
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -131,7 +131,14 @@ def load_task(
     vectors = static.load(folder / VECTORS) if config["vectors"] is not None else None
     words = _read_words(folder / WORDS)
     given = elmo if elmo is not None else config["elmo"]
-    bilm = None if config["elmo"] is None else load_elmo(given, device)
+    try:
+        bilm = None if config["elmo"] is None else load_elmo(given, device)
+    except ElmokitError as error:
+        if elmo is not None:
+            raise
+        raise ElmokitError(
+            f"{error}; {folder} was trained with that biLM: name it with --elmo if it has moved"
+        ) from None
     trained = build(
         task,
         settings,
@@ -158,6 +165,15 @@ def read_config(folder: Path) -> dict[str, Any]:
     if config.get("format") != FORMAT:
         raise ElmokitError(f"{folder} holds no task model that this version can read")
     return config
+
+
+def lasting_name(name: str | None) -> str | None:
+    """The name of a biLM, from wherever it is used: of a file or folder its whole path."""
+    if name is None:
+        return None
+    path = Path(name).expanduser().absolute()
+    inside = any(parent.is_file() for parent in path.parents)  # archive.zip/member
+    return str(path) if path.exists() or inside else name
 
 
 def load_elmo(name: str | Embedder, device: str) -> Embedder:
