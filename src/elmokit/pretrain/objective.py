@@ -89,8 +89,8 @@ class Dropout:
             drawn = torch.rand(shape, generator=self.random, device=like.device)
         else:
             drawn = torch.from_numpy(self.random.random(shape, np.float32))
-        keep = (drawn[:, :, self.rows] >= self.rate).to(like.dtype)
-        return keep.div_(1 - self.rate).flatten(1, 2)
+        keep = drawn[:, :, self.rows].ge_(self.rate).div_(1 - self.rate)  # in place: 0 or a factor
+        return keep.flatten(1, 2).to(like.dtype)
 
 
 def top_outputs(
