@@ -27,8 +27,8 @@ def main() -> None:
     for name, section in (
         ("speed", speed), ("precision", precision), ("peak", peak), ("startup", startup),
         ("memory", memory), ("training_speed", training_speed),
-        ("training_memory", training_memory), ("ngram", ngram), ("ptb", ptb), ("movies", movies),
-        ("chinese", chinese), ("export", export), ("task_speed", task_speed),
+        ("training_memory", training_memory), ("shapes", shapes), ("ngram", ngram), ("ptb", ptb),
+        ("movies", movies), ("chinese", chinese), ("export", export), ("task_speed", task_speed),
         ("polysemy", polysemy), ("senses", senses), ("neighbours", neighbours), ("probe", probe),
     ):  # fmt: skip
         path = RESULTS / f"{name}.json"
@@ -207,6 +207,28 @@ WAYS = ("forward", "backward", "average")
 
 def figures(found: dict) -> str:
     return " | ".join(f"{found[way]:.1f}" for way in WAYS)
+
+
+def shapes(result: dict) -> str:
+    first = result["rows"][0]
+    lines = [
+        "## The shape of the shipped model (`benchmarks/shapes.py`)\n",
+        machine_line(result["machine"]),
+        "",
+        "Layers x cells / projection, each trained on the text of the shipped model with the work "
+        f"of {first['steps']:,} steps of the first",
+        "(a tenth of what that model got), its learning rate falling to the end. Perplexity of the "
+        "same held-out text.",
+        "",
+        "| shape | parameters | as float16 | steps | forward | backward | average |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in result["rows"]:
+        lines.append(
+            f"| {row['shape']} | {row['million_parameters']:.1f} M | {row['mb_as_float16']:.1f} MB "
+            f"| {row['steps']:,} | {figures(row['perplexity'])} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def ngram(result: dict) -> str:
