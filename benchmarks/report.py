@@ -218,7 +218,8 @@ def shapes(result: dict) -> str:
         "Layers x cells / projection, each trained on the text of the shipped model with the work "
         f"of {first['steps']:,} steps of the first",
         "(a tenth of what that model got), its learning rate falling to the end. Perplexity of the "
-        "same held-out text.",
+        "same held-out text. A longer training",
+        "would favour larger shapes more than this one does.",
         "",
         "| shape | parameters | as float16 | steps | forward | backward | average |",
         "|---|---:|---:|---:|---:|---:|---:|",
