@@ -152,7 +152,7 @@ def training_speed(result: dict) -> str:
         machine_line(result["machine"]),
         "",
         f"Tokens of one direction a second, {result['threads']} threads, batches prepared on the "
-        f"way; medians of {result['rounds']} rounds.",
+        f"way; medians of {result['rounds']} rounds, the ratios of all rounds in brackets.",
         "*as bilm-tf*: LSTMs of 512 cells with projection 128 in 2 layers, 256 filters, 10,000",
         f"words, windows of {result['training']['unroll']}, "
         f"{result['training']['samples']:,} samples, Adagrad. *2,048 filters*: the same with those",
@@ -163,9 +163,13 @@ def training_speed(result: dict) -> str:
         "| peak memory |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
+    peers = {row["configuration"]: row for row in result["rows"] if row["system"] == "bilm-tf"}
     for row in result["rows"]:
-        ratio = f"{row['ratio']:.2f}" if row["ratio"] else ""
-        work, share = "", ""
+        ratio, work, share = "", "", ""
+        if row["ratio"]:
+            turns = zip(row["all"], peers[row["configuration"]]["all"], strict=True)
+            each = ", ".join(f"{ours / theirs:.2f}" for ours, theirs in turns)
+            ratio = f"{row['ratio']:.2f} ({each})" if row["system"] != "bilm-tf" else "1"
         if "gflop_per_step" in row:
             work, share = f"{row['gflop_per_step']:.1f}", f"{row['share_of_peak']:.0%}"
         lines.append(
@@ -218,8 +222,10 @@ def shapes(result: dict) -> str:
         "Layers x cells / projection, each trained on the text of the shipped model with the work "
         f"of {first['steps']:,} steps of the first",
         "(a tenth of what that model got), its learning rate falling to the end. Perplexity of the "
-        "same held-out text. A longer training",
-        "would favour larger shapes more than this one does.",
+        "same held-out text. One seed, and",
+        "the learning rate of the first for all: others might gain by one of their own. A longer "
+        "training would favour larger",
+        "shapes more than this one does.",
         "",
         "| shape | parameters | as float16 | steps | forward | backward | average |",
         "|---|---:|---:|---:|---:|---:|---:|",
