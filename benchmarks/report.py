@@ -153,6 +153,7 @@ def training_speed(result: dict) -> str:
         "",
         f"Tokens of one direction a second, {result['threads']} threads, batches prepared on the "
         f"way; medians of {result['rounds']} rounds, the ratios of all rounds in brackets.",
+        *([f"{result['note']}."] if "note" in result else []),
         "*as bilm-tf*: LSTMs of 512 cells with projection 128 in 2 layers, 256 filters, 10,000",
         f"words, windows of {result['training']['unroll']}, "
         f"{result['training']['samples']:,} samples, Adagrad. *2,048 filters*: the same with those",
