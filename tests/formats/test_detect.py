@@ -24,7 +24,7 @@ from elmokit.cli import main
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats import allennlp, detect, many_langs, native, tensorflow
-from elmokit.formats.detect import own_tokenizer, read_checkpoint
+from elmokit.formats.detect import lasting_name, own_tokenizer, read_checkpoint
 
 
 @pytest.fixture
@@ -285,3 +285,17 @@ def test_the_commands_take_the_models_tokenizer_too(tmp_path: Path) -> None:
         assert main([*command, "--model", str(folder), "--overwrite", *more]) == 0
         [[_, found, _]] = elmokit.read_vectors(tmp_path / "vectors.npz")
         assert found == tokens
+
+
+def test_a_lasting_name_means_the_same_model_from_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "shipped"):
+        (tmp_path / name).mkdir()
+    for name in ("models.zip", "model.ckpt.index"):
+        (tmp_path / name).touch()
+    for name in ("mine", "models.zip/small", "model.ckpt"):
+        assert lasting_name(name) == str(tmp_path / name)
+    for name in ("shipped", "owner/name"):  # which are no places on a disk
+        assert lasting_name(name) == name

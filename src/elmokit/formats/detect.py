@@ -93,6 +93,15 @@ def own_tokenizer(model: str | Path | None = None) -> str:
     return tokenizer_of(read_checkpoint(model).facts)
 
 
+def lasting_name(model: str) -> str:
+    """A name that means the same model from every folder: of a file or folder its whole path."""
+    if model == SHIPPED:
+        return model
+    path = _path(model)
+    found = path.exists() or _is_prefix(path) or any(outer.is_file() for outer in path.parents)
+    return str(path.absolute()) if found else model
+
+
 def _facts(folder: Path) -> dict[str, Any]:
     """What the configuration of a native folder says of its model."""
     if not _has(folder, NATIVE) or not is_file(folder / "config.json"):
@@ -131,7 +140,7 @@ def _read_path(path: Path) -> Checkpoint | None:
         return _read_folder(path)
     if path.is_file():
         return _read_file(path)
-    if is_file(path.with_name(f"{path.name}.index")):  # what TensorFlow calls its name
+    if _is_prefix(path):
         from elmokit.formats import tensorflow
 
         return tensorflow.read_training(path)
@@ -139,6 +148,11 @@ def _read_path(path: Path) -> Checkpoint | None:
         if outer.is_file() and ".." not in path.relative_to(outer).parts:
             return _read_archive(outer, path)
     return None
+
+
+def _is_prefix(path: Path) -> bool:
+    """Whether it is what TensorFlow calls the name of a checkpoint."""
+    return is_file(path.with_name(f"{path.name}.index"))
 
 
 def _read_file(path: Path) -> Checkpoint:

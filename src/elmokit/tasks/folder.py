@@ -167,15 +167,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def lasting_name(name: str | None) -> str | None:
-    """The name of a biLM, from wherever it is used: of a file or folder its whole path."""
-    if name is None:
-        return None
-    path = Path(name).expanduser().absolute()
-    inside = any(parent.is_file() for parent in path.parents)  # archive.zip/member
-    return str(path) if path.exists() or inside else name
-
-
 def load_elmo(name: str | Embedder, device: str) -> Embedder:
     """A biLM by name, or one that is loaded already."""
     from elmokit.embed import Embedder

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
+from elmokit.formats.detect import lasting_name
 from elmokit.formats.files import locked, write_whole
 from elmokit.pretrain.stopping import stop_signals
 from elmokit.tasks.encoder import known_words
 from elmokit.tasks.fit import Progress, fit
-from elmokit.tasks.folder import CONFIG, VECTORS, TrainedTask, build, lasting_name, load_elmo
+from elmokit.tasks.folder import CONFIG, VECTORS, TrainedTask, build, load_elmo
 from elmokit.tasks.report import draw_curves, make_report, mixes_table, scores_table
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.splits import Data
@@ -120,7 +121,7 @@ class Plan:
             self.data.facts,
             known_words(texts, self.settings),
             elmo=sources.elmo,
-            elmo_name=lasting_name(self.elmo),
+            elmo_name=None if self.elmo is None else lasting_name(self.elmo),
             vectors=vectors,
             store=sources.store,
         )
