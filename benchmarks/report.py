@@ -40,9 +40,7 @@ def main() -> None:
 
 def speed(result: dict) -> str:
     lines = [
-        "## Embedding speed beside the older systems (`benchmarks/speed.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Embedding speed beside the older systems (`benchmarks/speed.py`)", result),
         "Tokens in, NumPy arrays of all layers out; imports and loading are not counted. The ratio",
         "is to the fastest older system that takes any word. *same batches*: batches in the order",
         "given, one call each, as the older systems get them. *look-ahead*: all sentences in one",
@@ -68,9 +66,7 @@ def speed(result: dict) -> str:
 
 def precision(result: dict) -> str:
     lines = [
-        "## Vectors of float16 and int8 weights (`benchmarks/precision.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Vectors of float16 and int8 weights (`benchmarks/precision.py`)", result),
         "Cosine of each token's vector to the float32 one, over all layers and tokens.",
         "",
         "| size | weights | mean | lowest |",
@@ -84,9 +80,7 @@ def precision(result: dict) -> str:
 
 def peak(result: dict) -> str:
     lines = [
-        "## Share of the machine's peak (`benchmarks/peak.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Share of the machine's peak (`benchmarks/peak.py`)", result),
         "| | GFLOP/s | share |",
         "|---|---:|---:|",
         f"| float32 peak, multiply-adds in registers, {result['threads']} threads "
@@ -111,9 +105,7 @@ def startup(result: dict) -> str:
     seconds = result["seconds"]
     return "\n".join(
         [
-            "## From the command to the first vector (`benchmarks/startup.py`)\n",
-            machine_line(result["machine"]),
-            "",
+            *head("From the command to the first vector (`benchmarks/startup.py`)", result),
             "| process | seconds |",
             "|---|---:|",
             *(f"| {name} | {value:.3f} |" for name, value in seconds.items()),
@@ -127,9 +119,7 @@ def memory(result: dict) -> str:
     embedding, reading = result["embedding"], result["reading"]
     samples = ", ".join(str(mb) for mb in embedding["rss_mb_each_tenth"])
     lines = [
-        "## Memory while embedding a file of 1 GB (`benchmarks/memory.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Memory while embedding a file of 1 GB (`benchmarks/memory.py`)", result),
         f"`elmokit embed` with `small` on {result['bytes'] / 1e9:.2f} GB of running text, one "
         f"pooled vector a sentence, stopped after {embedding['minutes']:g} minutes "
         f"({embedding['tokens']:,} tokens): peak {embedding['peak_rss_mb']:,} MB resident; "
@@ -148,9 +138,7 @@ def memory(result: dict) -> str:
 
 def training_speed(result: dict) -> str:
     lines = [
-        "## Training speed (`benchmarks/training_speed.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Training speed (`benchmarks/training_speed.py`)", result),
         f"Tokens of one direction a second, {result['threads']} threads, batches prepared on the "
         f"way; medians of {result['rounds']} rounds, the ratios of all rounds in brackets.",
         *([f"{result['note']}."] if "note" in result else []),
@@ -183,9 +171,7 @@ def training_speed(result: dict) -> str:
 
 def training_memory(result: dict) -> str:
     lines = [
-        "## Memory while pretraining (`benchmarks/training_memory.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Memory while pretraining (`benchmarks/training_memory.py`)", result),
         f"`elmokit pretrain` of `tiny`: the text is encoded, then {result['steps']} steps are "
         "trained. *resident*: with the pages of",
         "mapped files that happen to be in memory, which the system takes back when it needs them;",
@@ -217,9 +203,7 @@ def figures(found: dict) -> str:
 def shapes(result: dict) -> str:
     first = result["rows"][0]
     lines = [
-        "## The shape of the shipped model (`benchmarks/shapes.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("The shape of the shipped model (`benchmarks/shapes.py`)", result),
         "Layers x cells / projection, each trained on the text of the shipped model with the work "
         f"of {first['steps']:,} steps of the first",
         "(a tenth of what that model got), its learning rate falling to the end. Perplexity of the "
@@ -242,9 +226,7 @@ def shapes(result: dict) -> str:
 def ngram(result: dict) -> str:
     count = sum(result["forward"]["ngrams"])
     lines = [
-        "## Perplexity of an n-gram model (`benchmarks/ngram.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Perplexity of an n-gram model (`benchmarks/ngram.py`)", result),
         f"Interpolated modified Kneser-Ney of order {result['order']}, trained on the text of the "
         f"shipped model ({result['train_tokens']:,} tokens, {result['words']:,} words,",
         f"{count:,} n-grams) in {result['minutes']:g} minutes with "
@@ -275,9 +257,7 @@ def ptb(result: dict) -> str:
     ]  # fmt: skip
     rows.sort(key=lambda row: -row[-1])
     lines = [
-        "## Penn Treebank (`benchmarks/ptb.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Penn Treebank (`benchmarks/ptb.py`)", result),
         f"A biLM on characters, {sizes['without_softmax'] / 1e6:.2f} M parameters and "
         f"{sizes['softmax'] / 1e6:.2f} M of the softmax; one direction alone (token encoder and",
         f"forward LSTMs) is {sizes['forward'] / 1e6:.2f} M, with the softmax {size}. Trained for "
@@ -305,9 +285,7 @@ def movies(result: dict) -> str:
     found, change = result["perplexity"], result["change"]
     changes = " | ".join(f"{change[way]:+.1%}" for way in WAYS)
     lines = [
-        "## Adapting to a domain (`benchmarks/movies.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Adapting to a domain (`benchmarks/movies.py`)", result),
         f"The {result['model']} model, `elmokit adapt` for one epoch on movie reviews "
         f"({result['train_tokens']:,} tokens, {result['hours'] * 60:.0f} minutes), and",
         f"{result['heldout_predictions']:,} predictions of held-out reviews, with the same "
@@ -325,9 +303,7 @@ def movies(result: dict) -> str:
 def chinese(result: dict) -> str:
     example, settings = result["example"], result["settings"]
     lines = [
-        "## A Chinese model (`benchmarks/chinese.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("A Chinese model (`benchmarks/chinese.py`)", result),
         f"`tiny` on {result['train_tokens']:,} tokens of segmented newspaper text, "
         f"{settings['max_steps']:,} steps ({result['hours']:.1f} hours),",
         f"{result['words']:,} words.",
@@ -352,9 +328,7 @@ def chinese(result: dict) -> str:
 def export(result: dict) -> str:
     first = result["rows"][0]
     lines = [
-        "## Exported files in the older systems (`benchmarks/export.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Exported files in the older systems (`benchmarks/export.py`)", result),
         "A native folder, `elmokit convert --to bilm`, and what AllenNLP and bilm-tf make of its",
         f"files: the largest difference to elmokit's vectors of {first['sentences']} sentences "
         f"({first['tokens']} tokens), layer by",
@@ -372,9 +346,7 @@ def export(result: dict) -> str:
 
 def task_speed(result: dict) -> str:
     lines = [
-        "## An epoch of a task with and without ELMo (`benchmarks/task_speed.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("An epoch of a task with and without ELMo (`benchmarks/task_speed.py`)", result),
         f"A tagger of names (CoNLL-2003, {result['train_examples']:,} sentences to learn from and "
         f"{result['dev_examples']:,} to measure by,",
         f"LSTM of {result['hidden']}), one epoch, {result['threads']} threads, in turns. Computing "
@@ -516,9 +488,7 @@ def neighbours(result: dict) -> str:
 
 def probe(result: dict) -> str:
     lines = [
-        "## Parts of speech by layer (`benchmarks/probe.py`)\n",
-        machine_line(result["machine"]),
-        "",
+        *head("Parts of speech by layer (`benchmarks/probe.py`)", result),
         "A linear classifier for the universal parts of speech on each layer of the shipped model,",
         f"trained on {result['train_tokens']:,} tokens of English EWT; per cent of its "
         f"{result['dev_tokens']:,} dev tokens, of which",
@@ -535,6 +505,11 @@ def probe(result: dict) -> str:
     shares = ", ".join(f"{share:.2f}" for share in result["mix"])
     lines += ["", f"Shares of the layers in the mix: {shares}.", "", "![accuracy](probe.png)"]
     return "\n".join(lines) + "\n"
+
+
+def head(title: str, result: dict) -> list[str]:
+    """How most sections begin: title and machine."""
+    return [f"## {title}\n", machine_line(result["machine"]), ""]
 
 
 def machine_line(machine: dict) -> str:
