@@ -262,3 +262,9 @@ def test_a_run_that_cannot_begin_leaves_no_folder_behind(options: dict[str, Any]
 def test_text_and_folder_must_be_named() -> None:
     with pytest.raises(ElmokitError, match="--corpus"):
         pretrain()
+
+
+def test_a_wrong_number_of_threads_is_told_before_the_text_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ElmokitError, match="threads must be at least 1"):
+        pretrain(corpus=str(tmp_path / "none.txt"), out=str(tmp_path / "out"), threads=0)
+    assert not list(tmp_path.iterdir())

@@ -29,6 +29,7 @@ from elmokit.pretrain.settings import Settings
 from elmokit.pretrain.train import go_on, new_model, open_folder
 from elmokit.pretrain.windows import Windows
 from elmokit.text.vocabulary import Vocabulary
+from elmokit.threads import check_threads
 
 SOFTMAX_SHARE = 0.2  # of all steps, in which a new softmax learns alone
 
@@ -128,6 +129,7 @@ def adapt(
                 "which --new-softmax gives it"
             )
         ranks.check(batch_size, accumulate)
+        check_threads(threads)
         check_precision(precision, ranks.device)
         with open_folder(out, ranks) as folder:
             found = checkpoints(folder / "training")

@@ -35,7 +35,7 @@ from elmokit.pretrain.run import Run
 from elmokit.pretrain.settings import Settings
 from elmokit.pretrain.stopping import stop_signals
 from elmokit.text.vocabulary import SPECIAL, Vocabulary
-from elmokit.threads import use_threads
+from elmokit.threads import check_threads, use_threads
 
 RATES = {"adagrad": 0.2, "adamw": 0.001}
 
@@ -129,6 +129,7 @@ def pretrain(
             fields["n_words"] = len(SPECIAL)  # until they are counted
         config = BiLMConfig.from_dict(fields)  # a wrong field is told of before the text is read
         ranks.check(batch_size, accumulate)
+        check_threads(threads)
         check_precision(precision, ranks.device)
         with open_folder(out, ranks) as folder:
             found = checkpoints(folder / "training")
