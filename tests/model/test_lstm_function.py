@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import Tensor
 
 from elmokit.config import BiLMConfig
+from elmokit.model import lstm_gradient
 from elmokit.model.lstm import LSTMLayer
 from elmokit.model.lstm_gradient import run_both_stacks
 
@@ -14,23 +18,29 @@ STEPS, ROWS = 4, 3
 
 
 class Case:
-    """Two stacks in double precision with every kind of input that a gradient can reach."""
+    """Two stacks with every kind of input that a gradient can reach."""
 
-    def __init__(self, config: BiLMConfig, steps: int = STEPS, rows: int = ROWS) -> None:
+    def __init__(
+        self,
+        config: BiLMConfig,
+        steps: int = STEPS,
+        rows: int = ROWS,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
         torch.manual_seed(0)
         self.config, self.steps, self.rows = config, steps, rows
         shape = (2, steps * rows, config.projection_dim)
         self.ways = tuple(
-            [LSTMLayer(config).double() for _ in range(config.layers)] for _ in range(2)
+            [LSTMLayer(config).to(dtype) for _ in range(config.layers)] for _ in range(2)
         )
         for parameter in self.parameters():
-            parameter.data.mul_(2).add_(torch.randn_like(parameter) * 0.1)
-        self.inputs = torch.randn(shape).double().requires_grad_()
+            parameter.data.mul_(2).add_(torch.randn(parameter.shape).to(dtype) * 0.1)
+        self.inputs = torch.randn(shape).to(dtype).requires_grad_()
         self.starts = [
-            tuple(torch.randn(2, rows, n).double() * 0.1 for n in (shape[-1], config.lstm_dim))
+            tuple(torch.randn(2, rows, n).to(dtype) * 0.1 for n in (shape[-1], config.lstm_dim))
             for _ in range(config.layers)
         ]
-        self.masks = [(torch.rand(shape) > 0.3).double() / 0.7 for _ in range(config.layers)]
+        self.masks = [(torch.rand(shape) > 0.3).to(dtype) / 0.7 for _ in range(config.layers)]
 
     def parameters(self) -> list[Tensor]:
         return [p for way in self.ways for layer in way for p in layer.parameters()]
@@ -89,6 +99,42 @@ def test_results_and_every_gradient_are_those_of_autograd(name: str) -> None:
         gradients.append(torch.autograd.grad((top * torch.randn_like(top)).sum(), case.leaves()))
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_in_single_precision_they_are_those_of_autograd_in_double(name: str) -> None:
+    """On most processors the weights are in blocks then."""
+    single, double = (Case(CONFIGS[name], dtype=d) for d in (torch.float32, torch.float64))
+    found = []
+    for case, run in ((single, single.by_hand), (double, double.plain)):
+        top, ends = run()
+        grads = torch.autograd.grad(top.square().sum(), case.leaves())
+        found.append([tensor.double() for tensor in (top, *ends, *grads)])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
+def test_windows_one_after_the_other_use_the_same_memory() -> None:
+    case = Case(CONFIGS["clips that bite"])
+    first = torch.autograd.grad(case.by_hand()[0].square().sum(), case.leaves())
+    buffers = lstm_gradient._spare[case.ways[0][0]]
+    again = torch.autograd.grad(case.by_hand()[0].square().sum(), case.leaves())
+    assert lstm_gradient._spare[case.ways[0][0]] is buffers
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+    gone = weakref.ref(buffers)
+    del case, buffers
+    gc.collect()
+    assert gone() is None  # with the model
+
+
+def test_windows_before_their_gradients_have_memory_of_their_own() -> None:
+    case = Case(CONFIGS["no clips"])
+    alone = torch.autograd.grad(case.by_hand()[0].square().sum(), case.leaves())
+    tops = [case.by_hand()[0] for _ in range(2)]
+    case.inputs.data.mul_(2)
+    case.by_hand()
+    for top in tops:
+        found = torch.autograd.grad(top.square().sum(), case.leaves())
+        torch.testing.assert_close(found, alone, rtol=0, atol=0)
 
 
 def test_the_clips_of_the_test_really_clip() -> None:

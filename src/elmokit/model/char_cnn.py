@@ -140,10 +140,9 @@ class _LargestWindow(torch.autograd.Function):
         flat = functional.embedding_bag(windows.flatten(0, 1), rows.flatten(0, 1), mode="sum")
         sums = flat.view(*windows.shape[:2], filters)
         largest = sums.amax(dim=1)
-        # `max` gives the places too, but takes ten times as long as three passes over bytes do.
-        small = torch.uint8 if sums.shape[1] < 256 else torch.int64
-        found = (sums == largest[:, None]).to(small)
-        where = found.mul_(torch.arange(sums.shape[1], dtype=small)[:, None]).amax(dim=1)
+        # `max` gives the places too, but takes five times as long as three passes in place do.
+        places = torch.arange(sums.shape[1], dtype=sums.dtype)[:, None]
+        where = sums.eq_(largest[:, None]).mul_(places).amax(dim=1)
         ctx.save_for_backward(windows, where)
         ctx.shape = rows.shape
         return largest

@@ -66,18 +66,19 @@ class Float32Linear:
 
 
 class BlockedLinear:
-    """A large weight without bias in the blocks that oneDNN reads.
+    """A large weight in the blocks that oneDNN reads.
 
     The BLAS would copy it into blocks at each call, which for a few rows of input takes longer
     than the product itself.
     """
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), 32)
+        self.bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
         """(n, in) to (n, out)."""
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         return y
 
     def into(self, x: Tensor, target: Tensor) -> Tensor:
@@ -151,7 +152,7 @@ def make_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Li
     if precision == "float32":
         large = bias is None and weight.numel() > LARGE
         return (
-            BlockedLinear(weight) if large and _has_blocks(weight) else Float32Linear(weight, bias)
+            BlockedLinear(weight) if large and has_blocks(weight) else Float32Linear(weight, bias)
         )
     packable = (
         weight.device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
@@ -165,7 +166,7 @@ def make_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Li
     raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
 
 
-def _has_blocks(weight: Tensor) -> bool:
+def has_blocks(weight: Tensor) -> bool:
     """Whether oneDNN and the two operators of torch that reach its blocks are here."""
     operators = ("_reorder_linear_weight", "_linear_pointwise")
     return (

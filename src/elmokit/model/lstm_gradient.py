@@ -3,14 +3,13 @@
 The same numbers as `LSTMLayer` under autograd, several times faster:
   - what can be computed at the same time is one computation: both directions, and layer l at step t
     with layer l + 1 at step t - 1. So every tensor is (runs, …), a run being one layer of one
-    direction, and a tick of the loop is one batched product for all runs;
-  - a step's input and the state before it stand side by side and are multiplied at once;
+    direction, and a tick of the loop is one batched operation for all runs;
+  - a step's input and the state before it stand side by side and are multiplied at once, on a CPU
+    with weights in the blocks that oneDNN reads, which are made once for all steps of a window;
   - the loop works in place, and keeps what the way back needs: the activated gates, the cells,
     their tanh and the hidden vectors before the projection;
-  - the way back loops once; every weight's gradient is one product after the loop.
-
-Runs are ordered by layer: forward 0, backward 0, forward 1, and so on. Layer l reads its first step
-at tick l, so in tensors of all ticks, (runs, ticks * rows, …), the places before are unused.
+  - the way back loops once; every weight's gradient is one product after the loop;
+  - memory, and the views of it that a tick takes, are made once and used for window after window.
 
 States are cut from the gradient: none flows into the state at the start, nor out of that at the
 end. Products may be made in bfloat16; states, gates and gradients are float32 all the same.
@@ -19,113 +18,33 @@ end. Products may be made in bfloat16; states, gates and gradients are float32 a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmokit.model.lstm import LSTMLayer
+from elmokit.model.lstm_buffers import Buffers, Shape, Tick
 from elmokit.model.products import batched_product, lowered
 
 LayerState = tuple[Tensor, Tensor]
 Masks = Sequence[Tensor] | None
 
-
-@dataclass(frozen=True)
-class Shape:
-    """What the layers have in common, and which of them read which step when."""
-
-    layers: int
-    steps: int
-    rows: int
-    cell_clip: float
-    projection_clip: float
-    skip: bool
-    """From the second layer on, a layer's input is added to its output."""
-    precision: torch.dtype | None = None
-    """Of matrix products; None for that of the weights."""
-
-    @property
-    def ticks(self) -> int:
-        """Until the last layer has read the last step."""
-        return self.steps + self.layers - 1
-
-    def layers_at(self, tick: int) -> range:
-        """The layers that read a step: the first ones early, the last ones late."""
-        return range(max(0, tick - self.steps + 1), min(self.layers, tick + 1))
-
-    def runs_at(self, tick: int) -> slice:
-        """The runs of these layers."""
-        layers = self.layers_at(tick)
-        return slice(2 * layers.start, 2 * layers.stop)
-
-    def by_tick(self, tensor: Tensor, later: int = 0) -> list[Tensor]:
-        """Of (runs, ticks * rows, …), what the runs of each tick have there, or a tick later."""
-        parts = torch.split(tensor, self.rows, dim=1)[later : later + self.ticks]
-        return [
-            part if len(self.layers_at(tick)) == self.layers else part[self.runs_at(tick)]
-            for tick, part in enumerate(parts)
-        ]
-
-    def of_layer(self, tensor: Tensor, layer: int, later: int = 0) -> Tensor:
-        """Of (runs, ticks * rows, …), the steps of one layer: (2, steps * rows, …)."""
-        start = (layer + later) * self.rows
-        return tensor[2 * layer : 2 * layer + 2, start : start + self.steps * self.rows]
-
-    def by_step(self, tensors: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
-        """Each layer's steps, of tensors (2, steps * rows, …)."""
-        return [torch.split(tensor, self.rows, dim=1) for tensor in tensors]
+# Memory of windows that are done, as long as the first layer of their model is there.
+_spare: WeakKeyDictionary[LSTMLayer, Buffers] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True)
-class Weights:
-    """The weights of all runs."""
-
-    both: Tensor  # of the input and of the state: (runs, 4 cells, 2 size)
-    bias: Tensor  # with the forget gate's constant: (runs, 1, 4 cells)
-    projection: Tensor | None  # (runs, size, cells)
-
-    @classmethod
-    def gather(cls, flat: Sequence[Any], precision: torch.dtype | None) -> Weights:
-        """From the four tensors of each run."""
-        into, recurrent, bias, projection = (list(flat[kind::4]) for kind in range(4))
-        both = into[0].new_empty(len(into), len(into[0]), 2 * into[0].shape[1])
-        for number, pair in enumerate(zip(into, recurrent, strict=True)):
-            torch.cat(pair, dim=1, out=both[number])
-        last = None if projection[0] is None else lowered(torch.stack(projection), precision)
-        return cls(lowered(both, precision), torch.stack(bias)[:, None], last)
+def _take(owner: LSTMLayer, shape: Shape) -> Buffers:
+    """Memory for a window: what the window before had, if it is of the same shape."""
+    buffers = _spare.pop(owner, None)
+    return buffers if buffers is not None and buffers.shape == shape else Buffers(shape)
 
 
-@dataclass
-class Saved:
-    """What the way back needs."""
-
-    both: Tensor
-    """Inputs with their dropout, and beside them h before each tick, which is h after the tick
-    before: (runs, (ticks + 1) * rows, 2 size)."""
-    c: Tensor
-    """Before each tick, likewise: (runs, (ticks + 1) * rows, cells)."""
-    gates: Tensor  # activated: (runs, ticks * rows, 4 cells)
-    tanh_c: Tensor  # (runs, ticks * rows, cells)
-    hidden: Tensor  # before the projection: (runs, ticks * rows, cells)
-
-    @property
-    def x(self) -> Tensor:
-        """The inputs."""
-        return self.both[..., : self.both.shape[-1] // 2]
-
-    @property
-    def h(self) -> Tensor:
-        """The states."""
-        return self.both[..., self.both.shape[-1] // 2 :]
-
-
-def _gates(gates: Tensor) -> tuple[Tensor, ...]:
-    """Views of gates (…, 4 cells): the three sigmoids together, each of them, and the memory."""
-    cells = gates.shape[-1] // 4
-    return (gates[..., : 3 * cells], *gates.chunk(4, dim=-1))
+def _by_step(masks: Masks, shape: Shape) -> list[tuple[Tensor, ...]] | None:
+    """Each layer's steps, of tensors (2, steps * rows, …)."""
+    return None if masks is None else [torch.split(mask, shape.rows, dim=1) for mask in masks]
 
 
 def _drop(x: Tensor, mask: Tensor | None, out: Tensor) -> Tensor:
@@ -133,179 +52,153 @@ def _drop(x: Tensor, mask: Tensor | None, out: Tensor) -> Tensor:
     return out.copy_(x) if mask is None else torch.mul(x, mask, out=out)
 
 
-def _transposed(matrices: Tensor) -> Tensor:
-    """(runs, n, m) as (runs, m, n), in the order in memory with which products are fastest.
-
-    Part by part, so that a cache holds what is read and written: up to three times as fast.
-    """
-    runs, n, m = matrices.shape
-    result = matrices.new_empty(runs, m, n)
-    for start in range(0, n, 256):
-        part = slice(start, start + 256)
-        result[:, :, part] = matrices[:, part].transpose(1, 2)
-    return result
-
-
-def stacks_forward(
-    inputs: Tensor, weights: Weights, starts: Sequence[LayerState], masks: Masks, shape: Shape
-) -> tuple[Tensor, Saved]:
-    """The top outputs for inputs (2, steps * rows, size), and what the way back needs."""
-    runs, places, rows = 2 * shape.layers, shape.ticks * shape.rows, shape.rows
-    size, cells = inputs.shape[-1], starts[0][1].shape[-1]
-    saved = Saved(
-        both=inputs.new_empty(runs, places + rows, 2 * size),
-        c=inputs.new_empty(runs, places + rows, cells),
-        gates=inputs.new_empty(runs, places, 4 * cells),
-        tanh_c=inputs.new_empty(runs, places, cells),
-        hidden=inputs.new_empty(runs, places, cells),
-    )
-    for layer, (h, c) in enumerate(starts):
-        shape.of_layer(saved.h, layer)[:, :rows] = h
-        shape.of_layer(saved.c, layer)[:, :rows] = c
-    each = range(shape.layers)
-    outs = [shape.of_layer(saved.h, layer, later=1) for layer in each]
-    steps_h = shape.by_step(outs)
-    if shape.skip:
-        outs[1:] = [torch.empty_like(inputs) for _ in outs[1:]]
-    steps_out = shape.by_step(outs)
-    steps_x = shape.by_step([shape.of_layer(saved.x, layer) for layer in each])
-    steps_mask = None if masks is None else shape.by_step(masks)
-    _drop(inputs, None if masks is None else masks[0], out=shape.of_layer(saved.x, 0))
-    both_t = _transposed(weights.both)
-    projection_t = None if weights.projection is None else _transposed(weights.projection)
-    views = (saved.both, *_gates(saved.gates), saved.c, saved.tanh_c, saved.hidden)
-    after = (shape.by_tick(saved.c, later=1), shape.by_tick(saved.h, later=1))
-    for tick, (
-        both, three, gate_i, gate_f, gate_o, memory, c_before, tanh_c, hidden, c, h,
-    ) in enumerate(zip(*map(shape.by_tick, views), *after, strict=True)):  # fmt: skip
-        now = shape.runs_at(tick)
-        raw = batched_product(both, both_t[now]).add_(weights.bias[now])
-        torch.sigmoid(raw[..., : 3 * cells], out=three)
-        torch.tanh(raw[..., 3 * cells :], out=memory)
-        torch.mul(gate_f, c_before, out=c).addcmul_(gate_i, memory)
-        if shape.cell_clip:
-            c.clamp_(-shape.cell_clip, shape.cell_clip)
-        torch.tanh(c, out=tanh_c)
-        torch.mul(gate_o, tanh_c, out=hidden)
-        projected = hidden
-        if projection_t is not None:
-            projected = batched_product(hidden, projection_t[now])
-            if shape.projection_clip:
-                projected.clamp_(-shape.projection_clip, shape.projection_clip)
-        h.copy_(projected)
-        for layer in shape.layers_at(tick):
-            step = tick - layer
-            out = steps_out[layer][step]
-            if layer and shape.skip:
-                torch.add(steps_h[layer][step], steps_out[layer - 1][step], out=out)
-            if layer + 1 < shape.layers:
-                mask = None if steps_mask is None else steps_mask[layer + 1][step]
-                _drop(out, mask, out=steps_x[layer + 1][step])
-    return outs[-1].contiguous(), saved
-
-
-def stacks_backward(
-    saved: Saved, weights: Weights, masks: Masks, shape: Shape, grad: Tensor
-) -> tuple[Tensor, list[Tensor | None]]:
-    """Gradients of the inputs (2, steps * rows, size), and of the four tensors of each run.
-
-    The gradients of the gates take the gates' place in memory, where they are still at hand.
-    """
-    runs, size, rows, top = len(saved.gates), grad.shape[-1], shape.rows, shape.layers - 1
-    d_out, d_projected = (
-        grad.new_empty(runs, shape.ticks * rows, size) for _ in range(2)
-    )  # the latter before the clip
-    d_both = grad.new_zeros(runs, rows, 2 * size)
-    d_c_all = saved.c.new_zeros(runs, rows, saved.c.shape[-1])
-    scratch_all = torch.empty_like(saved.gates[:, :rows])
-    d_inputs = torch.empty_like(grad)
-    shape.of_layer(d_out, top).copy_(grad)
-    steps_d_out = shape.by_step([shape.of_layer(d_out, layer) for layer in range(shape.layers)])
-    steps_d_in = [*shape.by_step([d_inputs]), *steps_d_out]  # of each layer: of the one below
-    steps_mask = None if masks is None else shape.by_step(masks)
-    views = (saved.gates, *_gates(saved.gates), saved.c, saved.tanh_c, d_out, d_projected)
-    after = (shape.by_tick(saved.c, later=1), shape.by_tick(saved.h, later=1))
-    ticks = list(zip(*map(shape.by_tick, views), *after, strict=True))
-    for tick in range(shape.ticks - 1, -1, -1):
-        (
-            gates, three, gate_i, gate_f, gate_o, memory, c_before, tanh_c, d_now, d_h, c, h,
-        ) = ticks[tick]  # fmt: skip
-        now = shape.runs_at(tick)
-        d_c, (s_three, s_i, s_f, s_o, s_m) = d_c_all[now], _gates(scratch_all[now])
-        d_hidden = torch.add(d_now, d_both[now, :, size:], out=d_h)
-        if weights.projection is not None:
-            _clip_backward(d_h, h, shape.projection_clip)
-            d_hidden = batched_product(d_h, weights.projection[now])  # (runs, rows, cells)
-        torch.mul(d_hidden, tanh_c, out=s_o)
-        d_hidden.mul_(gate_o)
-        d_c.add_(torch.ops.aten.tanh_backward(d_hidden, tanh_c))
-        _clip_backward(d_c, c, shape.cell_clip)
-        torch.mul(d_c, memory, out=s_i)
-        torch.mul(d_c, c_before, out=s_f)
-        torch.mul(d_c, gate_i, out=s_m)
-        d_c.mul_(gate_f)
-        torch.ops.aten.sigmoid_backward.grad_input(s_three, three, grad_input=three)
-        torch.ops.aten.tanh_backward.grad_input(s_m, memory, grad_input=memory)
-        batched_product(gates, weights.both[now], out=d_both[now])
-        for layer in shape.layers_at(tick):
-            step = tick - layer
-            d_in = d_both[2 * layer : 2 * layer + 2, :, :size]
-            mask = None if steps_mask is None else steps_mask[layer][step]
-            below = _drop(d_in, mask, out=steps_d_in[layer][step])
-            if layer and shape.skip:
-                below.add_(steps_d_out[layer][step])
-    return d_inputs, _weight_gradients(saved, d_projected, weights, shape)
-
-
-def _weight_gradients(
-    saved: Saved, d_projected: Tensor, weights: Weights, shape: Shape
-) -> list[Tensor | None]:
-    """Of each run: input, state, bias and projection; `saved.gates` has the gates' gradients."""
-    size = d_projected.shape[-1]
-    grads: list[Tensor | None] = []
-    for layer in range(shape.layers):
-        parts = (saved.gates, saved.both, d_projected, saved.hidden)
-        d_gates, both, d_last, hidden = (shape.of_layer(part, layer) for part in parts)
-        d_both = batched_product(d_gates.transpose(1, 2), lowered(both, shape.precision))
-        d_bias = d_gates.sum(1)
-        d_projection: Any = (None, None)
-        if weights.projection is not None:
-            d_projection = batched_product(d_last.transpose(1, 2), lowered(hidden, shape.precision))
-        for way in range(2):
-            grads += [d_both[way, :, :size], d_both[way, :, size:], d_bias[way], d_projection[way]]
-    return grads
+def _clip(x: Tensor, clip: float, out: Tensor) -> None:
+    """Write x cut to the bound; a clip of 0 cuts nothing."""
+    if clip:
+        torch.clamp(x, -clip, clip, out=out)
+    elif x is not out:
+        out.copy_(x)
 
 
 def _clip_backward(grad: Tensor, y: Tensor, clip: float) -> None:
-    """No gradient where y was cut to the bound; a clip of 0 cuts nothing."""
+    """No gradient where y was cut to the bound."""
     if clip:
         torch.ops.aten.hardtanh_backward.grad_input(grad, y, -clip, clip, grad_input=grad)
+
+
+def _open_gates(b: Buffers, t: Tick) -> None:
+    """Write the gates of a tick, activated."""
+    cells = b.shape.cells
+    if b.blocks is None:
+        raw = batched_product(t.both, b.weight_t[t.now]).add_(b.bias[t.now])
+        torch.sigmoid(raw[..., :-cells], out=t.three)
+        torch.mul(raw[..., -cells:], 2, out=t.memory)
+    else:
+        runs = zip(b.blocks[t.now], t.each_both, t.each_three, t.each_memory, strict=True)
+        for block, both, three, memory in runs:
+            raw = block(both)  # (rows, 4 cells)
+            torch.sigmoid(raw[:, :-cells], out=three)
+            torch.mul(raw[:, -cells:], 2, out=memory)
+    _tanh_of_half(t.memory)
+
+
+def _tanh_of_half(x: Tensor) -> None:
+    """Write tanh(x / 2) = 2 sigmoid(x) - 1 in place.
+
+    On a CPU these passes take a third of the time that torch's one for tanh does.
+    """
+    x.sigmoid_().mul_(2).sub_(1)
+
+
+def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], masks: Masks) -> None:
+    """Fill the buffers from inputs (2, steps * rows, size)."""
+    shape = b.shape
+    for layer, (h, c) in enumerate(starts):
+        shape.of_layer(b.h, layer)[:, : shape.rows] = h
+        shape.of_layer(b.c, layer)[:, : shape.rows] = c
+    _drop(inputs, None if masks is None else masks[0], out=shape.of_layer(b.x, 0))
+    masks_by_step = _by_step(masks, shape)
+    for t in b.ticks:
+        _open_gates(b, t)
+        torch.mul(t.gate_f, t.c_before, out=t.c).addcmul_(t.gate_i, t.memory)
+        _clip(t.c, shape.cell_clip, out=t.c)
+        _tanh_of_half(torch.mul(t.c, 2, out=t.tanh_c))
+        torch.mul(t.gate_o, t.tanh_c, out=t.hidden)
+        if shape.projects:
+            batched_product(t.hidden, b.projection_t[t.now], out=t.projected)
+            _clip(t.projected, shape.projection_clip, out=t.h)
+        else:
+            t.h.copy_(t.hidden)
+        for s in t.steps:
+            if s.below is not None:
+                torch.add(s.h, s.below, out=s.out)
+            if s.x_above is not None:
+                mask = None if masks_by_step is None else masks_by_step[s.layer + 1][s.number]
+                _drop(s.out, mask, out=s.x_above)
+
+
+def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor | None]]:
+    """From the gradient of the top outputs that of the inputs, in the buffers, and the weights'."""
+    shape = b.shape
+    b.d_both.zero_()
+    b.d_c.zero_()
+    shape.of_layer(b.d_out, shape.layers - 1).copy_(grad)
+    masks_by_step = _by_step(masks, shape)
+    for t in reversed(b.ticks):
+        torch.add(t.d_out, t.d_h_before, out=t.d_projected)
+        if shape.projects:
+            _clip_backward(t.d_projected, t.h, shape.projection_clip)
+            batched_product(t.d_projected, b.projection[t.now], out=t.d_hidden)
+        torch.mul(t.d_hidden, t.tanh_c, out=t.d_gate_o)
+        t.d_hidden.mul_(t.gate_o)
+        torch.ops.aten.tanh_backward.grad_input(t.d_hidden, t.tanh_c, grad_input=t.d_hidden)
+        t.d_c.add_(t.d_hidden)
+        _clip_backward(t.d_c, t.c, shape.cell_clip)
+        torch.mul(t.d_c, t.memory, out=t.d_gate_i)
+        torch.mul(t.d_c, t.c_before, out=t.d_gate_f)
+        torch.mul(t.d_c, t.gate_i, out=t.d_memory)
+        t.d_c.mul_(t.gate_f)
+        torch.ops.aten.sigmoid_backward.grad_input(t.d_three, t.three, grad_input=t.three)
+        torch.ops.aten.tanh_backward.grad_input(t.d_memory, t.memory, grad_input=t.memory)
+        batched_product(t.gates, b.weight[t.now], out=t.d_both)
+        for s in t.steps:
+            mask = None if masks_by_step is None else masks_by_step[s.layer][s.number]
+            _drop(s.d_x, mask, out=s.d_below)
+            if s.below is not None:
+                s.d_below.add_(s.d_out)
+    return _weight_gradients(b)
+
+
+def _weight_gradients(b: Buffers) -> list[list[Tensor | None]]:
+    """Of each run: input, state, bias and projection; `gates` has the gates' gradients."""
+    shape = b.shape
+    grads: list[list[Tensor | None]] = []
+    for layer in range(shape.layers):
+        parts = (b.gates, b.both, b.d_projected, b.hidden)
+        d_gates, inputs, d_projected, hidden = (shape.of_layer(part, layer) for part in parts)
+        d_both = batched_product(d_gates.transpose(1, 2), lowered(inputs, shape.precision))
+        d_bias = d_gates.sum(1)
+        d_projection: Any = [None, None]
+        if shape.projects:
+            factor = lowered(hidden, shape.precision)
+            d_projection = batched_product(d_projected.transpose(1, 2), factor)
+        for way in range(2):
+            d_into, d_state = torch.split(d_both[way], shape.size, dim=1)
+            grads.append([d_into, d_state, d_bias[way], d_projection[way]])
+    return grads
 
 
 class _BothStacks(torch.autograd.Function):
     """Flat tensors in and out, since autograd follows only these: four weights a run."""
 
     @staticmethod
-    def forward(ctx: Any, shape: Shape, starts: Any, masks: Any, x: Tensor, *flat: Any) -> Any:
-        weights = Weights.gather(flat, shape.precision)
-        top, saved = stacks_forward(x, weights, starts, masks, shape)
-        ctx.kept, ctx.masks, ctx.shape = (saved, weights), masks, shape
+    def forward(
+        ctx: Any, owner: Any, shape: Shape, starts: Any, masks: Any, x: Tensor, *flat: Any
+    ) -> Any:
+        buffers = _take(owner, shape)
+        buffers.load([flat[start : start + 4] for start in range(0, len(flat), 4)])
+        stacks_forward(buffers, x, starts, masks)
         ends = []
         for layer in range(shape.layers):
-            for state in (saved.h, saved.c):
+            for state in (buffers.h, buffers.c):
                 ends.append(shape.of_layer(state, layer, later=1)[:, -shape.rows :].clone())
+        top = buffers.outs[-1].clone()
+        ctx.buffers, ctx.owner, ctx.masks = buffers, owner, masks
+        if not any(ctx.needs_input_grad):
+            _spare[owner] = buffers
         ctx.mark_non_differentiable(*ends)
         return (top, *ends)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
-        kept, ctx.kept = ctx.kept, None  # the way back overwrites it
-        if kept is None:
+        buffers, ctx.buffers = ctx.buffers, None  # the way back overwrites them
+        if buffers is None:
             raise RuntimeError("the gradients of a window can be computed once only")
-        saved, weights = kept
-        d_inputs, grads = stacks_backward(saved, weights, ctx.masks, ctx.shape, grad)
-        return (None, None, None, d_inputs, *grads)
+        grads = stacks_backward(buffers, ctx.masks, grad)
+        d_inputs = buffers.d_inputs.clone()
+        _spare[ctx.owner] = buffers
+        return (None, None, None, None, d_inputs, *(one for of_run in grads for one in of_run))
 
 
 def run_both_stacks(
@@ -335,14 +228,19 @@ def run_both_stacks(
         layers=len(starts),
         steps=inputs.shape[1] // rows,
         rows=rows,
+        size=inputs.shape[-1],
+        cells=first.cells,
         cell_clip=first.cell_clip,
         projection_clip=first.projection_clip,
+        projects=first.projection is not None,
         skip=skip,
+        dtype=inputs.dtype,
+        device=inputs.device,
         precision=precision,
     )
     flat: list[Tensor | None] = []
     for pair in zip(*ways, strict=True):
         for run in pair:
             flat += [run.input_weight, run.recurrent_weight, run.shifted_bias(), run.projection]
-    top, *ends = _BothStacks.apply(shape, list(starts), masks, inputs, *flat)  # type: ignore[no-untyped-call]
+    top, *ends = _BothStacks.apply(first, shape, list(starts), masks, inputs, *flat)  # type: ignore[no-untyped-call]
     return top, [(ends[k], ends[k + 1]) for k in range(0, len(ends), 2)]

@@ -213,19 +213,23 @@ class _SampledLoss(torch.autograd.Function):
             add_product(grad_sampled, exponentials.t(), lowered(now * share[:, None], precision))
             grad_shift.addmv_(exponentials.t(), share)
         grad_x.addcmul_(own_weight, grad_true[:, None])
-        places = torch.cat([ids, wanted])
-        rows_of_weight = torch.cat([grad_sampled, x * grad_true[:, None]])
         ctx.save_for_backward(
             grad_x,
-            torch.ops.aten.embedding_dense_backward(rows_of_weight, places, len(weight), -1, False),
-            torch.zeros_like(bias).index_add_(0, places, torch.cat([grad_shift, grad_true])),
+            torch.cat([ids, wanted]),
+            torch.cat([grad_sampled, x * grad_true[:, None]]),
+            torch.cat([grad_shift, grad_true]),
         )
+        ctx.words = len(weight)
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return (*(saved * grad for saved in ctx.saved_tensors), None, None, None, None)
+        grad_x, places, rows, shifts = ctx.saved_tensors
+        rows, shifts = rows * grad, shifts * grad  # before they are spread over all words
+        grad_weight = torch.ops.aten.embedding_dense_backward(rows, places, ctx.words, -1, False)
+        grad_bias = shifts.new_zeros(ctx.words).index_add_(0, places, shifts)
+        return grad_x * grad, grad_weight, grad_bias, None, None, None, None
 
 
 def _logits_are_small(x: Tensor, weight: Tensor, bias: Tensor) -> bool:

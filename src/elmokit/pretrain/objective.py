@@ -6,6 +6,7 @@ state that the window before left, and the shared softmax scores the targets of 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import cast
 
@@ -77,8 +78,8 @@ class Dropout:
     """
 
     rate: float
-    random: torch.Generator | np.random.Generator
-    """NumPy's on a CPU, where it is several times faster."""
+    random: torch.Generator | np.random.BitGenerator
+    """NumPy's on a CPU, where 16 of its bits for each value are ten times as fast."""
     batch_size: int
     rows: slice
 
@@ -86,11 +87,14 @@ class Dropout:
         """What to multiply values (2, steps * rows, size) with, already scaled."""
         shape = (2, steps, self.batch_size, like.shape[-1])
         if isinstance(self.random, torch.Generator):
-            drawn = torch.rand(shape, generator=self.random, device=like.device)
+            drawn = torch.rand(shape, generator=self.random, device=like.device)[:, :, self.rows]
+            keep = drawn.ge_(self.rate)
         else:
-            drawn = torch.from_numpy(self.random.random(shape, np.float32))
-        keep = drawn[:, :, self.rows].ge_(self.rate).div_(1 - self.rate)  # in place: 0 or a factor
-        return keep.flatten(1, 2).to(like.dtype)
+            count = math.prod(shape)
+            bits = self.random.random_raw(-(-count // 4)).view(np.int16)[:count]
+            drawn = torch.from_numpy(bits).view(shape)[:, :, self.rows].to(torch.float32)
+            keep = drawn.ge_((self.rate - 0.5) * (1 << 16))
+        return keep.div_(1 - self.rate).flatten(1, 2).to(like.dtype)  # 0 or a factor
 
 
 def top_outputs(

@@ -76,7 +76,7 @@ def dropout_of(
     if not rate:
         return None
     seed = np.random.SeedSequence([settings.seed, step])
-    random: torch.Generator | np.random.Generator = np.random.Generator(np.random.SFC64(seed))
+    random: torch.Generator | np.random.BitGenerator = np.random.SFC64(seed)
     if ranks.device.type != "cpu":
         random = torch.Generator(ranks.device).manual_seed(int(seed.generate_state(1)[0]))
     return Dropout(rate, random, settings.batch_size, rows)
