@@ -3,8 +3,9 @@
     python benchmarks/tasks.py --data data --folder runs [--only ner sst5] [--chinese chinese-elmo]
 
 Each task is one `elmokit compare TASK --what elmo`: the shipped model, frozen, and the same static
-vectors on both sides. The same command goes on with runs that were stopped, and results/tasks.md
-has the tasks that are complete. `--chinese` names the model that chinese.py has trained.
+vectors on both sides. The same command goes on with runs that were stopped. results/tasks.md has
+the tasks that are complete, those of earlier runs too; `--only` without names writes it and trains
+nothing. `--chinese` names the model that chinese.py has trained.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from speed import machine
 
 HERE = Path(__file__).parent
 GLOVE = "vectors/glove.50d.100k.txt.xz"
+WRITING = {"hidden": 128, "target_words": 5000, "patience": 2, "beam": 4}
 
 
 @dataclass(frozen=True)
@@ -106,21 +108,28 @@ DATASETS = {
         "translate",
         "seq2seq/multi30k.train.en.xz,seq2seq/multi30k.train.de.xz",
         "seq2seq/multi30k.val.en.xz,seq2seq/multi30k.val.de.xz",
-        {"tokenizer": "whitespace", "epochs": 8, "patience": 2, "beam": 4},
+        {"tokenizer": "whitespace", **WRITING, "epochs": 5},
     ),
     "headlines": Dataset(
         "headlines (Reuters)",
         "summarize",
         "seq2seq/headlines.train.jsonl.xz",
         "seq2seq/headlines.dev.jsonl.xz",
-        {"epochs": 8, "patience": 2, "beam": 4},
+        {"longest_text": 60, **WRITING, "epochs": 4},
     ),
     "chinese": Dataset(
         "sentiment in Chinese (ChnSentiCorp)",
         "classifier",
         "classify/zh.chnsenticorp.train.tsv.xz",
         "classify/zh.chnsenticorp.dev.tsv.xz",
-        {"tokenizer": "chinese", "hidden": 128, "epochs": 12, "patience": 3, "skip_bad": True},
+        {
+            "tokenizer": "chinese",
+            "longest_text": 100,
+            "hidden": 64,
+            "epochs": 6,
+            "patience": 2,
+            "skip_bad": True,
+        },
         vectors=None,
         note="the biLM is Chinese, trained by chinese.py; word vectors are learned with the task",
     ),
@@ -133,12 +142,14 @@ def main() -> None:
     )
     parser.add_argument("--data", required=True, help="the folder that has the data sets")
     parser.add_argument("--folder", required=True, help="where the runs go")
-    parser.add_argument("--only", nargs="+", choices=DATASETS, default=list(DATASETS))
+    parser.add_argument("--only", nargs="*", default=list(DATASETS), metavar="TASK")
     parser.add_argument("--chinese", metavar="MODEL", help="a Chinese biLM; else it is left out")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--out", default=str(HERE / "results" / "tasks.json"))
     arguments = parser.parse_args()
-    data, folder = Path(arguments.data), Path(arguments.folder)
+    data, folder, results = (Path(arguments.data), Path(arguments.folder), Path(arguments.out))
+    if unknown := set(arguments.only) - set(DATASETS):
+        parser.error(f"no task {', '.join(unknown)}: there are {', '.join(DATASETS)}")
     for name in arguments.only:
         if name == "chinese" and arguments.chinese is None:
             print("no Chinese biLM is named by --chinese: left out", file=sys.stderr)
@@ -154,7 +165,8 @@ def main() -> None:
             out=str(out),
             **options,
         )
-        write(folder, Path(arguments.out), arguments.seeds)
+        write(folder, results, arguments.seeds)
+    write(folder, results, arguments.seeds)
 
 
 def compare_options(dataset: Dataset, data: Path, elmo: str | None) -> dict[str, object]:
@@ -174,10 +186,13 @@ def in_folder(paths: str, data: Path) -> str:
 
 def write(folder: Path, out: Path, seeds: str) -> None:
     """Gather all comparisons that are complete into tasks.json and tasks.md."""
+    before = json.loads(out.read_text())["tasks"] if out.is_file() else {}
     rows = {}
     for name, dataset in DATASETS.items():
         path = folder / name / "results.json"
         found = json.loads(path.read_text()) if path.is_file() else {"complete": False}
+        if name in before and not found["complete"]:
+            rows[name] = before[name]
         if found["complete"]:
             rows[name] = {
                 "title": dataset.title,
@@ -187,13 +202,14 @@ def write(folder: Path, out: Path, seeds: str) -> None:
                 "dev_examples": found["dev_examples"],
                 "rows": found["tables"]["elmo"],
                 "weights": found["weights"],
+                "machine": machine(),
                 "minutes": round(sum(run["seconds"] for run in found["runs"]) / 60, 1),
                 "settings": found["settings"],
                 "elmo_fingerprint": found["fingerprints"]["biLM"],
                 "command": shown_command(dataset, seeds),
                 "note": dataset.note,
             }
-    result = {"machine": machine(), "seeds": seeds, "tasks": rows}
+    result = {"seeds": seeds, "tasks": rows}
     out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     out.with_suffix(".md").write_text(as_markdown(result))
 

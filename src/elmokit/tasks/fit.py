@@ -216,6 +216,7 @@ def make_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimize
     """AdamW; a biLM that is trained along has a learning rate of its own."""
     inside = {id(p) for name, p in model.named_parameters() if name.startswith("inputs.elmo.bilm.")}
     parameters = list(model.parameters())
+    fused = all(p.device.type == "cpu" for p in parameters) or None  # one pass
     groups = [
         {"params": [p for p in parameters if id(p) not in inside], "initial": settings.lr},
         {"params": [p for p in parameters if id(p) in inside], "initial": settings.elmo_lr},
@@ -224,6 +225,7 @@ def make_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimize
         [group for group in groups if group["params"]],
         lr=settings.lr,
         weight_decay=settings.weight_decay,
+        fused=fused,
     )
 
 
