@@ -140,8 +140,8 @@ def training_speed(result: dict) -> str:
     lines = [
         *head("Training speed (`benchmarks/training_speed.py`)", result),
         f"Tokens of one direction a second, {result['threads']} threads, batches prepared on the "
-        f"way; medians of {result['rounds']} rounds for the first pair, of the first and the last of",
-        "them for the others; the ratios of all rounds are in brackets.",
+        f"way; medians of {result['rounds']} rounds for the first pair, of the first and the last",
+        "of them for the others; the ratios of all rounds are in brackets.",
         *([f"{result['note']}."] if "note" in result else []),
         "*as bilm-tf*: LSTMs of 512 cells with projection 128 in 2 layers, 256 filters, 10,000",
         f"words, windows of {result['training']['unroll']}, "
