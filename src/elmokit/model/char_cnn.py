@@ -83,7 +83,7 @@ class CharCNN(nn.Module):
         table = functional.pad(self.characters, (0, 0, 1, 0))  # row 0: no word, no vector
         halves = [half for half in ids.tensor_split(2) if len(half)] or [ids]
         parts = [trim(half, self.widest) for half in halves]  # (words, trimmed)
-        if ids.device.type == "cpu" and torch.is_grad_enabled():
+        if ids.device.type == "cpu":
             x = self._looked_up(parts, table)
         else:
             x = torch.cat([self._convolved(part, table) for part in parts])
@@ -101,7 +101,7 @@ class CharCNN(nn.Module):
         """The same of some (words, length), for all their words together.
 
         There are few characters, so what each gives to each filter at each place of the window is
-        computed once, and a window is a sum of rows. On a CPU that pays for the way back. All
+        computed once, and a window is a sum of rows. On a CPU that is faster, there and back. All
         filters take the widest window, unless a word is so long that no padding follows it.
         """
         convolutions: list[Any] = list(self.convolutions)

@@ -61,13 +61,17 @@ class LSTMLayer(nn.Module):
         """
         h, c = state
         gates = functional.linear(x, self.input_weight, self.shifted_bias())  # (positions, 4 cells)
+        recurrent = self.recurrent_weight.t()
+        # Read along its rows, a product is summed in one order on every processor: that of the
+        # original, to whose numbers the result then is closer.
+        projection = None if self.projection is None else self.projection.t().contiguous()
         outputs: list[Tensor] = []
         ended: list[tuple[Tensor, Tensor]] = []
         for now in torch.split(gates, list(sizes)):
             if len(now) < len(h):  # the shortest sentences have ended: keep their state
                 ended.append((h[len(now) :], c[len(now) :]))
                 h, c = h[: len(now)], c[: len(now)]
-            h, c = self.step(now + functional.linear(h, self.recurrent_weight), c)
+            h, c = self._step(torch.addmm(now, h, recurrent), c, projection)
             outputs.append(h)
         ended.append((h, c))
         final = (
@@ -76,15 +80,15 @@ class LSTMLayer(nn.Module):
         )
         return (torch.cat(outputs) if outputs else x.new_zeros(0, self.size)), final
 
-    def step(self, gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(self, gates: Tensor, c: Tensor, projection: Tensor | None) -> tuple[Tensor, Tensor]:
         """One token of each sentence: gates (n, 4 cells), c (n, cells) to the new h and c."""
         gate_i, gate_f, gate_o = torch.sigmoid(gates[:, : 3 * self.cells]).chunk(3, dim=1)
-        c = gate_f * c + gate_i * torch.tanh(gates[:, 3 * self.cells :])
+        c = torch.addcmul(gate_f * c, gate_i, torch.tanh(gates[:, 3 * self.cells :]))
         if self.cell_clip:
             c = c.clamp(-self.cell_clip, self.cell_clip)
         h = gate_o * torch.tanh(c)  # (n, cells)
-        if self.projection is not None:
-            h = functional.linear(h, self.projection)  # (n, size)
+        if projection is not None:
+            h = torch.mm(h, projection)  # (n, size)
             if self.projection_clip:
                 h = h.clamp(-self.projection_clip, self.projection_clip)
         return h, c
