@@ -10,10 +10,11 @@ a note there, so that the others end too and the user reads one sentence.
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +30,8 @@ MEETING = timedelta(minutes=5)  # how long to wait for the other processes at th
 LONG = 1 << 18  # numbers of a gradient that is a message of its own
 POLL = 0.2  # seconds between looks at the store
 FAILED = "elmokit failed"  # the note in the store
+TOLD = "elmokit told"  # the note that the sentence is on the screen
+SPEAKING = 10.0  # seconds that a process has for its sentence
 USER_ERROR = 2  # the exit code of a process that leaves the sentence to another
 
 
@@ -36,7 +39,8 @@ USER_ERROR = 2  # the exit code of a process that leaves the sentence to another
 def join(device: str) -> Iterator[Ranks]:
     """Work with the other processes, if the environment says that there are some.
 
-    If one of them fails, the first to notice says why, and the others end without a word.
+    If one of them fails, the first to notice says why, and the others end after it without a word:
+    torchrun ends all that are left as soon as one has gone.
     """
     ranks = Ranks()
     try:
@@ -44,6 +48,8 @@ def join(device: str) -> Iterator[Ranks]:
         yield ranks
     except BaseException as error:
         told_already = not ranks.leave_note()
+        if told_already:
+            ranks.await_sentence()
         if ranks.device.type == "cpu":  # NCCL would wait for the others
             ranks.part()
         if told_already and isinstance(error, ElmokitError | KeyboardInterrupt):
@@ -158,9 +164,23 @@ class Ranks:
             is_first = bool(self._store.add(FAILED, 1) == 1)
         except RuntimeError:
             return True  # the process with the store has gone, perhaps without a word
-        if self.first:
-            time.sleep(2 * POLL)  # the store may be in this process: let the others read the note
+        atexit.register(self._leave, is_first)
         return is_first
+
+    def await_sentence(self) -> None:
+        """Wait until the process that has failed first has said why, or has gone."""
+        end = time.monotonic() + SPEAKING
+        with suppress(RuntimeError):
+            while not self._store.check([TOLD]) and time.monotonic() < end:
+                time.sleep(POLL)
+
+    def _leave(self, has_told: bool) -> None:
+        """The last that a process does that has failed."""
+        if has_told:
+            with suppress(RuntimeError):
+                self._store.set(TOLD, "")
+        if self.first:
+            time.sleep(5 * POLL)  # the store may be in this process: let the others read the notes
 
     def part(self) -> None:
         """Leave the others."""
