@@ -67,14 +67,13 @@ class Tick(NamedTuple):
     each_both: tuple[Tensor, ...]
     """The same, run by run."""
     gates: Tensor
+    each_gates: tuple[Tensor, ...]
     three: Tensor
     """Those that are sigmoids: of the input, to forget, of the output."""
-    each_three: tuple[Tensor, ...]
     gate_i: Tensor
     gate_f: Tensor
     gate_o: Tensor
     memory: Tensor
-    each_memory: tuple[Tensor, ...]
     c_before: Tensor
     c: Tensor
     tanh_c: Tensor
@@ -132,7 +131,7 @@ class Buffers:
         self.blocks: list[BlockedLinear] | None = None  # or, where there are none, transposed:
         if not has_blocks(self.weight):
             self.weight_t = empty(runs, 2 * size, 4 * cells, dtype=factors)
-        self.bias = empty(runs, 1, 4 * cells)
+        self.bias = empty(runs, 1, 4 * cells)  # the memory's doubled, as in blocks and weight_t
         self.projection = empty(runs, size, cells, dtype=factors)
         self.projection_t = empty(runs, cells, size, dtype=factors)
         # Inputs with their dropout, and beside them h before each tick, that is after the one
@@ -173,13 +172,12 @@ class Buffers:
             both=both,
             each_both=both.unbind(),
             gates=gates,
+            each_gates=gates.unbind(),
             three=gates[..., :three],
-            each_three=gates[..., :three].unbind(),
             gate_i=gate_i,
             gate_f=gate_f,
             gate_o=gate_o,
             memory=memory,
-            each_memory=memory.unbind(),
             c_before=self.c[now, here],
             c=self.c[now, after],
             tanh_c=self.tanh_c[now, here],
@@ -218,17 +216,26 @@ class Buffers:
         )
 
     def load(self, weights: Sequence[Sequence[Any]]) -> None:
-        """Take the four weights of each run."""
+        """Take the four weights of each run.
+
+        On the way forward the memory's are doubled: so one sigmoid does for all gates, since
+        tanh(y) = 2 sigmoid(2 y) - 1.
+        """
+        memory = slice(-self.shape.cells, None)
         for run, (into, recurrent, bias, projection) in enumerate(weights):
             torch.cat((into, recurrent), dim=1, out=self.weight[run])
             self.bias[run, 0] = bias
             if projection is not None:
                 self.projection[run] = projection
+        self.bias[..., memory].mul_(2)
         if has_blocks(self.weight):
+            self.weight[:, memory].mul_(2)
             pairs = zip(self.weight, self.bias.flatten(1), strict=True)
             self.blocks = [BlockedLinear(weight, bias) for weight, bias in pairs]
+            self.weight[:, memory].div_(2)
         else:
             _transpose(self.weight, self.weight_t)
+            self.weight_t[..., memory].mul_(2)
         if self.shape.projects:
             _transpose(self.projection, self.projection_t)
 

@@ -31,6 +31,7 @@ from elmokit.model.products import batched_product, lowered
 
 LayerState = tuple[Tensor, Tensor]
 Masks = Sequence[Tensor] | None
+MINUS_ONE = torch.tensor(-1.0)
 
 # Memory of windows that are done, as long as the first layer of their model is there.
 _spare: WeakKeyDictionary[LSTMLayer, Buffers] = WeakKeyDictionary()
@@ -68,26 +69,21 @@ def _clip_backward(grad: Tensor, y: Tensor, clip: float) -> None:
 
 def _open_gates(b: Buffers, t: Tick) -> None:
     """Write the gates of a tick, activated."""
-    cells = b.shape.cells
     if b.blocks is None:
         raw = batched_product(t.both, b.weight_t[t.now]).add_(b.bias[t.now])
-        torch.sigmoid(raw[..., :-cells], out=t.three)
-        torch.mul(raw[..., -cells:], 2, out=t.memory)
+        torch.sigmoid(raw, out=t.gates)
     else:
-        runs = zip(b.blocks[t.now], t.each_both, t.each_three, t.each_memory, strict=True)
-        for block, both, three, memory in runs:
-            raw = block(both)  # (rows, 4 cells)
-            torch.sigmoid(raw[:, :-cells], out=three)
-            torch.mul(raw[:, -cells:], 2, out=memory)
-    _tanh_of_half(t.memory)
+        for block, both, gates in zip(b.blocks[t.now], t.each_both, t.each_gates, strict=True):
+            torch.sigmoid(block(both), out=gates)
+    _to_tanh(t.memory)
 
 
-def _tanh_of_half(x: Tensor) -> None:
-    """Write tanh(x / 2) = 2 sigmoid(x) - 1 in place.
+def _to_tanh(x: Tensor) -> None:
+    """Turn sigmoid(2 y) into tanh(y) = 2 sigmoid(2 y) - 1 in place.
 
-    On a CPU these passes take a third of the time that torch's one for tanh does.
+    On a CPU that and the sigmoid take a third of the time that torch's one pass for tanh does.
     """
-    x.sigmoid_().mul_(2).sub_(1)
+    torch.add(MINUS_ONE, x, alpha=2, out=x)
 
 
 def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], masks: Masks) -> None:
@@ -102,7 +98,7 @@ def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], mas
         _open_gates(b, t)
         torch.mul(t.gate_f, t.c_before, out=t.c).addcmul_(t.gate_i, t.memory)
         _clip(t.c, shape.cell_clip, out=t.c)
-        _tanh_of_half(torch.mul(t.c, 2, out=t.tanh_c))
+        _to_tanh(torch.mul(t.c, 2, out=t.tanh_c).sigmoid_())
         torch.mul(t.gate_o, t.tanh_c, out=t.hidden)
         if shape.projects:
             batched_product(t.hidden, b.projection_t[t.now], out=t.projected)

@@ -194,24 +194,30 @@ class _SampledLoss(torch.autograd.Function):
         place = torch.searchsorted(ids, targets).clamp_max(len(ids) - 1)
         hit = ids[place] == targets  # the target is in the sample
         small = _logits_are_small(x, sampled, shift) and _logits_are_small(x, own_weight, own_shift)
-        factor = lowered(sampled, precision)
+        # exp(x w + shift) = exp(x w) scale, and to scale the smaller factors takes less time.
+        scale = shift.exp() if small else torch.ones_like(shift)
+        factor, scaled = lowered(sampled, precision), lowered(sampled * scale[:, None], precision)
         for rows in _chunks(len(x), len(sampled)):
             now = x[rows]
-            logits = add_product(shift.repeat(len(now), 1), now, factor.t())  # (rows, samples)
+            logits = product(now, factor.t())  # (rows, samples)
+            if not small:
+                logits += shift
             lines = hit[rows].nonzero()[:, 0]
             logits[lines, place[rows][lines]] = -torch.inf
             highest = None if small else torch.maximum(logits.amax(1), true[rows])
             exponentials = (logits if highest is None else logits.sub_(highest[:, None])).exp_()
             own = (true[rows] if highest is None else true[rows] - highest).exp()
-            sums = exponentials.sum(1).add_(own)
+            sums = torch.mv(exponentials, scale).add_(own)
             logs = sums.log() if highest is None else sums.log().add_(highest)
             total += torch.dot(logs, real[rows])
             # As in the full loss, the division by the sums is done on the smaller factors.
             share = real[rows] / sums
             grad_true[rows] = own.mul_(share).sub_(real[rows])
-            product(exponentials, factor, out=grad_x[rows]).mul_(share[:, None])
+            product(exponentials, scaled, out=grad_x[rows]).mul_(share[:, None])
             add_product(grad_sampled, exponentials.t(), lowered(now * share[:, None], precision))
             grad_shift.addmv_(exponentials.t(), share)
+        grad_sampled.mul_(scale[:, None])
+        grad_shift.mul_(scale)
         grad_x.addcmul_(own_weight, grad_true[:, None])
         ctx.save_for_backward(
             grad_x,
