@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, tensors_of
@@ -154,11 +154,11 @@ class Run:
             self.step,
             self.state,
         )
-        norm = gradient_norm(self.model)
+        norm = clip_gradients(self.model, self.settings.clip)
         if math.isfinite(mean) and bool(norm.isfinite()):
             for group in self.optimizer.param_groups:
                 group["lr"] = self.settings.rate(self.step, self.total)
-            clipped_step(self.optimizer, norm, self.settings.clip)
+            self.optimizer.step()
             self.state = after
             self.dropped_in_a_row = 0
         else:
@@ -306,26 +306,13 @@ class Run:
         self.losses.clear()
 
 
-def gradient_norm(model: BiLM) -> Tensor:
-    """The norm of the gradient of all parameters together."""
+def clip_gradients(model: nn.Module, clip: float) -> Tensor:
+    """Scale the gradient down to the norm `clip` if it is longer; gives its norm before."""
     grads = [p.grad for p in model.parameters() if p.grad is not None]
-    norm: Tensor = torch.stack([grad.norm() for grad in grads]).norm()
+    norm: Tensor = torch.stack([g.norm() for g in grads]).norm()
+    if norm > clip:  # most steps need no scaling, and it reads and writes every weight
+        torch._foreach_mul_(grads, clip / (norm + 1e-6))
     return norm
-
-
-def clipped_step(optimizer: torch.optim.Optimizer, norm: Tensor, clip: float) -> None:
-    """A step by the gradient of that norm, scaled down to the norm `clip` if it is longer.
-
-    To scale the gradient apart would read and write all of it once more; a fused optimizer divides
-    by its `grad_scale`, which is there for mixed precision, in the same pass.
-    """
-    divisor = (norm.float() + 1e-6) / clip if norm > clip else None
-    fused = bool(optimizer.defaults["fused"])
-    if divisor is not None and not fused:
-        parameters = (p for group in optimizer.param_groups for p in group["params"])
-        torch._foreach_div_([p.grad for p in parameters if p.grad is not None], divisor)
-    optimizer.grad_scale = divisor if fused else None  # type: ignore[attr-defined]
-    optimizer.step()
 
 
 def make_optimizer(model: BiLM, settings: Settings) -> torch.optim.Optimizer:
