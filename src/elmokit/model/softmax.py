@@ -21,8 +21,8 @@ from elmokit.model.products import add_product, lowered, product
 
 CHUNK_LOGITS = 4 << 20  # logits in memory at a time
 # From so many words on, auto samples. A step of the tiny model (batch 128, two cores) takes 0.6 s
-# with 8,192 samples, whatever the vocabulary; with the full softmax it takes 0.6 s over 10,000 words,
-# 1.2 s over 30,000, 1.9 s over 50,000.
+# with 8,192 samples, whatever the vocabulary; with the full softmax 0.6 s over 10,000 words, 1.2 s
+# over 30,000, 1.9 s over 50,000.
 SAMPLED_FROM = 20_000
 
 
