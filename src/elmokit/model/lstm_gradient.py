@@ -31,7 +31,7 @@ from elmokit.model.products import batched_product, lowered
 
 LayerState = tuple[Tensor, Tensor]
 Masks = Sequence[Tensor] | None
-MINUS_ONE = torch.tensor(-1.0)
+MINUS_ONE = torch.tensor(-1.0, device="cpu")  # goes with tensors on any device
 
 # Memory of windows that are done, as long as the first layer of their model is there.
 _spare: WeakKeyDictionary[LSTMLayer, Buffers] = WeakKeyDictionary()
