@@ -17,7 +17,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 demo: $(READY)  ## embed a few sentences with the model that ships inside the package
-	$(RUN) elmokit.demo
+	$(RUN) elmokit.cli.demo
 
 test: $(READY)  ## run the tests, one process a core; ARGS='-k cli' is handed to pytest
 	OMP_NUM_THREADS=1 $(RUN) pytest -n $(JOBS) --maxprocesses 8 --dist worksteal $(ARGS)

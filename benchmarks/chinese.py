@@ -22,7 +22,7 @@ from ptb import run_elmokit, text_perplexity
 from speed import machine
 
 import elmokit
-from elmokit.demo import Use, purity, similarities, use_vectors
+from elmokit.cli.demo import Use, purity, similarities, use_vectors
 from elmokit.embed import Embedder
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.evaluate import sentences_of

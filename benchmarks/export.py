@@ -23,7 +23,7 @@ import numpy as np
 from speed import machine, make_checkpoint, read_sentences, stand_in_text
 
 import elmokit
-from elmokit.cli import main as run_command
+from elmokit.cli.main import main as run_command
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-5

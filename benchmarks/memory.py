@@ -108,8 +108,8 @@ def resident(process: int) -> int:
 
 def read_all(path: str) -> None:
     """Everything but the model, over the whole file."""
+    from elmokit.cli.embed import whole_lines
     from elmokit.embed import Embedder
-    from elmokit.embed_file import whole_lines
     from elmokit.formats.detect import read_checkpoint
     from elmokit.text.readers import read_sentences
 

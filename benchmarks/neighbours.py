@@ -28,15 +28,15 @@ from pathlib import Path
 import torch
 from speed import machine
 
-from elmokit.analysis.approximate import Graphs, open_graphs
-from elmokit.analysis.index import Index, exact_search, open_index
-from elmokit.analysis.nearest import answer
-from elmokit.analysis.output import open_store
+from elmokit.analysis.neighbours.approximate import Graphs, open_graphs
+from elmokit.analysis.neighbours.index import Index, exact_search, open_index
+from elmokit.analysis.neighbours.nearest import answer
 from elmokit.analysis.uses import Use, embed_uses, marked_use
-from elmokit.formats.static import read_vectors
+from elmokit.cli.output import open_store
+from elmokit.io.lines import read_lines
 from elmokit.store import LayerStore
-from elmokit.text.lines import read_lines
 from elmokit.text.tokenize import split_sentences, tokenize
+from elmokit.vectors.static.table import read_vectors
 
 HERE = Path(__file__).parent
 PLAYS = {  # what the word means there: the sentence
@@ -51,8 +51,8 @@ READ = {
 }
 GRAPHS = (
     "import sys\n"
-    "from elmokit.analysis.approximate import build_graphs\n"
-    "from elmokit.analysis.index import open_index\n"
+    "from elmokit.analysis.neighbours.approximate import build_graphs\n"
+    "from elmokit.analysis.neighbours.index import open_index\n"
     "build_graphs(open_index(sys.argv[1]), threads=int(sys.argv[2]), quiet=True)\n"
 )
 

@@ -20,10 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.analysis.maps import map_word
-from elmokit.analysis.output import open_store
-from elmokit.analysis.plots import draw_uses
-from elmokit.analysis.style import write_figure
+from elmokit.analysis.plots.draw import draw_uses
+from elmokit.analysis.plots.maps import map_word
 from elmokit.analysis.uses import (
     Array,
     embed_uses,
@@ -33,6 +31,8 @@ from elmokit.analysis.uses import (
     silhouette,
     similarities,
 )
+from elmokit.cli.output import open_store
+from elmokit.figures import write_figure
 
 HERE = Path(__file__).parent
 DEALS = 2000

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from speed import machine
 
-from elmokit.analysis.linear_probes import run_probes
-from elmokit.analysis.output import open_store
-from elmokit.analysis.probe import probe_table
-from elmokit.analysis.probe_figure import draw_probe
-from elmokit.analysis.style import write_figure
-from elmokit.analysis.tagged_tokens import read_tagged_text
-from elmokit.formats.static import read_vectors
+from elmokit.analysis.probes.figure import draw_probe
+from elmokit.analysis.probes.linear import run_probes
+from elmokit.analysis.probes.tokens import read_tagged_text
+from elmokit.cli.output import open_store
+from elmokit.cli.probe import probe_table
+from elmokit.figures import write_figure
+from elmokit.vectors.static.table import read_vectors
 
 HERE = Path(__file__).parent
 PAPER = {"layer 1": 97.3, "layer 2": 96.8}

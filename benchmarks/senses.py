@@ -19,10 +19,10 @@ from typing import Any
 
 from speed import machine
 
-from elmokit.analysis.output import open_store, table
-from elmokit.analysis.sense_data import read_first_senses, read_tagged, survey
-from elmokit.analysis.sense_scores import score_inventory
-from elmokit.analysis.sense_sums import build_inventory
+from elmokit.analysis.senses.data import read_first_senses, read_tagged, survey
+from elmokit.analysis.senses.scores import score_inventory
+from elmokit.analysis.senses.sums import build_inventory
+from elmokit.cli.output import open_store, table
 from elmokit.store import LayerStore
 
 HERE = Path(__file__).parent

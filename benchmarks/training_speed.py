@@ -169,8 +169,8 @@ def summary(name: str, runs: list[dict], peak: float) -> dict:
 
 def child(job: dict) -> None:
     """Our side, in a process of its own: `elmokit pretrain` with a clock at every step."""
-    from elmokit.pretrain.run import Run  # before torch: it says how threads wait
     from elmokit.pretrain.train import pretrain
+    from elmokit.pretrain.trainer import Run  # before torch: it says how threads wait
 
     times, plain = [], Run.one_step
 

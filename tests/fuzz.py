@@ -34,9 +34,9 @@ from typing import Any
 from bundles import stored
 
 import elmokit
+from elmokit.cli.convert import convert
+from elmokit.cli.info import info
 from elmokit.errors import ElmokitError
-from elmokit.formats.convert import convert
-from elmokit.formats.info import info
 
 MOST_MEMORY = 256 << 20  # that a load may take beyond what the process has
 MOST_ADDRESSES = 8 << 30  # of memory, touched or not

@@ -9,7 +9,7 @@ import torch
 from tiny import tiny_elmo
 from torch import Tensor
 
-from elmokit.tasks.encoder import Inputs, known_words
+from elmokit.tasks.layers.embedder import Inputs, known_words
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Task
 

@@ -26,7 +26,7 @@ from task_models import pack, save_task_model
 
 import elmokit
 from elmokit import language, tasks
-from elmokit.cli import COMMANDS
+from elmokit.cli.main import COMMANDS
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint

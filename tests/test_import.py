@@ -32,7 +32,7 @@ def test_importing_elmokit_alone_imports_neither_torch_nor_numpy() -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"]])
 def test_the_overview_of_commands_imports_no_library(arguments: list[str]) -> None:
-    loaded = modules_after(f"from elmokit.cli import main; main({arguments})")
+    loaded = modules_after(f"from elmokit.cli.main import main; main({arguments})")
     assert not loaded & {"torch", "numpy", "jsonargparse", "yaml", "elmokit.embed"}
 
 

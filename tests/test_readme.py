@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from documents import ROOT, blocks, links, run_page
 
-from elmokit.demo import SENTENCES
+from elmokit.cli.demo import SENTENCES
 from elmokit.formats import bilm
 from elmokit.formats.detect import read_checkpoint
 

@@ -18,7 +18,7 @@ import torch
 from tiny import WORDS, complaint, tiny_elmo, word_elmo
 
 from elmokit.embed import Embedder
-from elmokit.formats import records
+from elmokit.io import records
 from elmokit.store import LayerStore
 from elmokit.text.vocabulary import Vocabulary
 
@@ -375,7 +375,7 @@ def test_a_store_can_be_copied_with_the_model_that_holds_it(elmo: Embedder, tmp_
 PREPARES = """
 import os, signal, sys
 from pathlib import Path
-from elmokit.formats import records
+from elmokit.io import records
 from elmokit import store
 from tiny import tiny_elmo
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from elmokit.embed import Embedder, Sentence
     from elmokit.errors import ElmokitError
     from elmokit.formats.detect import load
-    from elmokit.formats.vectors import VectorShards, read_vectors
+    from elmokit.layer import ElmoLayer
     from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState
-    from elmokit.model.elmo import ElmoLayer
     from elmokit.model.scalar_mix import ScalarMix
     from elmokit.text.tokenize import tokenize
+    from elmokit.vectors.writer import VectorShards, read_vectors
 
     __version__: str
 
@@ -48,14 +48,14 @@ MODULES = {
     "BiLMConfig": "elmokit.config",
     "BiLMOutput": "elmokit.model.bilm",
     "BiLMState": "elmokit.model.bilm",
-    "ElmoLayer": "elmokit.model.elmo",
+    "ElmoLayer": "elmokit.layer",
     "ElmokitError": "elmokit.errors",
     "Embedder": "elmokit.embed",
     "ScalarMix": "elmokit.model.scalar_mix",
     "Sentence": "elmokit.embed",
-    "VectorShards": "elmokit.formats.vectors",
+    "VectorShards": "elmokit.vectors.writer",
     "load": "elmokit.formats.detect",
-    "read_vectors": "elmokit.formats.vectors",
+    "read_vectors": "elmokit.vectors.writer",
     "tokenize": "elmokit.text.tokenize",
 }
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from elmokit.cli import main
+from elmokit.cli.main import main
 
 sys.exit(main())

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.config import BiLMConfig
+from elmokit.engine import WordVectors
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, build, tensors_of, tokenizer_of
 from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool
@@ -34,9 +35,8 @@ from elmokit.model.bilm import (
     given_state,
     unflatten,
 )
-from elmokit.model.inference import FastBiLM
-from elmokit.model.linear import PRECISIONS, Precision
-from elmokit.model.word_vectors import WordVectors
+from elmokit.model.fast.inference import FastBiLM
+from elmokit.model.fast.linear import PRECISIONS, Precision
 from elmokit.text.batches import make_batches, make_indexer, refuse_strings
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.dictionaries import Dictionaries
@@ -217,7 +217,7 @@ class Embedder:
 
     def push(self, repository: str, **settings: Any) -> str:
         """Upload the model to the Hugging Face Hub as `owner/name`; gives its address."""
-        from elmokit.formats import hub
+        from elmokit.formats.containers import hf_hub as hub
 
         return hub.push(self.checkpoint(), repository, **settings)
 

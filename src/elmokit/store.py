@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.embed import Embedder
-from elmokit.formats.files import cache_folder
-from elmokit.formats.records import KEY_BYTES, LINE, Records, remove_oldest
+from elmokit.io.atomic import cache_folder
+from elmokit.io.lines import Report
+from elmokit.io.records import KEY_BYTES, LINE, Records, remove_oldest
 from elmokit.model.bilm import BiLMOutput
 from elmokit.text.batches import refuse_strings
-from elmokit.text.lines import Report
 
 VERSION = 1  # records of another one are not found
 COMMIT_BYTES = 64 << 20  # written at once; a kill loses no more

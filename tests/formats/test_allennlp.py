@@ -18,8 +18,8 @@ from tiny import complaint, difference
 
 import elmokit
 from elmokit.allennlp import scalar_mixes, trained_layer
-from elmokit.formats import hub
-from elmokit.formats.convert import convert
+from elmokit.cli.convert import convert
+from elmokit.formats.containers import hf_hub as hub
 from elmokit.formats.detect import read_checkpoint
 
 SENTENCE = ["naïve", "river", "bank", "中文", "."]

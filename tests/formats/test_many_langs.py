@@ -28,12 +28,13 @@ from many_langs_reference import (
 from tiny import complaint, difference
 
 import elmokit
+from elmokit.cli.convert import convert
+from elmokit.cli.info import info
 from elmokit.errors import ElmokitError
-from elmokit.formats import hub, many_langs
+from elmokit.formats import many_langs
 from elmokit.formats.checkpoint import expected_shapes
-from elmokit.formats.convert import convert
+from elmokit.formats.containers import hf_hub as hub
 from elmokit.formats.detect import read_checkpoint
-from elmokit.formats.info import info
 from elmokit.pretrain.adapt import adapt
 from elmokit.pretrain.train import pretrain
 

@@ -20,9 +20,10 @@ from tiny import WORDS
 
 import elmokit
 from elmokit.errors import ElmokitError
-from elmokit.formats import files, native
+from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
+from elmokit.io import atomic as files
 
 
 @pytest.fixture

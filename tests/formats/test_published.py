@@ -16,7 +16,7 @@ from reference import Reference, make_options, make_reference
 from tiny import WORDS, complaint, difference
 
 import elmokit
-from elmokit.cli import main
+from elmokit.cli.main import main
 from elmokit.formats import native
 from elmokit.formats.detect import read_checkpoint
 

@@ -13,7 +13,7 @@ from tiny import difference, load_reference
 
 from elmokit.embed import Embedder
 from elmokit.model.bilm import BiLMState
-from elmokit.model.inference import FastBiLM
+from elmokit.model.fast.inference import FastBiLM
 from elmokit.text.batches import make_batch
 
 TOLERANCE = 2e-5
@@ -169,7 +169,7 @@ def test_the_buffer_of_gates_may_be_of_any_size(monkeypatch: pytest.MonkeyPatch)
     sentences = [["the"] * n for n in (7, 3, 0, 12, 1)]
     expected = [reference.embed(sentence) for sentence in sentences]
     for floats in (1, 100, 500, 10**6):
-        monkeypatch.setattr("elmokit.model.inference.GATE_FLOATS", floats)
+        monkeypatch.setattr("elmokit.model.fast.inference.GATE_FLOATS", floats)
         for found, wanted in zip(load_reference(reference).embed(sentences), expected, strict=True):
             assert difference(found.layers, wanted) < TOLERANCE
 
@@ -179,7 +179,7 @@ def test_words_are_encoded_the_same_in_bags_of_any_size(monkeypatch: pytest.Monk
     words = ["a", "abc" * 20, "", "<S>", "naïve", "b", "ab" * 12]
     expected = np.array([reference.token_vector(word) for word in words])
     for size in (1, 2, 3, 256):
-        monkeypatch.setattr("elmokit.model.inference.BAG_WORDS", size)
+        monkeypatch.setattr("elmokit.model.fast.inference.BAG_WORDS", size)
         elmo = load_reference(reference)
         found = elmo.embed(words, layers=0).vectors[:, : elmo.config.projection_dim]
         assert difference(found, expected) < TOLERANCE

@@ -16,8 +16,8 @@ from tiny import complaint, difference
 import elmokit
 from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
-from elmokit.model import inference
 from elmokit.model.bilm import BiLM
+from elmokit.model.fast import inference
 from elmokit.model.unicode_encoder import UnicodeEncoder
 from elmokit.text.batches import make_batch, make_indexer
 from elmokit.text.dictionaries import Dictionaries

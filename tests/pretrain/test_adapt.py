@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from small_text import make_sentences
 
 import elmokit
-from elmokit.cli import main
+from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, native
 from elmokit.formats.checkpoint import Checkpoint
@@ -21,8 +21,8 @@ from elmokit.pretrain.adapt import adapt
 from elmokit.pretrain.corpus import prepare
 from elmokit.pretrain.evaluate import text_losses
 from elmokit.pretrain.log import read_log
-from elmokit.pretrain.run import Run
 from elmokit.pretrain.train import pretrain
+from elmokit.pretrain.trainer import Run
 
 Options = dict[str, Any]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from elmokit.pretrain.run import clip_gradients
+from elmokit.pretrain.trainer import clip_gradients
 
 
 @pytest.mark.parametrize("scale", [100.0, 1e-4], ids=["long", "short"])

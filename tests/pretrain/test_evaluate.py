@@ -14,13 +14,13 @@ from reference import Reference
 from small_text import TINY, make_sentences
 
 import elmokit
-from elmokit.cli import main
+from elmokit.cli.main import main
 from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, native
 from elmokit.formats.checkpoint import Checkpoint, tensors_of
-from elmokit.formats.files import read_json
+from elmokit.io.atomic import read_json
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.evaluate import text_losses

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from elmokit.cli import main
+from elmokit.cli.main import main
 from elmokit.pretrain.log import how_it_ended, read_log
-from elmokit.pretrain.run import Run
 from elmokit.pretrain.train import pretrain
+from elmokit.pretrain.trainer import Run
 
 Options = dict[str, Any]
 

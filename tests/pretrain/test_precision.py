@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from elmokit.cli import main
+from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.pretrain import device
 from elmokit.pretrain.device import check_precision, processor_has_bfloat16
@@ -35,7 +35,7 @@ RUNS = (
     BEFORE
     + """
 from elmokit.pretrain import device
-from elmokit.pretrain.run import Run
+from elmokit.pretrain.trainer import Run
 from elmokit.pretrain.train import pretrain
 
 device.processor_has_bfloat16 = lambda: True

@@ -19,8 +19,8 @@ from safetensors.numpy import load_file
 import elmokit
 from elmokit.errors import ElmokitError
 from elmokit.pretrain.log import read_log
-from elmokit.pretrain.run import Run
 from elmokit.pretrain.train import pretrain
+from elmokit.pretrain.trainer import Run
 
 RUN = "import json, sys; from elmokit.pretrain.train import pretrain; "
 RUN += "sys.exit(pretrain(**json.loads(sys.argv[1])))"

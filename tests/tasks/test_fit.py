@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from elmokit.errors import ElmokitError
-from elmokit.tasks.encoder import Inputs
 from elmokit.tasks.fit import Progress, epoch_batches, make_optimizer, one_step, predict
+from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import Settings
 
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import ElmokitError, MissingExtra
-from elmokit.text import lines as line_module
+from elmokit.io import lines as line_module
 from elmokit.text import readers
 from elmokit.text.readers import Line, read_sentences, total_bytes, windows
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.data.lines import decoded_lines
 from elmokit.errors import ElmokitError
-from elmokit.tasks.lines import decoded_lines
-from elmokit.text.lines import FilePath, name_of
+from elmokit.io.lines import FilePath, name_of
 
 if TYPE_CHECKING:
     from elmokit.store import LayerStore

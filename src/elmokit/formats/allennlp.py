@@ -34,10 +34,11 @@ import numpy as np
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
-from elmokit.formats import bilm, many_langs, state_dict
+from elmokit.formats import bilm, many_langs
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.files import is_file, read_json
-from elmokit.formats.names import Array, Row, padded, read_rows
+from elmokit.formats.containers import state_dict
+from elmokit.formats.weight_map import Array, Row, padded, read_rows
+from elmokit.io.atomic import is_file, read_json
 
 CONFIG, WEIGHTS = "config.json", ("weights.th", "best.th")
 BILM = "_elmo_lstm."

@@ -26,9 +26,9 @@ import numpy as np
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.formats.files import new_model_folder, published_facts, read_json
-from elmokit.formats.hdf5 import open_hdf5, read_dataset, shapes_of
-from elmokit.formats.names import Array, Row, Shape, read_rows, same, transposed, write_rows
+from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
+from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
+from elmokit.io.atomic import new_model_folder, published_facts, read_json
 from elmokit.text.vocabulary import Vocabulary
 
 SUFFIXES = (".hdf5", ".h5")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.files import is_file, read_json, reason_of
+from elmokit.io.atomic import is_file, read_json, reason_of
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -74,7 +74,7 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     path = _path(model)
     if found := _read_path(path):
         return found
-    from elmokit.formats import hub
+    from elmokit.formats.containers import hf_hub as hub
 
     if isinstance(model, str) and hub.is_repository(model):
         return _read_folder(hub.download(model))
@@ -141,7 +141,7 @@ def _read_path(path: Path) -> Checkpoint | None:
     if path.is_file():
         return _read_file(path)
     if _is_prefix(path):
-        from elmokit.formats import tensorflow
+        from elmokit.formats.tensorflow import variables as tensorflow
 
         return tensorflow.read_training(path)
     for outer in path.parents:
@@ -161,7 +161,7 @@ def _read_file(path: Path) -> Checkpoint:
 
         return bilm.read(path)
     if path.suffix == ".index":
-        from elmokit.formats import tensorflow
+        from elmokit.formats.tensorflow import variables as tensorflow
 
         return tensorflow.read_training(path.with_suffix(""))
     if path.name in (*NATIVE, *MANY_LANGS, *ALLENNLP, *BESIDE):
@@ -171,7 +171,7 @@ def _read_file(path: Path) -> Checkpoint:
 
 def _read_archive(path: Path, wanted: Path) -> Checkpoint:
     """The only model of an archive, or what `wanted` names in it."""
-    from elmokit.formats import archive
+    from elmokit.formats.containers import archive
 
     if not archive.is_archive(path):
         raise ElmokitError(
@@ -216,7 +216,7 @@ def _read_folder(folder: Path) -> Checkpoint:
 
         return allennlp.read(folder)
     if _has(folder, HUB_MODULE) or _has(folder, TRAINING):
-        from elmokit.formats import tensorflow
+        from elmokit.formats.tensorflow import variables as tensorflow
 
         if _has(folder, HUB_MODULE):
             return tensorflow.read_module(folder)

@@ -21,10 +21,10 @@ import numpy as np
 
 from elmokit.config import PUBLISHED_FILTERS, BiLMConfig
 from elmokit.errors import ElmokitError
-from elmokit.formats import state_dict
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.files import is_file, new_model_folder, published_facts, read_json, read_text
-from elmokit.formats.names import Array, Row, Shape, read_rows, same, write_rows
+from elmokit.formats.containers import state_dict
+from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, write_rows
+from elmokit.io.atomic import is_file, new_model_folder, published_facts, read_json, read_text
 from elmokit.text.dictionaries import Dictionaries
 
 CONFIG, CHARACTERS, WORDS = "config.json", "char.dic", "word.dic"

@@ -19,7 +19,7 @@ import numpy as np
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.files import new_model_folder, read_json, read_text, reason_of
+from elmokit.io.atomic import new_model_folder, read_json, read_text, reason_of
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.formats.files import read_json
-from elmokit.formats.hdf5 import open_hdf5, read_dataset, shapes_of
-from elmokit.formats.names import Array, Shape, read_rows
+from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
+from elmokit.formats.weight_map import Array, Shape, read_rows
+from elmokit.io.atomic import read_json
 
 if TYPE_CHECKING:
     import h5py

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from elmokit.model.products import add_product, lowered, product
+from elmokit.model.fast.products import add_product, lowered, product
 
 CHUNK_LOGITS = 4 << 20  # logits in memory at a time
 # From so many words on, auto samples. A step of the tiny model (batch 128, two cores) takes 0.6 s

@@ -22,14 +22,14 @@ from elmokit.model.softmax import choose_softmax
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.device import Precision, check_precision
+from elmokit.pretrain.distributed import join
 from elmokit.pretrain.log import fewer_words
-from elmokit.pretrain.ranks import join
-from elmokit.pretrain.run import Run
 from elmokit.pretrain.settings import Settings
 from elmokit.pretrain.train import go_on, new_model, open_folder
+from elmokit.pretrain.trainer import Run
 from elmokit.pretrain.windows import Windows
+from elmokit.progress import check_threads
 from elmokit.text.vocabulary import Vocabulary
-from elmokit.threads import check_threads
 
 SOFTMAX_SHARE = 0.2  # of all steps, in which a new softmax learns alone
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.formats.files import new_folder, read_json, sync
+from elmokit.io.atomic import new_folder, read_json, sync
 from elmokit.model.bilm import BiLMState
 
 KEPT = 2

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.files import new_folder, read_json
+from elmokit.io.atomic import new_folder, read_json
 from elmokit.pretrain.sources import Chunk, find_files, identity, tokenized_chunks
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN
 

@@ -21,11 +21,11 @@ from elmokit.errors import ElmokitError
 from elmokit.language import Perplexity, sentence_losses
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.pretrain.corpus import Corpus, Sentences, prepare
+from elmokit.pretrain.distributed import Ranks
 from elmokit.pretrain.objective import Batcher, targets_of_vocabulary, window_losses
-from elmokit.pretrain.ranks import Ranks
 from elmokit.pretrain.windows import Windows
+from elmokit.progress import use_threads
 from elmokit.text.batches import make_indexer
-from elmokit.threads import use_threads
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder

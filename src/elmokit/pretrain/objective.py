@@ -18,8 +18,8 @@ from torch.nn import functional
 
 from elmokit.errors import ElmokitError
 from elmokit.model.bilm import BiLM, BiLMState, LayerState
+from elmokit.model.fast.lstm_gradient import run_both_stacks
 from elmokit.model.lstm import LSTMLayer
-from elmokit.model.lstm_gradient import run_both_stacks
 from elmokit.model.softmax import Sample, Softmax
 from elmokit.pretrain.corpus import Types
 from elmokit.pretrain.windows import NOTHING, Window

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
-from elmokit.text.lines import Piece, read_lines
+from elmokit.io.lines import Piece, read_lines
 from elmokit.text.readers import WORD_COLUMN, is_wrapped, kind_of, sentences_of
 from elmokit.text.tokenize import tokenizer as tokenizer_named
 

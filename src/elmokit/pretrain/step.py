@@ -14,8 +14,8 @@ import torch
 
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.model.softmax import Sample
+from elmokit.pretrain.distributed import Ranks
 from elmokit.pretrain.objective import Batcher, Dropout, window_loss
-from elmokit.pretrain.ranks import Ranks
 from elmokit.pretrain.settings import Settings
 from elmokit.pretrain.windows import Windows
 

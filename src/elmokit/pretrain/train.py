@@ -23,19 +23,19 @@ import torch
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats import native
-from elmokit.formats.files import locked
+from elmokit.io.atomic import locked
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import choose_softmax
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.device import Precision, check_precision, keep_freed_memory
+from elmokit.pretrain.distributed import Ranks, join
 from elmokit.pretrain.log import fewer_words
-from elmokit.pretrain.ranks import Ranks, join
-from elmokit.pretrain.run import Run
 from elmokit.pretrain.settings import Settings
-from elmokit.pretrain.stopping import stop_signals
+from elmokit.pretrain.trainer import Run
+from elmokit.progress import check_threads, use_threads
 from elmokit.text.vocabulary import SPECIAL, Vocabulary
-from elmokit.threads import check_threads, use_threads
+from elmokit.training.stopping import stop_signals
 
 RATES = {"adagrad": 0.2, "adamw": 0.001}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from elmokit.tasks.commands import predict, score, train
+    from elmokit.cli.tasks import predict, score, train
     from elmokit.tasks.folder import TrainedTask, load_task
 
 __all__ = ["TrainedTask", "load_task", "predict", "score", "train"]
@@ -14,9 +14,9 @@ __all__ = ["TrainedTask", "load_task", "predict", "score", "train"]
 MODULES = {
     "TrainedTask": "elmokit.tasks.folder",
     "load_task": "elmokit.tasks.folder",
-    "predict": "elmokit.tasks.commands",
-    "score": "elmokit.tasks.commands",
-    "train": "elmokit.tasks.commands",
+    "predict": "elmokit.cli.tasks",
+    "score": "elmokit.cli.tasks",
+    "train": "elmokit.cli.tasks",
 }
 
 if not TYPE_CHECKING:  # a type checker would take any misspelt name for granted

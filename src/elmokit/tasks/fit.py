@@ -23,9 +23,9 @@ from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.pretrain import checkpoint as checkpoints
-from elmokit.pretrain.stopping import Stop
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Task
+from elmokit.training.stopping import Stop
 
 GATHERED = 50  # batches whose examples are sorted by length together
 SLOWER, AFTER = 0.5, 2  # of the learning rate, after so many epochs without a better dev score

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from elmokit.data.examples import Labelled, Tagged
 from elmokit.errors import ElmokitError
-from elmokit.formats.files import read_json, write_whole
-from elmokit.tasks.encoder import Inputs
-from elmokit.tasks.examples import Labelled, Tagged
+from elmokit.io.atomic import read_json, write_whole
 from elmokit.tasks.fit import predict
+from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Task, find_task
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
-    from elmokit.formats.static import StaticVectors
+    from elmokit.vectors.static.table import StaticVectors
 
 FORMAT = "elmokit task model 1"
 CONFIG, WEIGHTS, WORDS, VECTORS = "config.json", "model.safetensors", "words.json", "vectors"
@@ -123,7 +123,7 @@ def load_task(
         elmo: the biLM, where it lies elsewhere than in training; another one is refused.
         device: cpu or cuda.
     """
-    from elmokit.formats import static
+    from elmokit.vectors.static import table as static
 
     folder = Path(folder).expanduser()
     config = read_config(folder)

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import lasting_name
-from elmokit.formats.files import locked, write_whole
-from elmokit.pretrain.stopping import stop_signals
-from elmokit.tasks.encoder import known_words
+from elmokit.io.atomic import locked, write_whole
 from elmokit.tasks.fit import Progress, fit
 from elmokit.tasks.folder import CONFIG, VECTORS, TrainedTask, build, load_elmo
+from elmokit.tasks.layers.embedder import known_words
 from elmokit.tasks.report import draw_curves, make_report, mixes_table, scores_table
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.splits import Data
 from elmokit.tasks.task import Task
+from elmokit.training.stopping import stop_signals
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
-    from elmokit.formats.static import StaticVectors
     from elmokit.store import LayerStore
+    from elmokit.vectors.static.table import StaticVectors
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Plan:
 
     def load(self) -> Sources:
         """The biLM and the static vectors; the layers of all texts, if the biLM is frozen."""
-        from elmokit.formats import static
         from elmokit.store import LayerStore
+        from elmokit.vectors.static import table as static
 
         vectors = None if self.vectors is None else static.read_vectors(self.vectors)
         bilm = None if self.elmo is None else load_elmo(self.elmo, self.device)
@@ -105,7 +105,7 @@ class Plan:
 
     def set_up(self, folder: Path, sources: Sources) -> TrainedTask:
         """The model with everything around it."""
-        from elmokit.formats import static
+        from elmokit.vectors.static import table as static
 
         if self.data.bad:
             self.say(self.data.bad)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from elmokit.data.labelled import BadLines
 from elmokit.errors import ElmokitError
-from elmokit.tasks.data import BadLines
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Task
 

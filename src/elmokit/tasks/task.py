@@ -14,8 +14,8 @@ from elmokit.errors import ElmokitError
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from elmokit.tasks.data import BadLines
-    from elmokit.tasks.encoder import Inputs
+    from elmokit.data.labelled import BadLines
+    from elmokit.tasks.layers.embedder import Inputs
     from elmokit.tasks.settings import Settings
 
 TaskName: TypeAlias = Literal[
@@ -29,8 +29,8 @@ TaskName: TypeAlias = Literal[
     "summarize",
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
-# The module of a task that is not named like it.
-MODULES = {"question": "span_qa", "translate": "seq2seq", "summarize": "seq2seq"}
+# The modules of tasks that are not `elmokit.tasks.models.<task>`.
+MODULES = {"translate": "seq2seq.model", "summarize": "seq2seq.model"}
 
 
 class TaskModel(Protocol):
@@ -69,6 +69,6 @@ def find_task(name: str) -> Task:
     """The task of that name; its module is imported only now."""
     if name not in TASKS:
         raise ElmokitError(f"there is no task {name!r}: it may be one of {', '.join(TASKS)}")
-    module = importlib.import_module(f"elmokit.tasks.{MODULES.get(name, name)}")
+    module = importlib.import_module(f"elmokit.tasks.{MODULES.get(name, f'models.{name}')}")
     task: Task = module.TASKS[name] if hasattr(module, "TASKS") else module.TASK
     return task

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elmokit.errors import ElmokitError
-from elmokit.text import tokenize as tokenizers
-from elmokit.text.lines import (
+from elmokit.io.lines import (
     COMPRESSIONS,
     MAX_LINE_BYTES,
     STANDARD_INPUT,
@@ -25,6 +24,7 @@ from elmokit.text.lines import (
     name_of,
     read_lines,
 )
+from elmokit.text import tokenize as tokenizers
 from elmokit.text.tokenize import EAST_ASIAN, split_sentences
 
 KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".conllu": "conllu"}

@@ -1,0 +1,1 @@
+"""Words that two corpora use differently."""

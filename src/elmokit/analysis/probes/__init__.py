@@ -1,0 +1,1 @@
+"""What a linear classifier finds in each layer."""

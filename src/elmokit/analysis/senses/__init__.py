@@ -1,0 +1,1 @@
+"""Word senses: inventories, tagging, scoring, induction."""

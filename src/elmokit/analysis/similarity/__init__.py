@@ -1,0 +1,1 @@
+"""Cosines compared with human judgements."""

@@ -1,0 +1,85 @@
+"""What every command of this room shares: a model with its kept layers, a table, a JSON file."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elmokit.errors import ElmokitError
+from elmokit.progress import check_threads
+
+if TYPE_CHECKING:
+    from elmokit.store import LayerStore
+
+
+def open_store(
+    model: str, *, device: str = "cpu", threads: int | None = None, tokenizer: str | None = None
+) -> LayerStore:
+    """Load a model, with the store of layers that it has computed in any run."""
+    check_threads(threads)
+    import torch
+
+    from elmokit.formats.detect import load
+    from elmokit.store import LayerStore
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    settings: dict[str, Any] = {} if tokenizer is None else {"tokenizer": tokenizer}
+    return LayerStore(load(model, device=device, **settings))
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Rows below their names, in columns: the first one to the left, the others to the right.
+
+    >>> print(table(["", "F1"], [["layer 1", 0.5], ["词", 12]]))
+               F1
+    layer 1  0.50
+    词         12
+    """
+    cells = [list(names), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(text_width, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(_line(row, widths) for row in cells)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = (
+        (cell + " " * (width - text_width(cell)), " " * (width - text_width(cell)) + cell)
+        for cell, width in zip(cells, widths, strict=True)
+    )
+    return "  ".join([first[0], *(right for _, right in rest)]).rstrip()
+
+
+def text_width(text: str) -> int:
+    """Columns of a terminal that a text takes: Chinese characters take two."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def write_result(
+    path: str | None, command: str, settings: dict[str, Any], result: dict[str, Any]
+) -> None:
+    """Write a result as JSON, with the command and the settings that gave it; none if no path."""
+    if path is None:
+        return
+    from elmokit import __version__
+    from elmokit.io.atomic import write_whole
+
+    whole = {"command": command, "elmokit": __version__, "settings": settings, **result}
+    write_whole(Path(path), [json.dumps(whole, indent=1, ensure_ascii=False) + "\n"])
+
+
+def check_output(path: str | None) -> None:
+    """Say before the work, not after it, that a file cannot be written."""
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise ElmokitError(f"there is no folder {Path(path).absolute().parent} to write {path} to")

@@ -1,0 +1,1 @@
+"""The names of AllenNLP, TensorFlow Hub, ELMoForManyLangs and simple_elmo."""

@@ -1,0 +1,175 @@
+"""The biLM behind `elmokit.compat.allennlp.Elmo`: character ids to layers, with AllenNLP's state dict.
+
+Takes the ids of `batch_to_ids`, finds the distinct words among them, and gives every layer with
+`<S>` and `</S>` in it, which the mixes need for AllenNLP's layer norm.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from elmokit.errors import ElmokitError
+from elmokit.formats import allennlp
+from elmokit.formats.checkpoint import Checkpoint, build
+from elmokit.model.bilm import BiLMOutput, BiLMState, mask_of, unflatten, with_boundaries
+from elmokit.model.fast.inference import FastBiLM
+from elmokit.text.batches import TokenBatch
+from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING_ID, CharacterIndexer
+
+
+class CharacterBiLM(nn.Module):
+    """The biLM behind an Elmo, with `<S>` and `</S>` in its output."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        requires_grad: bool,
+        vocab_to_cache: Sequence[str] | None,
+        stateful: bool,
+    ) -> None:
+        super().__init__()
+        self.bilm = build(_without_rest(checkpoint)).requires_grad_(requires_grad)
+        self.config = self.bilm.config
+        self.num_layers = self.config.layers + 1
+        self.stateful = stateful
+        indexer = CharacterIndexer(self.config.max_characters)
+        self.boundaries: Tensor
+        marks = torch.from_numpy(indexer.encode([BEGIN_SENTENCE, END_SENTENCE])).long()
+        self.register_buffer("boundaries", marks, persistent=False)
+        words = torch.from_numpy(indexer.encode(list(vocab_to_cache or []))).long()
+        words[:1] = 0  # the first word stands for padding
+        self.words: Tensor
+        self.register_buffer("words", words, persistent=False)
+        self.reset_states()
+        self._versions: tuple[int, ...] = ()
+
+    def get_output_dim(self) -> int:
+        """Columns of a vector."""
+        return self.config.dim
+
+    def reset_states(self) -> None:
+        """Forget what was carried."""
+        self._state: BiLMState | None = None
+
+    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
+        """Character ids (sentences, tokens, 50) to layers of (sentences, tokens + 2, dim)."""
+        batch = self._batch(self._characters(inputs, word_inputs))
+        trained = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
+        plain = next(self.parameters()).dtype == torch.float32
+        state = self._state_of(batch) if self.stateful else None
+        if plain and not trained:
+            output = self._fast_layers(batch, state)
+        else:
+            output = self.bilm(batch, state=state, boundaries=True)
+        if self.stateful and output.state is not None:
+            self._state = output.state.map(Tensor.detach)
+        return {"activations": list(output.layers), "mask": output.mask}
+
+    def _characters(self, inputs: Tensor, word_inputs: Tensor | None) -> Tensor:
+        """The character ids, those of known words taken from `vocab_to_cache`."""
+        if word_inputs is None:
+            return inputs
+        if not len(self.words):
+            warnings.warn("word_inputs are not used without vocab_to_cache", stacklevel=4)
+            return inputs
+        if word_inputs.numel() and not 0 <= word_inputs.min() <= word_inputs.max() < len(
+            self.words
+        ):
+            return inputs  # words that are not there
+        return self.words[word_inputs]
+
+    def _batch(self, ids: Tensor) -> TokenBatch:
+        """Each distinct word of (sentences, tokens, 50) once, and where it stands."""
+        if ids.ndim != 3 or ids.shape[2] != self.config.max_characters or ids.is_floating_point():
+            wanted = f"(sentences, tokens, {self.config.max_characters})"
+            raise ElmokitError(f"inputs are character ids {wanted}, not {tuple(ids.shape)}")
+        if ids.numel() and not 0 <= ids.min() <= ids.max() <= PADDING_ID:
+            raise ElmokitError(f"character ids are 0 to {PADDING_ID}")
+        mask = (ids > 0).any(dim=2)
+        lengths = mask.sum(dim=1)
+        if not torch.equal(mask, mask_of(lengths, ids.shape[1])):
+            raise ElmokitError("a sentence has padding (character ids of 0) before its end")
+        words, rows = torch.unique(ids[mask], dim=0, return_inverse=True)
+        index = torch.zeros(mask.shape, dtype=torch.long, device=ids.device)
+        index[mask] = rows + 2
+        return TokenBatch(torch.cat([self.boundaries, words]), index, lengths)
+
+    def _state_of(self, batch: TokenBatch) -> BiLMState:
+        """The carried state with a row for every sentence; new rows start from zeros."""
+        known = 0 if self._state is None else self._state.rows
+        more = max(0, len(batch.lengths) - known)
+        parameter = next(self.parameters())
+        zeros = BiLMState.zeros(self.config, more, parameter.device, parameter.dtype)
+        return zeros if self._state is None else BiLMState.cat([self._state, zeros])
+
+    def _fast_layers(self, batch: TokenBatch, state: BiLMState | None) -> BiLMOutput:
+        """The layers without gradients."""
+        with torch.inference_mode():
+            engine = self._engine()
+            index, lengths = with_boundaries(batch)
+            vectors = engine.encode(batch.features)[index[mask_of(lengths, index.shape[1])]]
+            layers, after = engine.carried_layers(vectors, lengths.cpu(), state)
+        padded = unflatten(layers.clone(), lengths.clone(), index.shape[1])
+        return BiLMOutput(padded, lengths.clone(), after.map(Tensor.clone))
+
+    def _engine(self) -> FastBiLM:
+        """The packed weights; made anew when a parameter has changed or moved."""
+        versions = tuple(n for p in self.parameters() for n in (p.data_ptr(), p._version))
+        if versions != self._versions:
+            self._fast = FastBiLM(self.bilm, self.boundaries)
+            self._versions = versions
+        return self._fast
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied or pickled: not the packed weights."""
+        kept = {name: value for name, value in self.__dict__.items() if name != "_fast"}
+        return kept | {"_versions": ()}
+
+    # ------------------------------------------------------------------ AllenNLP's names
+    def state_dict(self, *args: Any, prefix: str = "", **settings: Any) -> dict[str, Any]:  # type: ignore[override]
+        """The tensors under AllenNLP's names."""
+        found: dict[str, Any] = super().state_dict(*args, prefix=prefix, **settings)
+        for row in allennlp.rows(self.config):
+            tensors = [found.pop(f"{prefix}bilm.{name}") for name in row.ours]
+            array = row.write(*(tensor.detach().float().cpu().numpy() for tensor in tensors))
+            found[prefix + row.theirs] = torch.from_numpy(array.copy()).to(tensors[0])
+        return found
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **settings: Any
+    ) -> None:
+        """AllenNLP's names become ours on the way in."""
+        errors: list[str] = args[-1]
+        state_dict.pop(prefix + allennlp.CACHED_WORDS, None)
+        for row in allennlp.rows(self.config):
+            tensor = state_dict.pop(prefix + row.theirs, None)
+            if tensor is None:
+                continue
+            if tuple(tensor.shape) != row.shape:
+                found, wanted = list(tensor.shape), list(row.shape)
+                errors.append(f"{prefix}{row.theirs} has the shape {found}, not {wanted}")
+                continue
+            parts = row.read(tensor.detach().float().cpu().numpy())
+            for name, part in zip(row.ours, parts, strict=True):
+                state_dict[f"{prefix}bilm.{name}"] = torch.from_numpy(np.ascontiguousarray(part))
+        super()._load_from_state_dict(state_dict, prefix, *args, **settings)
+
+
+def _without_rest(checkpoint: Checkpoint) -> Checkpoint:
+    """The same model without softmax and inner dropout, if AllenNLP has a place for it."""
+    config = checkpoint.config
+    if config.token_encoder != "characters":
+        kind = config.token_encoder
+        raise ElmokitError(f"Elmo takes character ids, and {checkpoint.source} is on {kind}")
+    if not (config.project_tokens and config.project_state):
+        raise ElmokitError(f"Elmo has projections, and {checkpoint.source} lacks one of them")
+    tensors = {n: t for n, t in checkpoint.tensors.items() if not n.startswith("softmax.")}
+    config = replace(config, vocabulary_size=0, dropout=0.0)
+    return replace(checkpoint, config=config, tensors=tensors, vocabulary=None)

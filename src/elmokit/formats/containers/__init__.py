@@ -1,0 +1,1 @@
+"""The files that hold tensors, and where they are found."""

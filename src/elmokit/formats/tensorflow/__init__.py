@@ -1,0 +1,1 @@
+"""TensorFlow checkpoints, read without TensorFlow."""

@@ -1,0 +1,1 @@
+"""Files: atomic writes, resumable work, lines, records, paths."""

@@ -1,0 +1,1 @@
+"""What makes the model fast: packed weights, table look-ups, hand-written gradients."""

@@ -1,0 +1,1 @@
+"""Train a task with and without ELMo, many ways, and compare."""

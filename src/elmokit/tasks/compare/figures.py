@@ -1,0 +1,157 @@
+"""Figures of a comparison, made from its results: scores, sample efficiency, weights of layers.
+
+Drawing is apart from saving: a `Figure` can be looked at by its parts.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from elmokit.figures import (
+    ELMO,
+    FAINT,
+    FORMATS,
+    INK,
+    SHADES,
+    WIDTH,
+    styled,
+    write_figure,
+)
+from elmokit.tasks.compare.conditions import WITH, WITHOUT
+from elmokit.tasks.compare.summary import TITLES, per_cent
+
+
+def draw_all(results: dict[str, Any], folder: Path) -> bool:
+    """Write all figures that the results have something for, if matplotlib is there."""
+    if find_spec("matplotlib") is None:
+        return False
+    with styled():
+        drawn = {
+            "figure": draw_rows(results),
+            "sample_efficiency": draw_curve(results),
+            "weights": draw_weights(results),
+        }
+    for name, figure in drawn.items():
+        for extension in FORMATS if figure is not None else ():
+            write_figure(figure, str(folder / f"{name}{extension}"))
+    return True
+
+
+def draw_rows(results: dict[str, Any]) -> Any:
+    """Each condition's mean with its spread, and the single runs; one panel for each table."""
+    from matplotlib.figure import Figure
+
+    tables = {name: [line for line in t if line["n"]] for name, t in results["tables"].items()}
+    sizes = [len(lines) + 1.2 for lines in tables.values()]
+    figure: Any = Figure(figsize=(WIDTH, 0.5 + 0.27 * sum(sizes)), layout="constrained")
+    panels = figure.subplots(len(tables), 1, sharex=True, squeeze=False, height_ratios=sizes)
+    for axes, (name, lines) in zip(panels[:, 0], tables.items(), strict=True):
+        for row, line in enumerate(lines):
+            _draw_row(axes, row, line["scores"][results["metric"]], color=_color(line))
+        axes.set_yticks(range(len(lines)), [line["label"] for line in lines])
+        axes.set_ylim(len(lines) - 0.4, -0.6)  # the first on top
+        axes.tick_params(left=False)
+        axes.set_title(f"{TITLES[name]}: {results['task']}")
+        if lines:
+            base = 100 * lines[0]["scores"][results["metric"]]["mean"]
+            axes.axvline(base, color=FAINT, lw=0.8, ls=":", zorder=0)
+    panels[-1, 0].set_xlabel(f"dev {results['metric']}, per cent")
+    return figure
+
+
+def _draw_row(axes: Any, row: int, value: dict[str, Any], *, color: str) -> None:
+    mean, around = 100 * value["mean"], 100 * (value["spread"] or 0)
+    single = [100 * v for v in value["values"]]
+    axes.plot(single, [row] * len(single), "|", color=color, alpha=0.6, ms=9, zorder=2)
+    axes.errorbar(mean, row, xerr=around, fmt="o", color=color, ms=5, capsize=3, lw=1.3, zorder=3)
+    axes.annotate(
+        per_cent(value),
+        (1.01, row),
+        xycoords=("axes fraction", "data"),
+        va="center",
+        fontsize="small",
+        color=INK,
+    )
+
+
+def _color(line: dict[str, Any]) -> str:
+    return INK if line["label"] == WITHOUT else ELMO
+
+
+def draw_curve(results: dict[str, Any]) -> Any:
+    """The score over the size of the training data, with and without ELMo; None if not measured."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
+
+    points = [p for p in results["sample_efficiency"] if all(r["n"] for r in p["rows"].values())]
+    if not points:
+        return None
+    figure: Any = Figure(figsize=(0.75 * WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    percents = [point["percent"] for point in points]
+    looks = {WITH: ("s-", ELMO), WITHOUT: ("o--", INK)}
+    for label, (style, color) in looks.items():
+        scores = [point["rows"][label]["scores"][results["metric"]] for point in points]
+        means = [100 * score["mean"] for score in scores]
+        around = [100 * (score["spread"] or 0) for score in scores]
+        low = [mean - half for mean, half in zip(means, around, strict=True)]
+        high = [mean + half for mean, half in zip(means, around, strict=True)]
+        axes.fill_between(percents, low, high, color=color, alpha=0.18, lw=0)
+        axes.plot(percents, means, style, color=color, ms=4.5, lw=1.4, label=label)
+    axes.set_xscale("log")
+    axes.set_xticks(percents, [f"{percent:g}" for percent in percents])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("training data, per cent")
+    axes.set_ylabel(f"dev {results['metric']}, per cent")
+    axes.set_title(f"Sample efficiency: {results['task']}")
+    axes.grid(axis="y", color="0.9", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(loc="lower right")
+    return figure
+
+
+def draw_weights(results: dict[str, Any]) -> Any:
+    """The share of each layer in the mixes that are learned, a panel for each place; or None."""
+    from matplotlib.figure import Figure
+
+    learned = [line for line in results["weights"] if line["layers"] == "all"]
+    if not learned:
+        return None
+    places = [place for place in ("input", "output") if any(m["mix"] == place for m in learned)]
+    groups = {place: [line for line in learned if line["mix"] == place] for place in places}
+    sizes = [len(lines) + 0.4 for lines in groups.values()]
+    width = min(WIDTH, 1.6 + 1.15 * sum(sizes))
+    figure: Any = Figure(figsize=(width, 2.9), layout="constrained")
+    panels = figure.subplots(1, len(places), sharey=True, squeeze=False, width_ratios=sizes)[0]
+    for axes, (place, lines) in zip(panels, groups.items(), strict=True):
+        _draw_mixes(axes, lines)
+        axes.set_title(f"mix at the {place}")
+    panels[0].set_ylabel("share in the mix")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def _draw_mixes(axes: Any, lines: list[dict[str, Any]]) -> None:
+    layers = len(lines[0]["weights"])
+    each = 0.8 / layers
+    for layer in range(layers):
+        shares = [line["weights"][layer] for line in lines]
+        axes.bar(
+            [group + (layer - (layers - 1) / 2) * each for group in range(len(lines))],
+            [share["mean"] for share in shares],
+            each,
+            yerr=[share["spread"] or 0 for share in shares],
+            color=SHADES[layer % len(SHADES)],
+            edgecolor=INK,
+            linewidth=0.6,
+            error_kw={"lw": 0.9, "capsize": 2, "ecolor": INK},
+            label=f"layer {layer}",
+        )
+    axes.axhline(1 / layers, color=FAINT, lw=0.8, ls=":")  # the average, where mixes begin
+    named = [f"{line['placement']}\nλ = {line['l2']:g}" for line in lines]
+    axes.set_xticks(range(len(lines)), named)
+    axes.set_xlim(-0.6, len(lines) - 0.4)
+    axes.tick_params(bottom=False)

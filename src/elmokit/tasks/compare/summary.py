@@ -1,0 +1,216 @@
+"""What a comparison found: mean and spread over the seeds, and tables of them.
+
+All that is told stands in one dictionary, results.json; tables and figures are made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from elmokit.tasks.compare.conditions import WITH, WITHOUT
+
+if TYPE_CHECKING:
+    from elmokit.tasks.compare.conditions import Rows
+    from elmokit.tasks.compare.runs import Run
+
+TITLES = {"layers": "Layers", "placement": "Placement", "elmo": "ELMo"}
+
+
+def describe_run(run: Run, report: dict[str, Any], folder: str, command: str) -> dict[str, Any]:
+    """A single run, as results.json has it."""
+    kept = ("train_examples", "dev_examples", "weights", "epochs", "best_epoch", "seconds")
+    return {
+        "name": run.name,
+        "condition": run.condition.name,
+        "seed": run.seed,
+        "percent": run.percent,
+        "with_elmo": run.condition.with_elmo,
+        "folder": folder,
+        "command": command,
+        **{name: report[name] for name in kept},
+        "scores": report["dev"],
+        "mixes": report["mixes"],
+        "settings": report["settings"],
+    }
+
+
+def summarize(
+    tables: dict[str, Rows], curve: Rows, percents: Sequence[float], runs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Means and spreads of all tables, of the curve and of the layers' weights."""
+    return {
+        "tables": {name: table_of(rows, runs) for name, rows in tables.items()},
+        "sample_efficiency": [
+            {"percent": percent, **curve_point(curve, percent, runs)} for percent in percents
+        ],
+        "weights": weights_of(tables, curve, runs),
+    }
+
+
+def table_of(rows: Rows, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each row, with what it gains over the first."""
+    lines: list[dict[str, Any]] = []
+    for label, condition in rows.items():
+        found = _runs_of(runs, condition.name, 100)
+        line = {"label": label, "condition": condition.name, **statistics_of(found)}
+        lines.append({**line, **gain(lines[0] if lines else line, line)})
+    return lines
+
+
+def statistics_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and spread of each score of some runs that differ in the seed."""
+    names = list(runs[0]["scores"]) if runs else []
+    scores = {name: spread([run["scores"][name] for run in runs]) for name in names}
+    return {"n": len(runs), "seeds": [run["seed"] for run in runs], "scores": scores}
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """The mean, the standard deviation (of a sample: n - 1), and the values."""
+    deviation = stdev(values) if len(values) > 1 else None
+    return {"mean": fmean(values), "spread": deviation, "values": list(values)}
+
+
+def gain(base: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+    """How much better the first score is than that of another line, and how many errors fewer."""
+    if base is line or not base["n"] or not line["n"]:
+        return {"gain": None, "fewer_errors": None}
+    name = next(iter(line["scores"]))
+    before, now = (at["scores"][name]["mean"] for at in (base, line))
+    return {
+        "gain": now - before,
+        "fewer_errors": (now - before) / (1 - before) if before < 1 else None,
+    }
+
+
+def curve_point(curve: Rows, percent: float, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """With and without ELMo, on a part of the training data."""
+    found = {label: _runs_of(runs, condition.name, percent) for label, condition in curve.items()}
+    examples = [run["train_examples"] for group in found.values() for run in group]
+    return {
+        "examples": examples[0] if examples else None,
+        "rows": {label: statistics_of(group) for label, group in found.items()},
+    }
+
+
+def weights_of(
+    tables: dict[str, Rows], curve: Rows, runs: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """What each condition with ELMo made of the layers."""
+    conditions = {c.name: c for rows in [*tables.values(), curve] for c in rows.values()}
+    lines = []
+    for name, condition in conditions.items():
+        found = _runs_of(runs, name, 100)
+        for place in found[0]["mixes"] if condition.with_elmo and found else ():
+            mixes = [run["mixes"][place] for run in found]
+            layers = zip(*(mix["weights"] for mix in mixes), strict=True)
+            lines.append(
+                {
+                    "condition": name,
+                    "placement": condition.settings.placement,
+                    "layers": condition.settings.layers,
+                    "l2": condition.settings.l2,
+                    "mix": place,
+                    "n": len(found),
+                    "weights": [spread(values) for values in layers],
+                    "scale": spread([mix["scale"] for mix in mixes]),
+                }
+            )
+    return lines
+
+
+def _runs_of(runs: list[dict[str, Any]], condition: str, percent: float) -> list[dict[str, Any]]:
+    return [run for run in runs if (run["condition"], run["percent"]) == (condition, percent)]
+
+
+# ---------------------------------------------------------------------- tables
+def as_markdown(results: dict[str, Any]) -> str:
+    """All tables of a comparison."""
+    seeds = ", ".join(map(str, results["seeds"]))
+    parts = [
+        f"# {results['task']}: ELMo compared\n",
+        f"Dev scores in per cent, mean ± standard deviation over n runs (seeds {seeds}), each at "
+        f"its best epoch by {results['metric']}. ELMo is {results['elmo']}, the static vectors are "
+        f"{results['vectors'] or 'none'}. λ is the l2 that pulls a mix to the average.\n",
+    ]
+    if not results["complete"]:
+        parts.append(f"Not complete: {len(results['runs'])} of {results['planned']} runs.\n")
+    for name, lines in results["tables"].items():
+        parts += [f"## {TITLES[name]}\n", rows_table(lines)]
+    if results["sample_efficiency"]:
+        parts += ["## Sample efficiency\n", curve_table(results["sample_efficiency"])]
+    if results["weights"]:
+        parts += ["## Weights of the layers\n", weights_table(results["weights"])]
+    return "\n".join(parts)
+
+
+def rows_table(lines: list[dict[str, Any]]) -> str:
+    """A row for each condition, a column for each score."""
+    names = next((list(line["scores"]) for line in lines if line["n"]), [])
+    cells = [
+        [
+            line["label"],
+            str(line["n"]),
+            *(per_cent(line["scores"].get(name)) for name in names),
+            "" if line["gain"] is None else f"{100 * line['gain']:+.2f}",
+            "" if line["fewer_errors"] is None else f"{100 * line['fewer_errors']:.0f} %",
+        ]
+        for line in lines
+    ]
+    return table(["", "n", *names, "gain", "fewer errors"], cells)
+
+
+def curve_table(points: list[dict[str, Any]]) -> str:
+    """A row for each size of the training data; the task's first score."""
+    cells = []
+    for point in points:
+        rows = [point["rows"][label] for label in (WITHOUT, WITH)]
+        first = [next(iter(row["scores"].values()), None) for row in rows]
+        size = "" if point["examples"] is None else f"{point['examples']:,}"
+        runs = str(min(row["n"] for row in rows))
+        cells.append([f"{point['percent']:g} %", size, runs, *map(per_cent, first)])
+    return table(["training data", "examples", "n", WITHOUT, WITH], cells)
+
+
+def weights_table(lines: list[dict[str, Any]]) -> str:
+    """A row for each mix: the share of each layer, and the scale."""
+    layers = max(len(line["weights"]) for line in lines)
+    cells = [
+        [
+            line["condition"],
+            line["mix"],
+            str(line["n"]),
+            *(plain(share) for share in line["weights"]),
+            plain(line["scale"]),
+        ]
+        for line in lines
+    ]
+    return table(["", "mix", "n", *(f"layer {n}" for n in range(layers)), "scale"], cells)
+
+
+def per_cent(value: dict[str, Any] | None) -> str:
+    """A score with its spread."""
+    if value is None:
+        return ""
+    around = "" if value["spread"] is None else f" ± {100 * value['spread']:.2f}"
+    return f"{100 * value['mean']:.2f}{around}"
+
+
+def plain(value: dict[str, Any]) -> str:
+    """A weight with its spread."""
+    around = "" if value["spread"] is None else f" ± {value['spread']:.3f}"
+    return f"{value['mean']:.3f}{around}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table that also reads well as it is; the first column is of words."""
+    widths = [max(3, *map(len, column)) for column in zip(head, *rows, strict=True)]
+
+    def line(cells: list[str]) -> str:
+        first, *others = zip(cells, widths, strict=True)
+        padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        return f"| {' | '.join(padded)} |\n"
+
+    rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "".join(map(line, [head, rule, *rows]))

@@ -1,0 +1,1 @@
+"""The task models, each named like its task."""

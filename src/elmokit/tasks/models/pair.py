@@ -1,0 +1,111 @@
+"""Sentence pairs: does one follow from the other, do both say the same; after ESIM.
+
+both texts ─► vectors + matches ─► shared BiLSTM [; ELMo] ─► aligned with each other ─► compared
+─► BiLSTM ─► maximum and mean of both ─► label
+
+Matches say which words the other text has too. A large data set would teach that; a small one
+hardly does.
+
+Shapes: B pairs, T tokens of the longest text, D columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+
+from elmokit.data.examples import Labelled
+from elmokit.data.labelled import BadLines, read_pairs
+from elmokit.tasks.layers.attention import MATCHES, align, matches
+from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
+from elmokit.tasks.layers.embedder import Inputs
+from elmokit.tasks.models.classifier import (
+    cut,
+    label_ids,
+    label_scores,
+    labels_of,
+    learn_labels,
+    most_probable,
+    write_labels,
+)
+from elmokit.tasks.settings import Settings
+from elmokit.tasks.task import Task
+from elmokit.text.tokenize import tokenizer
+
+
+class PairClassifier(nn.Module):
+    """Aligns two texts, compares each token with what it is aligned to, and chooses a label."""
+
+    def __init__(self, inputs: Inputs, settings: Settings, facts: dict[str, Any]) -> None:
+        """A new one for the labels that the facts name."""
+        super().__init__()
+        self.inputs, self.labels = inputs, labels_of(facts)
+        hidden, dropout = settings.hidden, settings.dropout
+        columns = inputs.dim + MATCHES
+        self.encoder = BiLSTM(columns, hidden, depth=settings.depth, dropout=dropout)
+        self.compare = nn.Sequential(
+            nn.Linear(4 * (self.encoder.dim + inputs.late_dim), hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+        )
+        self.composition = BiLSTM(hidden, hidden, dropout=dropout)
+        self.poolings = nn.ModuleList(Pooling(2 * hidden, kind) for kind in ("max", "mean"))
+        self.top = nn.Sequential(
+            nn.Linear(4 * self.composition.dim, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, len(self.labels)),
+        )
+
+    def forward(self, batch: Sequence[Labelled]) -> Tensor:
+        """The scores of all labels: (B, labels)."""
+        firsts, seconds = ([example.texts[place] for example in batch] for place in (0, 1))
+        encoded = self.inputs([*firsts, *seconds])  # 2B texts
+        others = zip([*firsts, *seconds], [*seconds, *firsts], strict=True)
+        found = pad_sequence([matches(*texts) for texts in others], batch_first=True)
+        vectors = torch.cat([encoded.vectors, found.to(encoded.vectors)], dim=-1)
+        states = encoded.join(self.encoder(vectors, encoded.mask))  # (2B, T, D)
+        other = torch.cat(align(*states.chunk(2), *encoded.mask.chunk(2)))  # (2B, T, D)
+        compared = torch.cat([states, other, states - other, states * other], dim=-1)
+        composed = self.composition(self.compare(compared), encoded.mask)  # (2B, T, 2 * hidden)
+        pooled = [pooling(composed, encoded.mask) for pooling in self.poolings]
+        both = [half for part in pooled for half in part.chunk(2)]  # (B, 2 * hidden) each
+        return self.top(torch.cat(both, dim=-1))  # type: ignore[no-any-return]
+
+    def loss(self, batch: Sequence[Labelled]) -> Tensor:
+        """Cross entropy of the right labels."""
+        return functional.cross_entropy(self(batch), label_ids(batch, self.labels, self.inputs))
+
+    def predict(self, batch: Sequence[Labelled]) -> list[dict[str, Any]]:
+        """The most probable label of each pair, with its probability."""
+        return most_probable(self(batch), self.labels)
+
+
+def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterator[Labelled]:
+    """Pairs of a file, with their labels where it has them; long texts are cut."""
+    pairs = read_pairs(
+        path,
+        tokenize=tokenizer(settings.tokenizer),
+        first_column=settings.text_column,
+        second_column=settings.second_column,
+        label_column=settings.label_column,
+        labelled=labelled,
+        bad=bad,
+    )
+    return (cut(example, settings.longest_text) for example in pairs)
+
+
+TASK = Task(
+    name="pair",
+    read=read,
+    learn=learn_labels,
+    model=PairClassifier,
+    score=label_scores,
+    write=write_labels,
+    defaults={"dropout": 0.3, "batch_size": 16},
+)

@@ -1,0 +1,1 @@
+"""The files that `embed` writes, and static word vectors."""

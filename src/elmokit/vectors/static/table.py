@@ -1,0 +1,290 @@
+"""Static word vectors beside ELMo: one vector a word, whatever stands around it.
+
+    GloVe, word2vec, fastText .vec ─► StaticVectors ─► rows of tokens, h = [x; ELMo]
+
+Text is slow to read, so a large file is read once and kept as a memory map in the cache folder
+(`ELMOKIT_CACHE`, or ~/.cache/elmokit). A task model has its own copy: `save` and `load`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from elmokit.errors import ElmokitError
+from elmokit.io.atomic import cache_folder, new_folder, read_text
+from elmokit.io.lines import FilePath, Report, name_of
+from elmokit.text.readers import total_bytes
+from elmokit.vectors.static.cache import Kept, Place, Table, WordRows
+from elmokit.vectors.static.reader import read_rows
+
+LARGE = 8 << 20  # bytes of a file that is worth a place in the cache and a progress bar
+WORDS, VECTORS = "words.txt", "vectors.safetensors"
+QUOTES = str.maketrans("‘’‚“”„", "'''\"\"\"")
+
+
+@dataclass(frozen=True, eq=False)
+class StaticVectors:
+    """Words and their vectors."""
+
+    words: list[str]
+    vectors: Table
+    """One row a word, memory-mapped if the file is large: (words, dim)."""
+    source: str = "memory"
+    """Where they come from, for messages."""
+    digit: str | None = None
+    """What stands for any digit in the words, "#" or "0"; "" if each digit stands for itself.
+    Found from the words if None."""
+
+    def __post_init__(self) -> None:
+        if self.vectors.ndim != 2 or len(self.vectors) != len(self.words):
+            raise ElmokitError(
+                f"{self.source} has {len(self.words)} words but vectors of the shape "
+                f"{list(self.vectors.shape)}"
+            )
+        if self.digit is None:
+            object.__setattr__(self, "digit", _digit(self.words))
+
+    @property
+    def dim(self) -> int:
+        """Columns of a vector."""
+        return int(self.vectors.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __repr__(self) -> str:
+        return f"StaticVectors({self.source}: {len(self):,} words, {self.dim} columns)"
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The row of each word; of equal words the first counts."""
+        last = len(self.words) - 1
+        return {word: last - number for number, word in enumerate(reversed(self.words))}
+
+    def row(self, word: str) -> int | None:
+        """The row of a word, or of the nearest form of it that is there.
+
+        Tried are, in this order: the word; the word in lower case; both with full-width letters,
+        ligatures and curly quotes made plain; all of these with every digit as "#" or "0", if the
+        file writes digits so.
+        """
+        index = self.index
+        if word in index:
+            return index[word]
+        return next((index[form] for form in self._forms(word) if form in index), None)
+
+    def _forms(self, word: str) -> Iterator[str]:
+        forms = [word, word.lower()]
+        if not word.isascii():
+            plain = unicodedata.normalize("NFKC", word).translate(QUOTES)
+            forms += [plain, plain.lower()]
+        yield from forms[1:]
+        if self.digit:
+            yield from (re.sub(r"\d", self.digit, form) for form in forms)
+
+    def rows(self, tokens: Sequence[str]) -> NDArray[np.int64]:
+        """The rows of tokens, -1 where a word is unknown: (tokens,)."""
+        found = (self.row(token) for token in tokens)
+        return np.fromiter((-1 if row is None else row for row in found), np.int64, len(tokens))
+
+    def subset(self, words: Iterable[str]) -> StaticVectors:
+        """Only the words that these find, in the order of the file; they find the same vectors."""
+        found = {row for row in map(self.row, set(words)) if row is not None}
+        kept = sorted(found)
+        return StaticVectors(
+            [self.words[row] for row in kept],
+            np.ascontiguousarray(self.vectors[kept]).reshape(-1, self.dim),
+            self.source,
+            self.digit,
+        )
+
+    def fingerprint(self) -> str:
+        """A hash of all words and vectors."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(json.dumps([self.dim, self.digit, self.words]).encode())
+        for start in range(0, len(self), 10_000):
+            digest.update(np.ascontiguousarray(self.vectors[start : start + 10_000], "<f4").data)
+        return digest.hexdigest()
+
+
+def _digit(words: Sequence[str]) -> str:
+    """What stands for a digit in a file that does not tell numbers apart.
+
+    word2vec's news vectors write "####" for a year; others write "0000" and no other digits.
+    """
+    text = "\n".join(words)
+    if re.search(r"^##+$", text, re.M):
+        return "#"
+    return "0" if re.search(r"^00+$", text, re.M) and not re.search("[1-9]", text) else ""
+
+
+# ---------------------------------------------------------------------- reading
+def read_vectors(
+    path: FilePath,
+    *,
+    limit: int | None = 400_000,
+    cache: Path | None = None,
+    quiet: bool = False,
+    on_warning: Report = lambda _: None,
+) -> StaticVectors:
+    """Read word vectors: GloVe, word2vec as text or binary, fastText .vec; also .gz, .xz, .zst.
+
+    Of words that stand twice the first counts. Bytes that are not UTF-8 become U+FFFD.
+
+    Args:
+        path: the file.
+        limit: so many words from its beginning, where the frequent ones are; None for all.
+        cache: a folder that keeps the vectors as a memory map for the next time. If not given,
+            large files are kept in the user's cache folder.
+        quiet: no progress bar.
+        on_warning: is told how many words were repeated or not UTF-8.
+    """
+    if limit is not None and limit < 1:
+        raise ElmokitError(f"limit must be at least 1, not {limit}")
+    file, name = Path(path), name_of(path)
+    regular = file.is_file()
+    large = regular and file.stat().st_size >= LARGE
+    rows = _Distinct(path, limit, quiet or not large)
+    folder = cache or (cache_folder("vectors") if large else None)
+    found = None
+    if folder is not None and regular:
+        place = Place(file, limit, folder)
+        found = place.read()
+        if found is None:
+            place.write(rows, rows.notes)
+            found = place.read()  # perhaps what another process has just put there
+    if found is None:
+        found = Kept(*_in_memory(rows), rows.notes())
+    for note in found.notes:
+        on_warning(f"{name} has {note}")
+    return StaticVectors(found.words, found.vectors, name)
+
+
+class _Distinct:
+    """The distinct words of a file, decoded, up to a limit; counts what was left out."""
+
+    def __init__(self, path: FilePath, limit: int | None, quiet: bool) -> None:
+        self.path, self.limit, self.quiet = path, limit, quiet
+        self.counts: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[WordRows]:
+        self.counts.clear()
+        seen: set[str] = set()
+        size, name = total_bytes(self.path), Path(self.path).name
+        with tqdm(total=size, unit="B", unit_scale=True, desc=name, disable=self.quiet) as bar:
+
+            def advance(count: int) -> None:
+                bar.update(count)
+
+            for raw, table in read_rows(self.path, on_bytes=advance):
+                words, kept = self._new_words(raw, seen)
+                yield words, table if len(kept) == len(raw) else table[kept]
+                if len(seen) == self.limit:
+                    break
+        if not seen:
+            raise ElmokitError(f"{name_of(self.path)} has no word vectors in it")
+
+    def _new_words(self, raw: list[bytes], seen: set[str]) -> tuple[list[str], list[int]]:
+        words, kept = [], []
+        for number, each in enumerate(raw):
+            try:
+                word = each.decode()
+            except UnicodeDecodeError:
+                word = each.decode(errors="replace")
+                self.counts["that are not UTF-8 (read in part as U+FFFD)"] += 1
+            if word in seen or not word:
+                self.counts["that stand twice (the first counts)" if word else "without text"] += 1
+                continue
+            seen.add(word)
+            words.append(word)
+            kept.append(number)
+            if len(seen) == self.limit:
+                break
+        return words, kept
+
+    def notes(self) -> list[str]:
+        """What was met so far, as half a sentence each."""
+        return [f"{count} word(s) {what}" for what, count in self.counts.items()]
+
+
+def _in_memory(rows: _Distinct) -> tuple[list[str], Table]:
+    words: list[str] = []
+    tables: list[Table] = []
+    for more, table in rows:
+        words += more
+        tables.append(table)
+    vectors = np.empty((len(words), tables[0].shape[1]), np.float32)
+    end = len(words)
+    while tables:  # from the end, so that each can be forgotten once it is copied
+        table = tables.pop()
+        vectors[end - len(table) : end] = table
+        end -= len(table)
+    return words, vectors
+
+
+# ---------------------------------------------------------------------- in a task model's folder
+def save(
+    vectors: StaticVectors, folder: Path, *, dtype: Literal["float16", "float32"] = "float16"
+) -> None:
+    """Write a folder with `words.txt` and `vectors.safetensors`; it appears whole or not at all."""
+    from safetensors.numpy import save_file
+
+    if dtype not in ("float16", "float32"):
+        raise ElmokitError(f"dtype must be float16 or float32, not {dtype!r}")
+    bad = next((word for word in vectors.words if not _is_line(word)), None)
+    if bad is not None:
+        raise ElmokitError(f"the word {bad!r} cannot be a line of {WORDS}")
+    with np.errstate(over="ignore"):
+        stored = np.ascontiguousarray(vectors.vectors, np.dtype(dtype))
+    if not np.isfinite(stored).all():
+        raise ElmokitError(f"{vectors.source} has values that {dtype} cannot hold")
+    if folder.exists() and not (
+        folder.is_dir() and {file.name for file in folder.iterdir()} <= {WORDS, VECTORS}
+    ):
+        raise ElmokitError(f"{folder} is not a folder of word vectors; it is not replaced")
+    facts = {"source": Path(vectors.source).name, "digit": vectors.digit or ""}
+    with new_folder(folder, overwrite=True) as making:
+        text = "".join(f"{word}\n" for word in vectors.words)
+        (making / WORDS).write_text(text, encoding="utf-8", newline="")
+        save_file({"vectors": stored}, making / VECTORS, metadata=facts)
+
+
+def _is_line(word: str) -> bool:
+    return "\n" not in word and word.encode("utf-8", "ignore").decode() == word
+
+
+def load(folder: Path) -> StaticVectors:
+    """What `save` has written."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / VECTORS
+    try:
+        with safe_open(path, framework="numpy") as file:
+            facts = file.metadata() or {}
+            vectors = file.get_tensor("vectors")
+    except FileNotFoundError:
+        raise ElmokitError(f"there is no file {path}") from None
+    except (SafetensorError, OSError, TypeError, ValueError) as error:
+        raise ElmokitError(f"{path} is not a safetensors file that can be read: {error}") from None
+    if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
+        raise ElmokitError(f"{path} has vectors that are not finite numbers")
+    text = read_text(folder / WORDS)
+    words = text.removesuffix("\n").split("\n") if text else []
+    try:
+        found = vectors.astype(np.float32, copy=False)
+        return StaticVectors(words, found, facts.get("source", str(folder)), facts.get("digit"))
+    except ElmokitError as error:
+        raise ElmokitError(f"{folder}: {error}") from None

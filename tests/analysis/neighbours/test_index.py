@@ -1,0 +1,330 @@
+"""An index of uses: what its files hold, the exact search, and going on after an interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import complaint, tiny_elmo
+
+import elmokit.embed
+from elmokit.analysis.neighbours import indexing
+from elmokit.analysis.neighbours.index import Index, VectorFile, exact_search, open_index
+from elmokit.analysis.neighbours.indexing import IndexWriter, build_index
+from elmokit.embed import Embedder
+
+TEXT = [
+    "the river bank was steep",
+    "",
+    "she owes the bank money",
+    "The Bank of England lends money to a bank",
+    "她 坐 在 河 边 的 长椅 上",
+    "a word with \ud800 half a character and \u2028 a strange line end",
+    "no",
+    "they walked along the bank of the river until it was dark",
+    "she owes the bank money",
+]
+SENTENCES = [line.split(" ") if line else [] for line in TEXT]
+
+
+@pytest.fixture(scope="module")
+def elmo() -> Embedder:
+    return tiny_elmo(batch_tokens=4)
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of some 16 tokens, where a real model has thousands."""
+    monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 10)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(one, axis=1)[:, None] * np.linalg.norm(other, axis=1)
+    return one @ other.T / lengths
+
+
+# ---- what it holds
+
+
+@pytest.mark.parametrize("layer", ["top", "average", 0, "1"])
+def test_the_vectors_are_those_of_each_sentence_alone_without_the_mean_of_the_first_window(
+    elmo: Embedder, tmp_path: Path, layer: str | int
+) -> None:
+    made = build_index(elmo, SENTENCES, tmp_path / "index", layer=layer)
+    alone = [elmo.embed([tokens])[0].layers for tokens in SENTENCES if tokens]
+    chosen = {"top": 2, 0: 0, "1": 1}.get(layer)
+    layers = [a.mean(axis=0) if chosen is None else a[chosen] for a in alone]
+    mean = np.concatenate(layers[:2]).mean(axis=0)  # 5 and 5 tokens; the third would make 19
+    wanted = np.concatenate(layers) - mean
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.array(made.vectors[0 : len(made)]), wanted, atol=1e-3)
+    assert made.settings["layer"] == ("average" if chosen is None else chosen)
+
+
+def test_uses_sentences_and_words_are_those_of_the_text(elmo: Embedder, tmp_path: Path) -> None:
+    made = build_index(elmo, SENTENCES, tmp_path / "index")
+    full = [tuple(tokens) for tokens in SENTENCES if tokens]
+    assert [made.sentence(number) for number in range(made.sentences)] == full
+    assert made.words == list(dict.fromkeys(word for tokens in full for word in tokens))
+    places = [(s, p) for s, tokens in enumerate(full) for p in range(len(tokens))]
+    assert [tuple(use[1:]) for use in made.uses.tolist()] == places
+    assert [made.words[use[0]] for use in made.uses.tolist()] == [full[s][p] for s, p in places]
+
+
+def test_the_static_vectors_are_those_of_layer_0(elmo: Embedder, tmp_path: Path) -> None:
+    made = build_index(elmo, SENTENCES, tmp_path / "index")
+    alone = elmo.embed([[word] for word in made.words], layers=0)
+    wanted = np.concatenate([each.vectors for each in alone]) - made.means[0]
+    found = np.array(made.static[0 : len(made.words)], np.float32)
+    assert np.diag(cosines(found, wanted)).min() > 1 - 1e-5
+
+
+def test_only_the_uses_of_chosen_words_are_indexed(elmo: Embedder, tmp_path: Path) -> None:
+    made = build_index(elmo, SENTENCES, tmp_path / "index", words=["BANK", "河"])
+    uses = [(made.words[w], " ".join(made.sentence(s))) for w, s, _ in made.uses.tolist()]
+    wanted = [
+        (word, line) for line in TEXT for word in line.split() if word.lower() in ("bank", "河")
+    ]
+    assert uses == wanted
+    assert "no" not in made.words  # its sentence has none of them
+
+
+def test_a_word_is_found_in_capital_letters_too(elmo: Embedder, tmp_path: Path) -> None:
+    made = build_index(elmo, SENTENCES, tmp_path / "index")
+    rows = np.flatnonzero(made.uses_of("Bank"))
+    assert [
+        made.words[made.uses[row, 0]] for row in rows
+    ] == "bank bank Bank bank bank bank".split()
+
+
+# ---- exact search
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1000, 5000])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_the_search_finds_what_numpy_finds_whatever_the_blocks(block: int, dtype: type) -> None:
+    rng = np.random.default_rng(block)
+    vectors = rng.standard_normal((1000, 12)).astype(dtype)
+    queries = rng.standard_normal((5, 12)).astype(np.float32)
+    scores, rows = exact_search(vectors, queries, 20, block_bytes=block * 4 * 12)
+    wanted = queries @ vectors.astype(np.float32).T
+    order = np.argsort(-wanted, axis=1)[:, :20]
+    np.testing.assert_array_equal(rows, order)
+    np.testing.assert_allclose(scores, np.take_along_axis(wanted, order, 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.003, 0.3, 0.99])
+def test_only_the_kept_rows_are_searched(share: float) -> None:
+    rng = np.random.default_rng(1)
+    vectors = rng.standard_normal((1000, 12)).astype(np.float16)
+    queries = rng.standard_normal((3, 12)).astype(np.float32)
+    keep = rng.random(1000) < share
+    _, rows = exact_search(vectors, queries, 20, keep=keep, block_bytes=37 * 4 * 12)
+    wanted = np.where(keep, queries @ vectors.astype(np.float32).T, -np.inf)
+    assert rows.shape == (3, min(20, keep.sum()))
+    np.testing.assert_array_equal(rows, np.argsort(-wanted, axis=1)[:, : rows.shape[1]])
+
+
+def test_a_file_is_searched_like_an_array(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    vectors = rng.standard_normal((300, 8)).astype("<f2")
+    vectors.tofile(tmp_path / "v")
+    file = VectorFile(tmp_path / "v", (300, 8))
+    queries = vectors[:4].astype(np.float32)
+    for one, other in zip(
+        exact_search(file, queries, 9, block_bytes=1000),
+        exact_search(vectors, queries, 9),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(file[np.array([7, 3])], vectors[[7, 3]])
+
+
+def test_nothing_is_found_among_nothing() -> None:
+    scores, rows = exact_search(np.zeros((5, 3), np.float32), np.ones((2, 3), np.float32), 4,
+                                keep=np.zeros(5, bool))  # fmt: skip
+    assert scores.shape == rows.shape == (2, 0)
+
+
+# ---- going on
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing is tidied up."""
+
+
+def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Let the run die at the given step of writing; gives how many steps there were."""
+    steps = 0
+
+    def dies(action: Callable[..., object]) -> Callable[..., object]:
+        def wrapped(*arguments: object) -> object:
+            nonlocal steps
+            steps += 1
+            if steps == step:
+                raise Killed
+            return action(*arguments)
+
+        return wrapped
+
+    monkeypatch.setattr(os, "fsync", dies(lambda descriptor: None))
+    monkeypatch.setattr(indexing, "write_json", dies(indexing.write_json))
+    monkeypatch.setattr(Path, "rename", dies(Path.rename))
+    monkeypatch.setattr(IndexWriter, "__exit__", lambda *_: None)
+    return lambda: steps
+
+
+def test_a_run_that_is_killed_at_any_step_goes_on_to_the_same_bytes(
+    elmo: Embedder, tmp_path: Path
+) -> None:
+    build_index(elmo, SENTENCES, tmp_path / "whole")
+    whole = content_of(tmp_path / "whole")
+    for step in range(1, 200):
+        out = tmp_path / f"killed-{step}"
+        with pytest.MonkeyPatch.context() as patch:
+            steps = killed_at(step, patch)
+            try:
+                build_index(elmo, SENTENCES, out)
+                break
+            except Killed:
+                assert steps() == step
+        elmo.clear_cache()
+        if not out.exists():  # it does if only its name was not safe yet
+            build_index(elmo, SENTENCES, out, resume=True)
+        assert content_of(out) == whole, step
+    assert 20 < step < 199
+
+
+KILLED = """
+import sys, time, elmokit, elmokit.embed
+from elmokit.analysis.neighbours import indexing
+
+elmokit.embed.WINDOW_BYTES = 1 << 10
+commit = indexing.IndexWriter._commit
+
+def slow(self, added):
+    commit(self, added)
+    time.sleep(0.2)
+
+indexing.IndexWriter._commit = slow
+lines = [line.split() for line in open(sys.argv[2], encoding="utf-8")]
+indexing.build_index(elmokit.load(sys.argv[1], batch_tokens=4), lines, sys.argv[3])
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    tiny_elmo().save(tmp_path / "model")
+    lines = [line for line in TEXT if line and "\ud800" not in line] * 9
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    running = subprocess.Popen(
+        [sys.executable, "-c", KILLED, "model", "text.txt", "index"], cwd=tmp_path
+    )
+    about = tmp_path / "index.parts" / "index.json"
+    while running.poll() is None:
+        if about.is_file() and json.loads(about.read_bytes())["sizes"]["uses.u32"] > 0:
+            break
+        time.sleep(0.02)
+    running.send_signal(signal.SIGKILL)
+    assert running.wait() == -signal.SIGKILL
+    assert not (tmp_path / "index").exists()
+    elmo, sentences = tiny_elmo(batch_tokens=4), [line.split() for line in lines]
+    build_index(elmo, sentences, tmp_path / "index", resume=True)
+    build_index(elmo, sentences, tmp_path / "whole")
+    assert content_of(tmp_path / "index") == content_of(tmp_path / "whole")
+
+
+def interrupted(sentences: list[list[str]]) -> Iterator[list[str]]:
+    yield from sentences
+    raise KeyboardInterrupt
+
+
+def test_a_run_goes_on_only_with_the_same_text_and_layer(elmo: Embedder, tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    with pytest.raises(KeyboardInterrupt):
+        build_index(elmo, interrupted(SENTENCES), out)
+    assert "unfinished run" in complaint(lambda: build_index(elmo, SENTENCES, out))
+    other = [["another", "text"], *SENTENCES[1:]]
+    assert "the corpus is not the one" in complaint(
+        lambda: build_index(elmo, other, out, resume=True)
+    )
+    assert "the corpus is not the one" in complaint(
+        lambda: build_index(elmo, SENTENCES[:1], out, resume=True)
+    )
+    assert "layer was 2 and is now 1" in complaint(
+        lambda: build_index(elmo, SENTENCES, out, layer=1, resume=True)
+    )
+    assert "is not finished" in complaint(lambda: open_index(out))
+    build_index(elmo, SENTENCES, out, resume=True)
+    build_index(elmo, SENTENCES, tmp_path / "whole")
+    assert content_of(out) == content_of(tmp_path / "whole")
+
+
+def test_a_run_that_fails_before_its_first_window_leaves_nothing(
+    elmo: Embedder, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        build_index(elmo, interrupted([]), tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- what is refused
+
+
+def test_only_an_index_is_replaced_and_only_if_asked(elmo: Embedder, tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    build_index(elmo, SENTENCES, out)
+    assert "exists" in complaint(lambda: build_index(elmo, SENTENCES, out))
+    assert "nothing to resume" in complaint(lambda: build_index(elmo, SENTENCES, out, resume=True))
+    assert build_index(elmo, SENTENCES[:1], out, overwrite=True).sentences == 1
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "diary.txt").write_text("dear diary")
+    said = complaint(lambda: build_index(elmo, SENTENCES, own, overwrite=True))
+    assert "is not an index" in said
+    assert (own / "diary.txt").read_text() == "dear diary"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "own"]
+
+
+def test_an_index_of_nothing_is_refused(elmo: Embedder, tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    assert "no tokens" in complaint(lambda: build_index(elmo, [[], []], out))
+    assert "none of the words zebra" in complaint(
+        lambda: build_index(elmo, SENTENCES, out, words=["zebra"])
+    )
+    assert "no layer 7" in complaint(lambda: build_index(elmo, SENTENCES, out, layer=7))
+    assert "not 'all'" in complaint(lambda: build_index(elmo, SENTENCES, out, layer="all"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_no_index_or_a_damaged_one_is_refused(
+    elmo: Embedder, tmp_path: Path
+) -> None:
+    assert "no index at" in complaint(lambda: open_index(tmp_path / "nowhere"))
+    out = tmp_path / "index"
+    made = build_index(elmo, SENTENCES, out)
+    assert isinstance(made, Index)
+    os.truncate(out / "uses.u32", 12)
+    assert "damaged: uses.u32" in complaint(lambda: open_index(out))
+    about = json.loads((out / "index.json").read_text())
+    (out / "index.json").write_text(json.dumps({**about, "version": 99}))
+    assert "version 99" in complaint(lambda: open_index(out))
+    (out / "index.json").write_text("{}")
+    assert "not that of an index" in complaint(lambda: open_index(out))

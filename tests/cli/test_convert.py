@@ -1,0 +1,274 @@
+"""One format to another, compared by vectors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from bundles import save_training, with_softmax
+from reference import make_options, make_reference
+from tiny import WORDS, difference
+
+import elmokit
+from elmokit.cli.convert import SAMPLES, convert
+from elmokit.errors import ElmokitError
+from elmokit.formats import bilm, native
+from elmokit.formats.checkpoint import Checkpoint
+from elmokit.formats.detect import read_checkpoint
+
+
+def test_there_and_back_again_every_weight_is_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = make_reference()
+    source = reference.save(tmp_path / "source")
+    convert(str(source), str(tmp_path / "native"))
+    convert(str(tmp_path / "native"), str(tmp_path / "back"), to="bilm")
+    with h5py.File(tmp_path / "back" / "weights.hdf5") as file:
+        for name, array in reference.stored.items():
+            np.testing.assert_array_equal(file[name][...], array)
+    shown = capsys.readouterr().out
+    assert "bilm format, 2 layers of 10/6" in shown
+    assert "differ by 0.0e+00" in shown
+
+
+def test_a_converted_model_gives_the_vectors_and_says_where_it_is_from(tmp_path: Path) -> None:
+    reference = make_reference(make_options(words=len(WORDS)), vocabulary=WORDS)
+    convert(str(reference.save(tmp_path / "source")), str(tmp_path / "native"))
+    elmo = elmokit.load(tmp_path / "native")
+    np.testing.assert_allclose(
+        elmo.embed(["the", "bank"]).layers, reference.embed(["the", "bank"]), atol=1e-5
+    )
+    assert elmo.facts["converted_from"] == "bilm"
+    assert elmo.facts["options"] == reference.options
+    convert(str(tmp_path / "native"), str(tmp_path / "again"))
+    assert read_checkpoint(tmp_path / "again").facts == elmo.facts
+
+
+def test_half_the_precision_gives_nearly_the_same_vectors(tmp_path: Path) -> None:
+    reference = make_reference()
+    convert(str(reference.save(tmp_path / "source")), str(tmp_path / "half"), dtype="float16")
+    found = elmokit.load(tmp_path / "half").embed(["the", "bank"]).layers
+    distance = np.abs(found - reference.embed(["the", "bank"])).max()
+    assert 1e-6 < distance < 2e-2
+    with pytest.raises(ElmokitError, match="the bilm format holds float32"):
+        convert(str(tmp_path / "half"), str(tmp_path / "x"), to="bilm", dtype="float16")
+
+
+def test_a_broken_source_leaves_no_target(tmp_path: Path) -> None:
+    source = make_reference().save(tmp_path / "source")
+    with h5py.File(source, "a") as file:
+        file["char_embed"][0, 0] = np.nan
+    with pytest.raises(ElmokitError, match=r"weights\.hdf5.*not finite"):
+        convert(str(source), str(tmp_path / "target"))
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_source_whose_vectors_are_no_numbers_is_told_of(tmp_path: Path) -> None:
+    reference = make_reference()
+    reference.stored["CNN_proj/W_proj"][:] = 3e38  # each of them is a number
+    weights = reference.save(tmp_path / "source")
+    with pytest.raises(ElmokitError, match=r"weights\.hdf5 gives vectors that are not finite"):
+        convert(str(weights), str(tmp_path / "target"))
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_target_that_exists_is_kept_unless_allowed(tmp_path: Path) -> None:
+    one = make_reference(seed=1).save(tmp_path / "one")
+    convert(str(one), str(tmp_path / "target"))
+    two = make_reference(seed=2).save(tmp_path / "two")
+    with pytest.raises(ElmokitError, match="target exists already"):
+        convert(str(two), str(tmp_path / "target"))
+    expected = read_checkpoint(one).fingerprint()
+    assert read_checkpoint(tmp_path / "target").fingerprint() == expected
+    convert(str(two), str(tmp_path / "target"), overwrite=True)
+    expected = read_checkpoint(two).fingerprint()
+    assert read_checkpoint(tmp_path / "target").fingerprint() == expected
+
+
+def test_a_conversion_that_changes_the_vectors_does_not_go_unnoticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = bilm.write
+
+    def careless(checkpoint: Checkpoint, folder: Path, **settings: bool) -> None:
+        write(checkpoint, folder, **settings)
+        with h5py.File(folder / "weights.hdf5", "a") as file:
+            name = "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/B"
+            file[name][...] = np.roll(file[name][...], 1)
+
+    monkeypatch.setattr(bilm, "write", careless)
+    source = str(make_reference().save(tmp_path / "a"))
+    with pytest.raises(ElmokitError, match="the converted model gives other vectors"):
+        convert(source, str(tmp_path / "b"), to="bilm")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]  # and nothing is left behind
+
+
+def softmax_folder(tmp_path: Path, seed: int = 0) -> Path:
+    """A training checkpoint with a softmax over WORDS."""
+    return save_training(with_softmax(make_reference(seed=seed)), tmp_path / f"run{seed}")
+
+
+def test_a_softmax_that_changes_does_not_go_unnoticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = native.write
+
+    def careless(checkpoint: Checkpoint, folder: Path, **settings: Any) -> None:
+        checkpoint.tensors["softmax.bias"] = np.roll(checkpoint.tensors["softmax.bias"], 1)
+        write(checkpoint, folder, **settings)
+
+    source, target = str(softmax_folder(tmp_path)), tmp_path / "target"
+    convert(str(softmax_folder(tmp_path, seed=3)), str(target))
+    before = read_checkpoint(target)
+    monkeypatch.setattr(native, "write", careless)
+    with pytest.raises(ElmokitError, match="has another perplexity"):
+        convert(source, str(target), overwrite=True)
+    assert read_checkpoint(target).fingerprint() == before.fingerprint()  # what was there stays
+    with pytest.raises(ElmokitError, match="has another perplexity"):
+        convert(source, str(tmp_path / "new"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run0", "run3", "target"]
+
+
+def test_words_that_change_places_do_not_go_unnoticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = native.write
+
+    def careless(checkpoint: Checkpoint, folder: Path, **settings: Any) -> None:
+        words = [*WORDS[:3], *reversed(WORDS[3:])]
+        write(replace(checkpoint, vocabulary=words), folder, **settings)
+
+    monkeypatch.setattr(native, "write", careless)
+    reference = make_reference(make_options(words=len(WORDS)), vocabulary=WORDS)
+    with pytest.raises(ElmokitError, match="the converted model gives other vectors"):
+        convert(str(reference.save(tmp_path / "a")), str(tmp_path / "b"))
+
+
+def test_it_says_what_it_found_and_how_both_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    convert(str(softmax_folder(tmp_path)), str(tmp_path / "native"), dtype="float16")
+    found, done = capsys.readouterr().out.splitlines()
+    name = "tensorflow format, 2 layers of 10/6, on characters, a softmax over 9 words"
+    assert found == f"{tmp_path / 'run0'}: {name}"
+    assert re.search(r"float16; vectors differ by \S+ at most, perplexity [\d.]+ and [\d.]+$", done)
+    words = make_reference(make_options(words=len(WORDS)), vocabulary=WORDS)
+    convert(str(words.save(tmp_path / "words")), str(tmp_path / "more"))
+    found, done = capsys.readouterr().out.splitlines()
+    assert found.endswith("bilm format, 2 layers of 10/6, on 9 words, no softmax")
+    assert done.endswith("vectors differ by 0.0e+00 at most")
+
+
+def test_perplexity_is_compared_with_that_of_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = with_softmax(make_reference())
+    convert(str(save_training(reference, tmp_path / "run")), str(tmp_path / "native"))
+    shown = float(capsys.readouterr().out.split()[-1])
+    losses = []
+    for line in [*SAMPLES, " ".join(WORDS)]:
+        words = line.split()
+        ids = [WORDS.index(word if word in WORDS else "<UNK>") for word in ["<S>", *words, "</S>"]]
+        forward, backward = np.split(reference.embed(words, boundaries=True)[-1], 2, axis=1)
+        for rows, targets in ((forward[:-1], ids[1:]), (backward[1:], ids[:-1])):
+            scores = rows @ reference.stored["softmax/W"].T + reference.stored["softmax/b"]
+            shares = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+            losses += [-shares[k, target] for k, target in enumerate(targets)]
+    assert shown == pytest.approx(np.exp(np.mean(losses)), abs=0.01)
+
+
+# ---------------------------------------------------------------------- the older systems
+BY_BILM = """
+import json, os, sys, warnings
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+warnings.filterwarnings("ignore")
+import tensorflow
+import tensorflow.compat.v1 as tf
+import tensorflow.python.ops.init_ops
+tf.disable_eager_execution()
+tf.nn.rnn_cell.LSTMCell
+tf.disable_v2_behavior()
+sys.modules["tensorflow"] = tf
+import numpy as np
+from bilm import Batcher, BidirectionalLanguageModel, TokenBatcher
+folder, out, kind, sentences = sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
+options, weights = folder + "/options.json", folder + "/weights.hdf5"
+if kind == "words":
+    ids = TokenBatcher(folder + "/vocab.txt").batch_sentences(sentences)
+    model = BidirectionalLanguageModel(
+        options, weights, use_character_inputs=False, embedding_weight_file=weights
+    )
+    given = tf.placeholder("int32", shape=(None, None))
+else:
+    open(out + ".words", "w").write("<S>\\n</S>\\n<UNK>\\n")
+    ids = Batcher(out + ".words", 50).batch_sentences(sentences)
+    model = BidirectionalLanguageModel(options, weights)
+    given = tf.placeholder("int32", shape=(None, None, 50))
+found = model(given)["lm_embeddings"]
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    layers = session.run(found, {given: ids})
+np.savez(out, *[row[:, : len(words)] for row, words in zip(layers, sentences)])
+"""
+BY_ALLENNLP = """
+import importlib.machinery, json, sys, types
+for name in ("", ".io", ".transforms", ".ops", ".ops.boxes", ".models"):  # imported, never used
+    module = types.ModuleType("torchvision" + name)
+    module.__path__ = []
+    module.__spec__ = importlib.machinery.ModuleSpec(module.__name__, None, is_package=True)
+    sys.modules[module.__name__] = module
+    if name:
+        owner, _, child = module.__name__.rpartition(".")
+        setattr(sys.modules[owner], child, module)
+import numpy as np
+import torch
+from allennlp.modules.elmo import _ElmoBiLm, batch_to_ids
+from allennlp.nn.util import remove_sentence_boundaries
+folder, out, kind, sentences = sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
+model = _ElmoBiLm(folder + "/options.json", folder + "/weights.hdf5").eval()
+with torch.no_grad():
+    found = model(batch_to_ids(sentences))
+layers = [remove_sentence_boundaries(x, found["mask"])[0] for x in found["activations"]]
+rows = torch.stack(layers, 1).numpy()
+np.savez(out, *[row[:, : len(words)] for row, words in zip(rows, sentences)])
+"""
+READERS = {"bilm": "TENSORFLOW", "allennlp": "ALLENNLP"}
+KINDS = {
+    "characters": make_options(highways=2),
+    "no clips": make_options(cell_clip=0, proj_clip=0),
+    "words": make_options(words=len(WORDS)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reader", READERS)
+def test_the_older_systems_read_what_is_written(tmp_path: Path, reader: str, kind: str) -> None:
+    variable = f"ELMOKIT_{READERS[reader]}_PYTHON"
+    if variable not in os.environ:
+        pytest.skip(f"no interpreter with this system is named by {variable}")
+    if reader == "allennlp" and kind == "words":
+        pytest.skip("AllenNLP takes no models on words")
+    words = WORDS if kind == "words" else None
+    reference = make_reference(KINDS[kind], vocabulary=words)
+    convert(str(reference.save(tmp_path / "source")), str(tmp_path / "native"))
+    convert(str(tmp_path / "native"), str(tmp_path / "written"), to="bilm")
+    sentences = [["the", "river", "bank", "."], ["naïve", "中文"]]
+    script = {"bilm": BY_BILM, "allennlp": BY_ALLENNLP}[reader]
+    out = tmp_path / "layers.npz"
+    arguments = [str(tmp_path / "written"), str(out), kind, json.dumps(sentences)]
+    command = [os.environ[variable], "-c", script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with np.load(out) as found:
+        for number, sentence in enumerate(sentences):
+            assert difference(found[f"arr_{number}"], reference.embed(sentence)) < 1e-5

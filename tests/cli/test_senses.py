@@ -1,0 +1,309 @@
+"""`elmokit senses build`, `tag`, `score`, `induce`: from files to tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import complaint, tiny_elmo
+
+from elmokit.analysis.senses.data import Instance, TaggedSentence, read_first_senses, read_tagged
+from elmokit.analysis.senses.inventory import load_inventory
+from elmokit.analysis.senses.scores import SenseScores, Tally, score_first_senses
+from elmokit.analysis.senses.tags import known_words, lemma_of
+from elmokit.cli import senses
+from elmokit.cli.main import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "senses.tsv"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept vectors go to a folder of the tests' own."""
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path_factory.getbasetemp() / "sense-layers"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny_elmo().save(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def split(tmp_path: Path) -> tuple[str, str]:
+    """The examples in two halves: one to build from, one to score."""
+    head, *lines = EXAMPLES.read_text(encoding="utf-8").splitlines(keepends=True)
+    for name, part in (("train.tsv", lines[::2]), ("test.tsv", lines[1::2])):
+        (tmp_path / name).write_text("".join([head, *part]), encoding="utf-8")
+    return str(tmp_path / "train.tsv"), str(tmp_path / "test.tsv")
+
+
+def rows_of(printed: str) -> dict[str, list[float]]:
+    """The rows of a table by their names."""
+    rows = (re.fullmatch(r"(\S.*?) {2,}([-\d. ]+)", line) for line in printed.splitlines())
+    return {row[1]: [float(cell) for cell in row[2].split()] for row in rows if row}
+
+
+# ---------------------------------------------------------------------- the scorer
+def test_an_answer_is_right_if_it_is_one_of_the_keys() -> None:
+    tally = Tally()
+    word = Instance("", 0, 1, "be", "VERB", ("a", "b"))
+    for answer in ("b", "c", None, "a"):
+        tally.add(answer, word)
+    assert tally.precision == pytest.approx(2 / 3)
+    assert tally.recall == pytest.approx(2 / 4)
+    assert tally.f1 == pytest.approx(2 * (2 / 3) * 0.5 / (2 / 3 + 0.5))
+    assert Tally().f1 == 0
+
+
+def test_scores_are_told_by_part_of_speech() -> None:
+    scores = SenseScores()
+    for pos, answer in (("VERB", "x"), ("NOUN", "a"), ("NOUN", "x"), ("NOUN", "a")):
+        scores.add({"guess": answer}, Instance("", 0, 1, "be", pos, ("a",)))
+    names, rows = scores.rows()
+    assert names == ["", "precision", "recall", "F1", "NOUN", "VERB"]
+    assert rows == [["guess", 50, 50, 50, pytest.approx(200 / 3), 0]]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("senseval2", 66.8), ("semeval2007", 55.2)])
+def test_first_senses_score_what_is_published(
+    shared: Path, name: str, expected: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shared / "data" / "senses"
+    data, keys = folder / f"{name}.data.xml.xz", folder / f"{name}.gold.key.txt.xz"
+    index = folder / "index.sense.xz"
+    senses.score("none", str(data), keys=str(keys), index=str(index), quiet=True)
+    figures = rows_of(capsys.readouterr().out)["first sense"]
+    assert round(figures[2], 1) == expected
+    first = read_first_senses(index)
+    wrong = dict.fromkeys(first, "no%1:00:00::")
+    sentences = list(read_tagged(data, keys))
+    assert score_first_senses(sentences, wrong).rows()[1][0][3] == 0
+
+
+# ---------------------------------------------------------------------- build and score
+def test_senses_are_built_and_scored(
+    split: tuple[str, str], model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, test = split
+    out, result = str(tmp_path / "senses"), tmp_path / "result.json"
+    senses.build(train, out, model=model, quiet=True, json=str(result))
+    printed = capsys.readouterr().out
+    assert "6 senses of 3 words" in printed
+    assert set(rows_of(printed)) == {
+        "layer 0", "layer 1", "layer 2", "average", "mix", "mix + frequency", "most frequent sense",
+    }  # fmt: skip
+    built = json.loads(result.read_text())
+    assert built["settings"]["data"] == train
+    assert built["senses"] == 6
+    assert built["instances"] == 42
+
+    senses.score(out, test, quiet=True, json=str(result))
+    rows = rows_of(capsys.readouterr().out)
+    assert len(rows) == 7
+    scores = json.loads(result.read_text())["scores"]
+    for name, figures in rows.items():
+        assert figures[2] == pytest.approx(100 * scores[name]["all"]["f1"], abs=0.01)
+        assert scores[name]["all"]["instances"] == scores[name]["all"]["answered"] == 42
+    # What it was built from is found again, except in layer 0, which does not see the sentence.
+    senses.score(out, train, quiet=True)
+    again = rows_of(capsys.readouterr().out)
+    assert again["average"][2] > 60 > again["layer 0"][2]
+
+
+def test_the_shipped_model_knows_more_than_a_guess(
+    split: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, test = split
+    senses.build(train, str(tmp_path / "senses"), quiet=True)
+    capsys.readouterr()
+    senses.score(str(tmp_path / "senses"), test, quiet=True)
+    rows = rows_of(capsys.readouterr().out)
+    assert rows["layer 2"][2] > 80
+    assert rows["mix"][2] > 80
+    assert rows["layer 0"][2] < 65
+
+
+XML = """<corpus><text id="d0"><sentence id="d0.s0">
+<instance id="d0.s0.t0" lemma="bank" pos="NOUN">Banks</instance>
+<wf lemma="be" pos="VERB">are</wf>
+<instance id="d0.s0.t1" lemma="rare" pos="ADJ">rare</instance>
+</sentence></text></corpus>
+"""
+
+
+def test_unknown_words_get_the_first_sense_or_no_answer(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in {
+        "train.xml": XML.replace("rare", "few"),
+        "train.key": "d0.s0.t0 bank%1:14:00::\nd0.s0.t1 few%3:00:00::\n",
+        "test.xml": XML,
+        "test.key": "d0.s0.t0 bank%1:14:00::\nd0.s0.t1 rare%3:00:00::\n",
+        "index.sense": "rare%3:00:00:: 1 1 9\nbank%1:17:00:: 2 1 9\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    out, data = str(tmp_path / "senses"), str(tmp_path / "test.xml")
+    senses.build(str(tmp_path / "train.xml"), out, keys=str(tmp_path / "train.key"), model=model,
+                 quiet=True)  # fmt: skip
+    assert "2 senses of 2 words" in capsys.readouterr().out
+    senses.score(out, data, keys=str(tmp_path / "test.key"), quiet=True)
+    rows = rows_of(capsys.readouterr().out)
+    assert rows["mix"] == [100, 50, 66.67, 100, 0]
+    index = str(tmp_path / "index.sense")
+    senses.score(out, data, keys=str(tmp_path / "test.key"), index=index, quiet=True)
+    rows = rows_of(capsys.readouterr().out)
+    assert rows["mix"] == rows["most frequent sense"] == [100, 100, 100, 100, 100]
+    assert rows["first sense"] == [50, 50, 50, 0, 100]
+
+
+def test_another_model_is_refused(split: tuple[str, str], model: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "senses")
+    senses.build(split[0], out, model=model, quiet=True)
+    tiny_elmo(seed=3).save(tmp_path / "other")
+    said = complaint(lambda: senses.score(out, split[1], model=str(tmp_path / "other"), quiet=True))
+    assert "built with another model" in said
+    assert "--overwrite" in complaint(lambda: senses.build(split[0], out, model=model, quiet=True))
+    (tmp_path / "text.txt").write_text("The bank .")
+    said = complaint(
+        lambda: senses.tag(out, str(tmp_path / "text.txt"), model=str(tmp_path / "other"))
+    )
+    assert "built with another model" in said
+
+
+# ---------------------------------------------------------------------- tag
+def test_lemmas_are_found_by_their_endings() -> None:
+    known = {"bank", "stop", "city", "house", "box", "hope", "try", "play", "glass"}
+    found = {
+        word: lemma_of(word, known)
+        for word in "Bank banks STOPPED stopping cities houses boxes hoping hoped tried trying "
+        "plays glasses banker went s ing".split()
+    }
+    assert list(found.values()) == [
+        "bank", "bank", "stop", "stop", "city", "house", "box", "hope", "hope", "try", "try",
+        "play", "glass", None, None, None, None,
+    ]  # fmt: skip
+
+
+def test_words_of_several_tokens_go_before_single_ones() -> None:
+    known = {"new_york", "york", "bank", "river bank"}
+    tokens = "New York banks , the river bank , York".split()
+    assert list(known_words(tokens, known)) == [
+        (0, 2, "new_york"), (2, 3, "bank"), (5, 7, "river bank"), (8, 9, "york"),
+    ]  # fmt: skip
+    assert list(known_words(tokens, known, 1)) == [
+        (1, 2, "york"), (2, 3, "bank"), (6, 7, "bank"), (8, 9, "york"),
+    ]  # fmt: skip
+
+
+def test_a_text_is_tagged_word_by_word(
+    split: tuple[str, str], model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, text = str(tmp_path / "senses"), tmp_path / "text.txt"
+    senses.build(split[0], out, model=model, quiet=True)
+    capsys.readouterr()
+    text.write_text("The Banks were muddy.\n\nShe plays in the cell.\n")
+    senses.tag(out, str(text), quiet=True)
+    head, *lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert head == ["sentence", "position", "word", "lemma", "sense", "score"]
+    assert [line[:4] for line in lines] == [
+        ["1", "1", "Banks", "bank"], ["3", "1", "plays", "play"], ["3", "4", "cell", "cell"],
+    ]  # fmt: skip
+    inventory = load_inventory(out)
+    for line in lines:
+        assert line[4] in {inventory.senses[row] for row in inventory.rows(line[3])}
+        assert 0.5 <= float(line[5]) <= 1  # of two senses
+
+    path = tmp_path / "tagged.jsonl"
+    senses.tag(out, str(text), format="jsonl", out=str(path), method="layer 1", quiet=True)
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["tokens"] for line in found] == [
+        ["The", "Banks", "were", "muddy", "."], [], ["She", "plays", "in", "the", "cell", "."],
+    ]  # fmt: skip
+    assert [tag["lemma"] for line in found for tag in line["senses"]] == ["bank", "play", "cell"]
+    tokens = found[0]["tokens"]
+    vector = tiny_elmo().embed(tokens).layers[1, 1]
+    rows = inventory.rows("bank")
+    averages = inventory.vectors[rows, 1]
+    lengths = np.linalg.norm(averages, axis=1) * np.linalg.norm(vector)
+    cosines = averages @ vector / lengths
+    assert found[0]["senses"][0]["score"] == pytest.approx(cosines.max(), abs=5e-3)
+    assert found[0]["senses"][0]["sense"] == inventory.senses[rows[cosines.argmax()]]
+
+
+def test_tag_complains_before_the_model_is_loaded(
+    split: tuple[str, str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = str(tmp_path / "senses")
+    senses.build(split[0], out, model=model, quiet=True)
+    monkeypatch.setattr(senses, "open_store", lambda *_, **__: pytest.fail("it is loaded"))
+    missing = str(tmp_path / "missing.txt")
+    assert "there is no file" in complaint(lambda: senses.tag(out, missing, quiet=True))
+    (tmp_path / "empty.txt").write_text("")
+    empty = str(tmp_path / "empty.txt")
+    assert "has no sentences" in complaint(lambda: senses.tag(out, empty, quiet=True))
+    assert "the method may be layer 0" in complaint(
+        lambda: senses.tag(out, empty, method="best", quiet=True)
+    )
+    assert "there are no senses in" in complaint(lambda: senses.tag(str(tmp_path), empty))
+    assert "has no words with senses" in complaint(lambda: senses.build(empty, f"{out}2"))
+    assert "no folder" in complaint(lambda: senses.build(split[0], f"{missing}/senses"))
+    assert "no folder" in complaint(lambda: senses.score(out, split[0], json=f"{missing}/a.json"))
+    assert "--index" in complaint(lambda: senses.score("none", split[0]))
+    assert "uses of 'zebra': too few" in complaint(
+        lambda: senses.induce("zebra", split[0], quiet=True)
+    )
+    assert "clusters must be" in complaint(lambda: senses.induce("a", empty, clusters=1))
+
+
+# ---------------------------------------------------------------------- induce
+def test_the_clusters_of_bank_are_its_senses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line.split("\t") for line in EXAMPLES.read_text(encoding="utf-8").splitlines()[1:]]
+    corpus, uses = tmp_path / "corpus.txt", tmp_path / "uses.tsv"
+    corpus.write_text("\n".join(line[0] for line in lines))
+    gold = {line[0]: line[2] for line in lines if line[3] == "bank"}
+    result = tmp_path / "result.json"
+    senses.induce(
+        "Bank", str(corpus), clusters=2, tokenizer="whitespace", out=str(uses), json=str(result),
+        quiet=True,
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    found = json.loads(result.read_text())
+    assert found["uses"] == found["uses_there"] == len(gold) == 28
+    assert printed.startswith("28 uses of 'Bank'")
+    assert found["clusters"][0]["examples"][0] in printed
+    tagged = [line.split("\t") for line in uses.read_text().splitlines()[1:]]
+    same = [(gold[line[0]] == "river") == (line[2] == "cluster 1") for line in tagged]
+    assert max(np.mean(same), 1 - np.mean(same)) >= 0.7
+
+
+def test_chinese_words_are_found_and_shown(
+    tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["他 在 银行 存 钱", "银行 今天 关门", "她 去 银行 借 钱", "河 边 没有 银行"]
+    (tmp_path / "corpus.txt").write_text("\n".join(lines), encoding="utf-8")
+    code = main([
+        "senses", "induce", "银行", str(tmp_path / "corpus.txt"), "--clusters", "2",
+        "--tokenizer", "whitespace", "--model", model, "--quiet",
+    ])  # fmt: skip
+    assert code == 0
+    assert "[银行]" in capsys.readouterr().out
+
+
+def test_help_is_immediate_and_lists_the_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["senses"]) == 0
+    printed = capsys.readouterr().out
+    for command in ("build", "tag", "score", "induce"):
+        assert f"  senses {command} " in printed
+
+
+def test_a_sentence_without_instances_is_no_trouble() -> None:
+    assert score_first_senses([TaggedSentence(("Yes",), ())], {}).rows() == (
+        ["", "precision", "recall", "F1"], [],
+    )  # fmt: skip

@@ -1,0 +1,52 @@
+"""Spans of tokens as tensors."""
+
+from __future__ import annotations
+
+from tiny import complaint
+
+from elmokit.tasks.layers.spans import (
+    BUCKETS,
+    EDGES,
+    bucket,
+    buckets,
+    check_span,
+    covered,
+    distance,
+)
+
+
+def test_distance_is_counted_from_the_nearest_token_of_a_span() -> None:
+    assert [distance(token, (2, 5)) for token in range(8)] == [-2, -1, 0, 0, 0, 1, 2, 3]
+
+
+def test_buckets_are_in_order_and_mirrored() -> None:
+    found = [bucket(distance) for distance in range(-60, 61)]
+    assert found == sorted(found)
+    assert [BUCKETS - 1 - number for number in found] == found[::-1]
+    assert set(found) == set(range(BUCKETS))
+
+
+def test_a_bucket_ends_where_the_next_edge_begins() -> None:
+    for edge in EDGES:
+        assert bucket(edge - 1) < bucket(edge)
+        assert bucket(-edge) < bucket(1 - edge)
+    assert bucket(5) == bucket(7)
+
+
+def test_each_token_has_the_bucket_of_its_distance() -> None:
+    middle = len(EDGES)
+    assert buckets([(0, 1), (1, 3)], 4).tolist() == [
+        [middle, middle + 1, middle + 2, middle + 3],
+        [middle - 1, middle, middle, middle + 1],
+    ]
+
+
+def test_tokens_of_a_span_are_covered() -> None:
+    assert covered([(0, 1), (1, 3)], 4).int().tolist() == [[1, 0, 0, 0], [0, 1, 1, 0]]
+
+
+def test_spans_beyond_the_text_are_refused() -> None:
+    assert not complaint(lambda: check_span((1, 3), 3, "e1", "a.txt, line 1"))
+    for span in ((1, 4), (2, 2), (-1, 1), (2, 1)):
+        message = complaint(lambda span=span: check_span(span, 3, "e1", "a.txt, line 1"))
+        assert message.startswith("a.txt, line 1: e1 ")
