@@ -122,19 +122,19 @@ def main() -> None:
         for word, of_word in uses.items()
     }
     example = next(iter(uses.values()))[0].sentence
-    facts = elmo.facts["training"]
+    metadata = elmo.metadata["training"]
     result = {
         "machine": machine(),
-        "train_tokens": facts["train_tokens"],
-        "settings": facts["settings"],
-        "step": facts["step"],
-        "hours": facts["hours"],
+        "train_tokens": metadata["train_tokens"],
+        "settings": metadata["settings"],
+        "step": metadata["step"],
+        "hours": metadata["hours"],
         "words": elmo.config.vocabulary_size,
         "heldout_predictions": found.tokens,
         "heldout_unknown": round(unknown / (found.tokens - len(heldout.train)), 4),
         "perplexity": found.to_dict(),
         "example": {"tokens": example.tokens, "shape": list(example.layers.shape)},
-        "layers": [*(f"layer {n}" for n in range(elmo.config.layers + 1)), "average"],
+        "layers": [*(f"layer {n}" for n in range(elmo.config.num_layers + 1)), "average"],
         "same_sense": shares,
     }
     print(json.dumps(result, indent=1, ensure_ascii=False))

@@ -53,17 +53,17 @@ def main() -> None:
         way: round(getattr(found["after"], way) / getattr(found["before"], way) - 1, 4)
         for way in ("forward", "backward", "average")
     }
-    facts = models["after"].facts["training"]
+    metadata = models["after"].metadata["training"]
     result = {
         "machine": machine(),
         "model": arguments.model,
         "text": Path(arguments.text).name,
-        "train_tokens": facts["train_tokens"],
+        "train_tokens": metadata["train_tokens"],
         "heldout_predictions": found["after"].tokens,
         "words": models["after"].config.vocabulary_size,
-        "settings": facts["settings"],
-        "step": facts["step"],
-        "hours": facts["hours"],
+        "settings": metadata["settings"],
+        "step": metadata["step"],
+        "hours": metadata["hours"],
         "perplexity": {name: value.to_dict() for name, value in found.items()},
         "change": change,
         "aim": AIM,

@@ -235,11 +235,11 @@ def plays(text: str, folder: Path, threads: int, static: str | None) -> dict:
     vectors = None if static is None else read_vectors(static, quiet=True)
     uses = [marked_use(sentence, tokenize) for sentence in PLAYS.values()]
     found = answer(index, store, uses, k=10, static=vectors)
-    result: dict = {"uses": len(index), "read": READ, "static": found[0].facts()["static"]}
+    result: dict = {"uses": len(index), "read": READ, "static": found[0].metadata()["static"]}
     for name, one in zip(PLAYS, found, strict=True):
-        facts = one.facts()
-        print(facts["query"], *(near["sentence"] for near in facts["neighbours"]), sep="\n  ")
-        result[name] = [near["score"] for near in facts["neighbours"]]
+        metadata = one.metadata()
+        print(metadata["query"], *(near["sentence"] for near in metadata["neighbours"]), sep="\n  ")
+        result[name] = [near["score"] for near in metadata["neighbours"]]
     return result
 
 

@@ -41,7 +41,7 @@ def flops_per_token(config: BiLMConfig) -> dict[str, float]:
     return {
         "convolutions, all positions": convolutions,
         "highway and projection": dense,
-        "LSTM stack": 2 * config.layers * layer,
+        "LSTM stack": 2 * config.num_layers * layer,
     }
 
 

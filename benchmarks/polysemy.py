@@ -63,7 +63,7 @@ def main() -> None:
     result = {
         "model": arguments.model,
         "fingerprint": store.elmo.fingerprint(),
-        "layers": layer_names(store.elmo.config.layers),
+        "layers": layer_names(store.elmo.config.num_layers),
         "deals": DEALS,
         "words": words,
     }

@@ -31,7 +31,7 @@ from elmokit.language import Perplexity
 from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus, Sentences, Types, prepare
 from elmokit.pretrain.evaluate import ROWS, perplexity
 from elmokit.pretrain.objective import Batcher
-from elmokit.text.batches import make_indexer
+from elmokit.text.indexers import make_indexer
 
 HERE = Path(__file__).parent
 
@@ -40,7 +40,7 @@ MODEL = {
     "activation": "tanh",
     "character_dim": 16,
     "highway_layers": 1,
-    "layers": 2,
+    "num_layers": 2,
     "lstm_dim": 512,
     "projection_dim": 256,
     "dropout": 0.35,
@@ -105,8 +105,8 @@ def main() -> None:
         "machine": machine(),
         "model": MODEL,
         "training": training,
-        "best_step": elmo.facts["training"]["step"],
-        "hours": elmo.facts["training"]["hours"],
+        "best_step": elmo.metadata["training"]["step"],
+        "hours": elmo.metadata["training"]["hours"],
         "parameters": sizes,
         "events": events,
         "perplexity": {name: value.to_dict() for name, value in found.items()},

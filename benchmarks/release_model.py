@@ -83,7 +83,7 @@ def main() -> None:
 
 def model_card(arguments: argparse.Namespace, folder: Path) -> str:
     elmo = elmokit.load(folder, tokenizer="whitespace")
-    training, config = elmo.facts["training"], elmo.config
+    training, config = elmo.metadata["training"], elmo.config
     ngram = json.loads(Path(arguments.ngram).read_text()) if arguments.ngram else None
     if ngram:
         check_same(ngram, training, config.vocabulary_size)
@@ -95,7 +95,7 @@ def model_card(arguments: argparse.Namespace, folder: Path) -> str:
         rows += table_rows(name, found.to_dict(), ngram, found.tokens)
     parameters = sum(p.numel() for p in elmo.model.parameters())
     return CARD.format(
-        size=f"{config.layers} layers of {config.lstm_dim} cells with projection "
+        size=f"{config.num_layers} layers of {config.lstm_dim} cells with projection "
         f"{config.projection_dim}, {config.dim} columns; {parameters / 1e6:.1f} M parameters",
         megabytes=sum(file.stat().st_size for file in folder.iterdir()) / 1e6,
         words=config.vocabulary_size,

@@ -90,7 +90,7 @@ def measure(
         "words": len(inventory.words),
         "seconds_to_build": seconds,
         "mixes": {name: vars(mix) for name, mix in inventory.mixes.items()},
-        **inventory.facts,
+        **inventory.metadata,
         "scores": scores,
     }
 

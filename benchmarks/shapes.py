@@ -99,7 +99,7 @@ def flops(config: BiLMConfig, samples: int, distinct: float) -> float:
 def row(name: str, out: Path, steps: int, work: float) -> dict:
     """What came of one shape."""
     made = native.read(out)
-    found = made.facts["training"]["heldout_perplexity"]
+    found = made.metadata["training"]["heldout_perplexity"]
     numbers = sum(tensor.size for tensor in made.tensors.values())
     half = 2 * numbers / 1e6  # as it ships, in float16
     assert half <= MOST_MB, (name, half)
@@ -109,7 +109,7 @@ def row(name: str, out: Path, steps: int, work: float) -> dict:
         "mb_as_float16": round(half, 1),
         "steps": steps,
         "mflop_per_token": round(work / 1e6, 2),
-        "hours": made.facts["training"]["hours"],
+        "hours": made.metadata["training"]["hours"],
         "perplexity": found,
     }
 

@@ -183,7 +183,8 @@ def make_checkpoint(size: str, folder: Path) -> None:
 
     from elmokit.config import BiLMConfig
     from elmokit.formats import bilm
-    from elmokit.formats.checkpoint import Checkpoint, expected_shapes
+    from elmokit.formats.checkpoint import Checkpoint
+    from elmokit.model.bilm import expected_shapes
 
     config = BiLMConfig.preset(size)
     random = np.random.default_rng(0)

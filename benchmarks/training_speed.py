@@ -117,8 +117,8 @@ def measure(arguments: argparse.Namespace, text: str) -> tuple[dict[str, list[di
             if arguments.peer and job["softmax"] == "sampled" and job["configuration"] in PEERS:
                 jobs.insert(0, (f"{PEER}, {job['configuration']}", peer_command(arguments, job)))
             for name, command in jobs:
-                facts = {column: job[column] for column in ("configuration", "softmax", "batch")}
-                found.setdefault(name, []).append({**run(command), **facts})
+                metadata = {column: job[column] for column in ("configuration", "softmax", "batch")}
+                found.setdefault(name, []).append({**run(command), **metadata})
         print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
     return found, peaks
 

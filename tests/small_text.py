@@ -14,7 +14,7 @@ TINY = {
     "max_characters": 12,
     "lstm_dim": 16,
     "projection_dim": 8,
-    "layers": 2,
+    "num_layers": 2,
 }
 
 

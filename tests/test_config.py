@@ -27,7 +27,7 @@ WHOLE = {
     "n_words": (0, 268435456),
     "lstm_dim": (1, 4194304),
     "projection_dim": (1, 4194304),
-    "layers": (1, 100),
+    "num_layers": (1, 100),
     "vocabulary_size": (0, 268435456),
 }
 NUMBERS = {
@@ -117,7 +117,7 @@ def test_the_ends_of_every_range_are_allowed() -> None:
             "activation": st.sampled_from(["relu", "tanh"]),
             "highway_layers": st.integers(0, 3),
             "lstm_dim": st.integers(1, 9999),
-            "layers": st.integers(1, 9),
+            "num_layers": st.integers(1, 9),
             "cell_clip": st.floats(0, 10) | st.integers(0, 9),
             "projection_clip": st.floats(0, 10),
             "skip_connections": st.booleans(),

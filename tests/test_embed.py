@@ -17,9 +17,9 @@ from tiny import complaint, difference, load_reference, tiny_elmo
 
 from elmokit import embed as embed_module
 from elmokit.embed import Embedder, Sentence
+from elmokit.engine import make_batches
 from elmokit.errors import ElmokitError
 from elmokit.layers import POOLINGS, layer_weights, pool
-from elmokit.text.batches import make_batches
 
 TOKENS = ["the", "river", "bank", "."]
 MANY = [["the", "river", "bank"], [], ["naïve"], ["a", "b"], ["the", "river", "bank"], ["中文"] * 9]
@@ -402,7 +402,7 @@ def test_an_embedder_can_be_copied_and_pickled(elmo: Embedder) -> None:
     for twin in (copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))):
         np.testing.assert_array_equal(twin.embed(TOKENS).layers, expected)
         assert twin.model is not elmo.model
-        assert (twin.source, twin.facts) == (elmo.source, elmo.facts)
+        assert (twin.source, twin.metadata) == (elmo.source, elmo.metadata)
 
 
 def test_an_embedder_says_what_it_is(elmo: Embedder) -> None:

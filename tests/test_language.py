@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elmokit import BiLM, BiLMConfig, ElmokitError, Embedder
-from elmokit.text.batches import make_batch
+from elmokit.model.batch import make_batch
 from elmokit.text.vocabulary import Vocabulary
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "river", "bank", "boat", "sat", "on", "he", "."]
@@ -34,7 +34,7 @@ def probabilities(elmo: Embedder, tokens: list[str]) -> tuple[np.ndarray, np.nda
     """p(next | before) at 0..n+1 and p(previous | after) at 0..n+1, from the training path."""
     with torch.no_grad():
         out = elmo.model(make_batch([tokens], elmo.indexer), boundaries=True)
-        top = elmo.config.layers
+        top = elmo.config.num_layers
         logits = [
             out[f"{way}_{top}"][0].double() @ elmo.model.softmax.weight.double().T
             + elmo.model.softmax.bias.double()

@@ -397,9 +397,10 @@ store.LayerStore(tiny_elmo(), folder=Path(sys.argv[1])).prepare(texts, quiet=Tru
 
 
 def start(folder: Path, *, fatal_write: int = 0, first_text: int = 0) -> subprocess.Popen[bytes]:
-    tests = str(Path(__file__).parent)
+    tests = Path(__file__).parent
+    paths = os.pathsep.join([str(tests), str(tests.parent / "src")])
     command = [sys.executable, "-c", PREPARES, str(folder), str(fatal_write), str(first_text)]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": tests})
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths})
 
 
 def numbered() -> list[list[str]]:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from elmokit.config import BiLMConfig
     from elmokit.embed import Embedder, Sentence
     from elmokit.errors import ElmokitError
-    from elmokit.formats.detect import load
     from elmokit.layer import ElmoLayer
+    from elmokit.loading import load
     from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState
     from elmokit.model.scalar_mix import ScalarMix
     from elmokit.text.tokenize import tokenize
@@ -54,7 +54,7 @@ MODULES = {
     "ScalarMix": "elmokit.model.scalar_mix",
     "Sentence": "elmokit.embed",
     "VectorShards": "elmokit.vectors.writer",
-    "load": "elmokit.formats.detect",
+    "load": "elmokit.loading",
     "read_vectors": "elmokit.vectors.writer",
     "tokenize": "elmokit.text.tokenize",
 }

@@ -55,7 +55,7 @@ class BiLMConfig:
     """Columns of a token vector and of each direction's output."""
     project_state: bool = True
     """Project the LSTM's output to `projection_dim`; False needs lstm_dim of the same size."""
-    layers: int = 2
+    num_layers: int = 2
     """LSTM layers in each direction."""
     cell_clip: float = 3.0
     """Bound of the cell state; 0 for none."""
@@ -183,7 +183,7 @@ _WHOLE_NUMBERS = {
     "n_words": (0, 1 << 28),
     "lstm_dim": (1, LARGEST),
     "projection_dim": (1, LARGEST),
-    "layers": (1, 100),
+    "num_layers": (1, 100),
     "vocabulary_size": (0, 1 << 28),
 }
 _OF_DICTIONARIES = {"character_dim": (0, LARGEST), "n_characters": (0, LARGEST)}

@@ -15,17 +15,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elmokit import language
 from elmokit.config import BiLMConfig
-from elmokit.engine import WordVectors
+from elmokit.engine import WordVectors, build_model, make_batches
 from elmokit.errors import ElmokitError
-from elmokit.formats.checkpoint import Checkpoint, build, tensors_of, tokenizer_of
+from elmokit.formats.checkpoint import Checkpoint, tokenizer_of
+from elmokit.language import Filling, Perplexity, Surprisal, Text
 from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool
 from elmokit.model.bilm import (
     BiLM,
@@ -33,22 +35,16 @@ from elmokit.model.bilm import (
     BiLMState,
     find_representation,
     given_state,
+    tensors_of,
     unflatten,
 )
 from elmokit.model.fast.inference import FastBiLM
 from elmokit.model.fast.linear import PRECISIONS, Precision
-from elmokit.text.batches import make_batches, make_indexer, refuse_strings
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.dictionaries import Dictionaries
+from elmokit.text.indexers import make_indexer, refuse_strings
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.text.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from elmokit.language import Filling, Perplexity, Surprisal
-
-Text: TypeAlias = "str | Sequence[str]"
 
 WINDOW_BYTES = 128 << 20  # results that one look-ahead window may hold
 TOKEN_BYTES = 500  # of a token itself, before it has vectors
@@ -100,7 +96,7 @@ class Embedder:
         dictionaries: Dictionaries | None = None,
         tokenizer: str = "elmokit",
         precision: Precision = "float32",
-        facts: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
         source: str = "memory",
         batch_tokens: int = 2048,
         cache_bytes: int = 128 << 20,
@@ -113,7 +109,7 @@ class Embedder:
             dictionaries: the characters and words of a model with token_encoder="unicode".
             tokenizer: what splits strings: "elmokit", "whitespace" or "chinese".
             precision: of the weights at inference: "float32", "float16" or "int8".
-            facts: what is known of its training.
+            metadata: what is known of its training.
             source: where it comes from, for messages.
             batch_tokens: tokens of a batch, about; 16 long sentences may be up to 8 times that.
             cache_bytes: memory for the vectors of words met before.
@@ -125,7 +121,7 @@ class Embedder:
         self.model, self.vocabulary, self.dictionaries = model, vocabulary, dictionaries
         self.tokenizer_name, self.tokenize = tokenizer, find_tokenizer(tokenizer)
         self.precision: Precision = precision
-        self.facts, self.source = facts or {}, source
+        self.metadata, self.source = metadata or {}, source
         self.batch_tokens, self.cache_bytes = batch_tokens, cache_bytes
         self.indexer = make_indexer(model.config, vocabulary, dictionaries)
         self._lock = threading.Lock()
@@ -147,20 +143,20 @@ class Embedder:
     ) -> Embedder:
         """An Embedder of what a format has read; settings as in the constructor.
 
-        Without a `tokenizer`, it is the one that the model's facts ask for.
+        Without a `tokenizer`, it is the one that the model's metadata ask for.
         """
         words = checkpoint.vocabulary
         return cls(
-            build(checkpoint),
+            build_model(checkpoint),
             vocabulary=None if words is None else Vocabulary(words),
             dictionaries=checkpoint.dictionaries,
-            tokenizer=tokenizer or tokenizer_of(checkpoint.facts),
-            facts=checkpoint.facts,
+            tokenizer=tokenizer or tokenizer_of(checkpoint.metadata),
+            metadata=checkpoint.metadata,
             source=checkpoint.source,
             **settings,
         )
 
-    # ------------------------------------------------------------------ facts
+    # ------------------------------------------------------------------ metadata
     @property
     def config(self) -> BiLMConfig:
         """The model's sizes."""
@@ -179,7 +175,7 @@ class Embedder:
     def __repr__(self) -> str:
         config = self.config
         return (
-            f"Embedder({self.source}: {config.layers} layers of "
+            f"Embedder({self.source}: {config.num_layers} layers of "
             f"{config.lstm_dim}/{config.projection_dim}, dim {config.dim}, {self.precision})"
         )
 
@@ -198,7 +194,7 @@ class Embedder:
             config=self.config,
             tensors=tensors_of(self.model, copy=copy),
             vocabulary=None if self.vocabulary is None else self.vocabulary.words,
-            facts=self.facts,
+            metadata=self.metadata,
             source=self.source,
             dictionaries=self.dictionaries,
         )
@@ -263,7 +259,7 @@ class Embedder:
 
         A string is a sentence to be tokenized, a list of strings a tokenized one.
         """
-        weights = layer_weights(layers, self.config.layers)
+        weights = layer_weights(layers, self.config.num_layers)
         kind = float_type(dtype)
         _check_batch_size(batch_size)
         for window in self.windows(sentences, kept=len(weights)):
@@ -310,7 +306,7 @@ class Embedder:
         ]
         if one:
             return found[0]
-        columns = len(layer_weights(layers, self.config.layers)) * self.dim
+        columns = len(layer_weights(layers, self.config.num_layers)) * self.dim
         return np.stack(found) if found else np.zeros((0, columns), np.float32)
 
     def embed_batch(
@@ -324,7 +320,11 @@ class Embedder:
         split = [self.tokenize(s) if isinstance(s, str) else _tokens(s) for s in sentences]
         if state is None:
             found = self._embed_window(
-                split, layer_weights("all", self.config.layers), None, False, np.dtype("float32")
+                split,
+                layer_weights("all", self.config.num_layers),
+                None,
+                False,
+                np.dtype("float32"),
             )
             return list(found), None
         framed = [[BEGIN_SENTENCE, *sentence, END_SENTENCE] for sentence in split]
@@ -358,20 +358,14 @@ class Embedder:
     # ------------------------------------------------------------------ language model
     def surprisal(self, sentence: Text) -> Surprisal:
         """Bits of each word given what stands before it, and given what stands after it."""
-        from elmokit import language
-
         return language.surprisal(self, sentence)
 
     def perplexity(self, sentences: Iterable[Text]) -> Perplexity:
         """How well both directions predict some sentences, each read alone."""
-        from elmokit import language
-
         return language.perplexity(self, sentences)
 
     def fill(self, sentence: Text, k: int = 10) -> list[Filling]:
         """The `k` words that fit the gap `___` in a sentence best."""
-        from elmokit import language
-
         return language.fill(self, sentence, k)
 
     # ------------------------------------------------------------------ inside

@@ -1,11 +1,23 @@
-"""Token vectors of words met before: the char-CNN runs once for each distinct word."""
+"""The model as inference runs it: checked weights, batches, and word vectors computed once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 
+from elmokit.formats.checkpoint import Checkpoint, check_tensors
+from elmokit.model.bilm import BiLM, build, expected_shapes
 from elmokit.model.fast.inference import FastBiLM
-from elmokit.text.batches import Indexer
+from elmokit.text.indexers import Indexer
+
+SIDE_BY_SIDE, LONG_BATCH = 16, 8  # so many long sentences in a batch, if 8 times its tokens do
+
+
+def build_model(checkpoint: Checkpoint) -> BiLM:
+    """Return the model of a checkpoint; raise if a tensor is missing, superfluous or damaged."""
+    check_tensors(checkpoint, expected_shapes(checkpoint.config))
+    return build(checkpoint.config, checkpoint.tensors)
 
 
 class WordVectors:
@@ -35,3 +47,26 @@ class WordVectors:
             larger = self.table.new_empty(max(rows, 2 * len(self.table)), self.table.shape[1])
             larger[: len(self.table)] = self.table
             self.table = larger
+
+
+def make_batches(
+    lengths: Sequence[int], batch_tokens: int, batch_size: int | None
+) -> Iterator[list[int]]:
+    """Numbers of the sentences that go together: of similar length, bounded in tokens.
+
+    Long sentences get some more, so that there are several of them side by side.
+    """
+    order = sorted(range(len(lengths)), key=lambda number: (lengths[number], number))
+    batch: list[int] = []
+    tokens = 0
+    for number in order:
+        more = tokens + lengths[number]
+        full = len(batch) == batch_size or more > LONG_BATCH * batch_tokens
+        full = full or (more > batch_tokens and len(batch) >= SIDE_BY_SIDE)
+        if batch and full:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(number)
+        tokens += lengths[number]
+    if batch:
+        yield batch

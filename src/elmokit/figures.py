@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from elmokit.cli.output import check_output
 from elmokit.errors import ElmokitError, require
 from elmokit.io.atomic import write_whole
+from elmokit.io.paths import check_output
 
 FORMATS = (".png", ".svg")
 DOTS = 200  # an inch, of a PNG

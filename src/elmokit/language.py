@@ -12,8 +12,9 @@ its backward half has read the rest from the end and predicts the word before. W
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -25,13 +26,30 @@ from elmokit.errors import ElmokitError
 from elmokit.text.vocabulary import SPECIAL, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from typing import TypeAlias
 
-    from elmokit.embed import Embedder, Text
+    from elmokit.model.bilm import BiLM
 
+Text: TypeAlias = "str | Sequence[str]"
 GAP = "___"
 ROWS = 256  # rows of logits in memory at once
 CANDIDATES = 200  # words that are tried in the whole sentence
+
+
+class Reader(Protocol):
+    """What this module needs of an `Embedder`."""
+
+    model: BiLM
+    vocabulary: Vocabulary | None
+    source: str
+    tokenize: Callable[[str], list[str]]
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def stream(
+        self, sentences: Iterable[Text], layers: str, *, boundaries: bool
+    ) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +91,7 @@ class Perplexity:
         return math.sqrt(self.forward) * math.sqrt(self.backward)
 
     def to_dict(self) -> dict[str, float]:
-        """For logs and facts."""
+        """For logs and metadata."""
         return {
             "forward": round(self.forward, 4),
             "backward": round(self.backward, 4),
@@ -94,10 +112,10 @@ class Filling:
     """Among the words that were tried, both directions combined."""
 
 
-def surprisal(elmo: Embedder, sentence: Text) -> Surprisal:
+def surprisal(elmo: Reader, sentence: Text) -> Surprisal:
     """Surprisal of every word of a sentence, in both directions."""
     vocabulary = _vocabulary(elmo)
-    found = elmo.embed(sentence, layers="top", boundaries=True)
+    (found,) = elmo.stream([sentence], "top", boundaries=True)
     tokens = found.tokens[1:-1]
     forward, backward = _halves(found.vectors)
     targets = vocabulary.encode(tokens).astype(np.int64)
@@ -109,7 +127,7 @@ def surprisal(elmo: Embedder, sentence: Text) -> Surprisal:
     return Surprisal(tokens, bits[0], bits[1], known)
 
 
-def fill(elmo: Embedder, sentence: Text, k: int = 10) -> list[Filling]:
+def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
     """The words that fit a gap `___` best.
 
     Both directions propose words from what they read up to the gap. The best of these are put into
@@ -119,8 +137,8 @@ def fill(elmo: Embedder, sentence: Text, k: int = 10) -> list[Filling]:
     vocabulary = _vocabulary(elmo)
     tokens = _with_gap(elmo, sentence)
     gap = tokens.index(GAP)
-    top = elmo.embed(tokens, layers="top", boundaries=True).vectors
-    forward, backward = _halves(top)
+    (read,) = elmo.stream([tokens], "top", boundaries=True)
+    forward, backward = _halves(read.vectors)
     around = np.stack([forward[gap], backward[gap + 2]])  # before and after the gap
     proposed = _log_softmax(elmo, torch.from_numpy(around)).sum(0)  # (words,)
     proposed[[vocabulary.ids[mark] for mark in SPECIAL]] = -torch.inf
@@ -136,7 +154,7 @@ def fill(elmo: Embedder, sentence: Text, k: int = 10) -> list[Filling]:
     ]
 
 
-def perplexity(elmo: Embedder, sentences: Iterable[Text]) -> Perplexity:
+def perplexity(elmo: Reader, sentences: Iterable[Text]) -> Perplexity:
     """Of some sentences, each read alone."""
     sums, tokens = np.zeros(2), 0
     for words, losses in sentence_losses(elmo, sentences):
@@ -148,14 +166,14 @@ def perplexity(elmo: Embedder, sentences: Iterable[Text]) -> Perplexity:
 
 
 def sentence_losses(
-    elmo: Embedder, sentences: Iterable[Text]
+    elmo: Reader, sentences: Iterable[Text]
 ) -> Iterator[tuple[list[str], NDArray[np.float64]]]:
     """Each sentence's tokens and its negative log likelihood in both directions, (2,).
 
     Every sentence is read alone, with its boundaries.
     """
     vocabulary = _vocabulary(elmo)
-    for found in elmo.stream(sentences, layers="top", boundaries=True):
+    for found in elmo.stream(sentences, "top", boundaries=True):
         targets = vocabulary.encode(found.tokens).astype(np.int64)
         forward, backward = _halves(found.vectors)
         ahead = _log_probabilities(elmo, forward[:-1], targets[1:])
@@ -170,7 +188,7 @@ def _halves(top: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.f
 
 
 def _log_probabilities(
-    elmo: Embedder, rows: NDArray[np.float32], targets: NDArray[np.int64]
+    elmo: Reader, rows: NDArray[np.float32], targets: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """Log probability of each target word, by the full softmax: (rows,)."""
     found = [torch.empty(0)]
@@ -182,13 +200,13 @@ def _log_probabilities(
 
 
 @torch.inference_mode()
-def _log_softmax(elmo: Embedder, rows: Tensor) -> Tensor:
+def _log_softmax(elmo: Reader, rows: Tensor) -> Tensor:
     """Outputs of one direction (n, projection_dim) to log probabilities (n, words)."""
     assert elmo.model.softmax is not None
     return functional.log_softmax(elmo.model.softmax(rows.to(elmo.device)), dim=1).cpu()
 
 
-def _vocabulary(elmo: Embedder) -> Vocabulary:
+def _vocabulary(elmo: Reader) -> Vocabulary:
     if elmo.model.softmax is None or elmo.vocabulary is None:
         raise ElmokitError(
             f"{elmo.source} has no softmax and so cannot predict words: its files hold the layers "
@@ -197,7 +215,7 @@ def _vocabulary(elmo: Embedder) -> Vocabulary:
     return elmo.vocabulary
 
 
-def _with_gap(elmo: Embedder, sentence: Text) -> list[str]:
+def _with_gap(elmo: Reader, sentence: Text) -> list[str]:
     if isinstance(sentence, str):
         parts = sentence.split(GAP)
         if len(parts) != 2:
@@ -206,27 +224,3 @@ def _with_gap(elmo: Embedder, sentence: Text) -> list[str]:
     if list(sentence).count(GAP) != 1:
         raise ElmokitError(f"the tokens must have one gap {GAP!r}, not {list(sentence).count(GAP)}")
     return list(sentence)
-
-
-def fill_gap(
-    sentence: str,
-    *,
-    model: str = "shipped",
-    k: int = 10,
-    tokenizer: str | None = None,
-) -> None:
-    """Print the words that fit a gap in a sentence.
-
-    Args:
-        sentence: with the gap as three underscores: "He sat on the river ___ ."
-        model: a model folder or Hub name with a softmax; "shipped" is elmokit's own.
-        k: how many words.
-        tokenizer: what splits the sentence: elmokit, whitespace or chinese; if not given, chinese
-            for a model that was trained with it, and else elmokit.
-    """
-    if k < 1:
-        raise ElmokitError(f"k must be at least 1, not {k}")
-    from elmokit.formats.detect import load
-
-    for found in fill(load(model, tokenizer=tokenizer), sentence, k):
-        print(f"{found.probability:7.1%}  {found.word}")

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ElmokitError
+from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLMOutput
 from elmokit.model.scalar_mix import ScalarMix
-from elmokit.text.batches import make_batch
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -66,7 +66,7 @@ class ElmoLayer(nn.Module):
         object.__setattr__(self, "elmo", elmo)  # not a submodule: see the class's docstring
         self.bilm = elmo.model if trainable else None
         self.mixes = nn.ModuleList(
-            ScalarMix(elmo.config.layers + 1, layer_norm=layer_norm, l2=l2, only=layer)
+            ScalarMix(elmo.config.num_layers + 1, layer_norm=layer_norm, l2=l2, only=layer)
             for _ in range(outputs)
         )
         self.dropout = nn.Dropout(dropout)

@@ -26,7 +26,7 @@ from elmokit.io.atomic import cache_folder
 from elmokit.io.lines import Report
 from elmokit.io.records import KEY_BYTES, LINE, Records, remove_oldest
 from elmokit.model.bilm import BiLMOutput
-from elmokit.text.batches import refuse_strings
+from elmokit.text.indexers import refuse_strings
 
 VERSION = 1  # records of another one are not found
 COMMIT_BYTES = 64 << 20  # written at once; a kill loses no more
@@ -74,7 +74,7 @@ class LayerStore:
     def _open(self) -> None:
         """Find the records of the model as it is now."""
         self._weights = self._weights_now()
-        self._token_bytes = 2 * (self.elmo.config.layers + 1) * self.elmo.dim
+        self._token_bytes = 2 * (self.elmo.config.num_layers + 1) * self.elmo.dim
         self._records: Records | None = None
         self._keeping, self._told_full = True, False
         if self.folder is None:
@@ -184,7 +184,7 @@ class LayerStore:
         self._check_weights()
         lengths = torch.tensor([len(text) for text in texts], dtype=torch.long)
         longest = int(lengths.max()) if len(texts) else 0
-        shape = (self.elmo.config.layers + 1, len(texts), longest, self.elmo.dim)
+        shape = (self.elmo.config.num_layers + 1, len(texts), longest, self.elmo.dim)
         padded = torch.zeros(shape, dtype=torch.float16)
         room = padded.numpy()
         for number, layers in enumerate(self._find(texts)):
@@ -225,7 +225,7 @@ class LayerStore:
         return [found[key] for key in keys]
 
     def _kept(self, key: bytes, tokens: int) -> NDArray[np.float16] | None:
-        shape = (self.elmo.config.layers + 1, tokens, self.elmo.dim)
+        shape = (self.elmo.config.num_layers + 1, tokens, self.elmo.dim)
         if tokens == 0:
             return np.zeros(shape, np.float16)
         value = None if self._records is None else self._records.get(key)

@@ -47,10 +47,10 @@ def test_a_converted_model_gives_the_vectors_and_says_where_it_is_from(tmp_path:
     np.testing.assert_allclose(
         elmo.embed(["the", "bank"]).layers, reference.embed(["the", "bank"]), atol=1e-5
     )
-    assert elmo.facts["converted_from"] == "bilm"
-    assert elmo.facts["options"] == reference.options
+    assert elmo.metadata["converted_from"] == "bilm"
+    assert elmo.metadata["options"] == reference.options
     convert(str(tmp_path / "native"), str(tmp_path / "again"))
-    assert read_checkpoint(tmp_path / "again").facts == elmo.facts
+    assert read_checkpoint(tmp_path / "again").metadata == elmo.metadata
 
 
 def test_half_the_precision_gives_nearly_the_same_vectors(tmp_path: Path) -> None:

@@ -1029,7 +1029,7 @@ def peaks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[int
     if not Path("/proc/self/status").exists():
         pytest.skip("needs Linux, which tells the peak of a process")
     folder = tmp_path_factory.mktemp("memory")
-    model = save_model(folder / "tiniest", seed=1, layers=1, lstm_dim=4, projection_dim=4)
+    model = save_model(folder / "tiniest", seed=1, num_layers=1, lstm_dim=4, projection_dim=4)
     short = long_text(100)
     (folder / "short").write_text(short, encoding="utf-8")
     (folder / "long").write_text(short * 200, encoding="utf-8")

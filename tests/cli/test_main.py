@@ -82,7 +82,7 @@ def with_command(name: str, target: str, folder: Path) -> list[str]:
     """How to run one more command, defined in `folder`, in a process of its own."""
     code = (
         f"import sys; sys.path.insert(0, {str(folder)!r})\n"
-        "from elmokit import cli\n"
+        "from elmokit.cli import main as cli\n"
         f"cli.COMMANDS[{name!r}] = ({target!r}, '')\n"
         f"sys.exit(cli.main([{name!r}]))\n"
     )

@@ -11,7 +11,9 @@ from tiny import complaint, tiny_elmo
 
 import elmokit
 from elmokit.cli import output
-from elmokit.cli.output import check_output, open_store, table, text_width, write_result
+from elmokit.cli.output import open_store, table, write_result
+from elmokit.io.paths import check_output
+from elmokit.text.width import text_width
 
 
 def test_columns_line_up_on_a_terminal_with_chinese_in_them() -> None:

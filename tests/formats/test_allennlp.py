@@ -56,7 +56,7 @@ def test_the_elmo_may_be_anywhere_in_the_model(
 ) -> None:
     folder = save_task_model(reference, tmp_path / "task", state=state_of(reference, prefix))
     checkpoint = read_checkpoint(folder)
-    assert checkpoint.facts["scalar_mixes"] == FACTS
+    assert checkpoint.metadata["scalar_mixes"] == FACTS
     found = elmokit.load(folder).embed(SENTENCE).layers
     assert difference(found, reference.embed(SENTENCE)) < 2e-6
 
@@ -73,7 +73,7 @@ def test_options_are_found_where_they_are(tmp_path: Path, place: str) -> None:
         Path(named).write_text(json.dumps(options))
     path = save_task_model(reference, tmp_path / "task", settings=settings_of(named), files=files)
     elmo = elmokit.load(pack(path, tmp_path / "model.tar.gz"))
-    assert elmo.facts["configuration"] == "elmo_options.json"
+    assert elmo.metadata["configuration"] == "elmo_options.json"
     assert elmo.config.activation == "tanh"
     assert difference(elmo.embed(SENTENCE).layers, reference.embed(SENTENCE)) < 2e-6
 
@@ -82,19 +82,19 @@ def test_options_that_are_nowhere_are_read_off_the_weights(
     folder: Path, reference: Reference
 ) -> None:
     checkpoint = read_checkpoint(folder)
-    assert checkpoint.facts["options"] == reference.options
-    assert "read off the weights" in checkpoint.facts["configuration"]
+    assert checkpoint.metadata["options"] == reference.options
+    assert "read off the weights" in checkpoint.metadata["configuration"]
 
 
 def test_the_mixes_are_among_the_facts_also_after_a_conversion(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert read_checkpoint(folder).facts["scalar_mixes"] == FACTS
+    assert read_checkpoint(folder).metadata["scalar_mixes"] == FACTS
     convert(str(folder), str(tmp_path / "native"))
     assert "allennlp format, 2 layers of 10/6" in capsys.readouterr().out
     converted = elmokit.load(tmp_path / "native")
-    assert converted.facts["converted_from"] == "allennlp"
-    assert converted.facts["scalar_mixes"] == FACTS
+    assert converted.metadata["converted_from"] == "allennlp"
+    assert converted.metadata["scalar_mixes"] == FACTS
     assert [mix.gamma.item() for mix in scalar_mixes(converted)] == [0.75, 1.5]
 
 
@@ -212,7 +212,7 @@ def test_any_name_of_options_is_only_a_name(
     tmp_path: Path, reference: Reference, named: str
 ) -> None:
     folder = save_task_model(reference, tmp_path / "task", settings=settings_of(named))
-    assert read_checkpoint(folder).facts["options"] == reference.options
+    assert read_checkpoint(folder).metadata["options"] == reference.options
 
 
 def test_a_configuration_that_is_missing_or_broken_is_told(folder: Path) -> None:
@@ -232,5 +232,5 @@ def test_an_archive_of_allennlp_gives_the_weights_it_was_made_from(
     subprocess.run([allennlp_python, script, tmp_path], check=True, capture_output=True)
     elmo = elmokit.load(tmp_path / "model.tar.gz")
     expected = [{"weights": [0.5, -0.5, -1.5], "gamma": 0.75, "layer_norm": False}]
-    assert elmo.facts["scalar_mixes"] == expected
+    assert elmo.metadata["scalar_mixes"] == expected
     assert difference(elmo.embed(SENTENCE).layers, reference.embed(SENTENCE)) < 2e-6

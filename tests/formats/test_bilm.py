@@ -19,10 +19,12 @@ from tiny import WORDS, complaint
 
 import elmokit
 from elmokit.config import BiLMConfig
+from elmokit.engine import build_model
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint, check_tensors
 from elmokit.formats.detect import read_checkpoint
+from elmokit.model.bilm import expected_shapes
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
 
@@ -74,7 +76,7 @@ def test_what_is_read_and_written_again_is_the_same_to_the_bit(
 ) -> None:
     weights = variant.save(tmp_path / "source")
     first = read_checkpoint(weights)
-    check_tensors(first)
+    check_tensors(first, expected_shapes(first.config))
     bilm.write(first, tmp_path / "copy")
     found = datasets(tmp_path / "copy" / "weights.hdf5")
     assert sorted(found) == sorted(variant.stored)
@@ -112,7 +114,7 @@ def test_every_option_becomes_its_field(tmp_path: Path) -> None:
     config = read_checkpoint(make_reference(options | {"dropout": 0.25}).save(tmp_path)).config
     assert config == BiLMConfig(
         character_dim=3, max_characters=9, filters=((2, 4),), activation="tanh",
-        highway_layers=2, lstm_dim=7, projection_dim=5, layers=3, cell_clip=2.0,
+        highway_layers=2, lstm_dim=7, projection_dim=5, num_layers=3, cell_clip=2.0,
         projection_clip=0.5, skip_connections=False, dropout=0.25,
     )  # fmt: skip
 
@@ -203,7 +205,7 @@ def test_published_names_of_files_belong_together(tmp_path: Path) -> None:
 def test_options_of_another_name_are_taken_only_if_there_is_no_choice(tmp_path: Path) -> None:
     weights = make_reference().save(tmp_path)
     (tmp_path / "options.json").rename(tmp_path / "seqvec_options_v1.json")
-    assert read_checkpoint(weights).config.layers == 2
+    assert read_checkpoint(weights).config.num_layers == 2
     shutil.copy(tmp_path / "seqvec_options_v1.json", tmp_path / "my_options.json")
     with pytest.raises(ElmokitError, match=r"my_options\.json, seqvec_options_v1\.json belongs"):
         read_checkpoint(weights)
@@ -280,7 +282,7 @@ def test_any_value_anywhere_in_the_options_is_read_or_refused_in_a_sentence(
     )  # fmt: skip
     place[data.draw(st.sampled_from(sorted(place)))] = data.draw(JSON)
     (folder / "options.json").write_text(json.dumps(options))
-    sentence = complaint(lambda: check_tensors(read_checkpoint(weights)))
+    sentence = complaint(lambda: build_model(read_checkpoint(weights)))
     assert sentence == "" or "options.json" in sentence or "weights.hdf5" in sentence
 
 

@@ -32,9 +32,9 @@ from elmokit.cli.convert import convert
 from elmokit.cli.info import info
 from elmokit.errors import ElmokitError
 from elmokit.formats import many_langs
-from elmokit.formats.checkpoint import expected_shapes
 from elmokit.formats.containers import hf_hub as hub
 from elmokit.formats.detect import read_checkpoint
+from elmokit.model.bilm import expected_shapes
 from elmokit.pretrain.adapt import adapt
 from elmokit.pretrain.train import pretrain
 
@@ -177,7 +177,7 @@ def test_the_configuration_is_found_where_config_path_says_or_beside_it(
     for named in ("C:\\Users\\me\\other.json", "/Users/me/other.json", "configs/other.json"):
         (folder / "config.json").write_text(json.dumps({"config_path": named, "seed": 1}))
         assert read_checkpoint(folder).fingerprint() == expected
-        assert read_checkpoint(folder).facts["configuration"] == "other.json"
+        assert read_checkpoint(folder).metadata["configuration"] == "other.json"
 
 
 @pytest.mark.parametrize("kind", ["characters and words", "no words", "no characters"])
@@ -194,8 +194,8 @@ def test_without_a_configuration_it_is_the_published_one(
     monkeypatch.setattr(many_langs, "PUBLISHED", published)
     elmo = elmokit.load(folder)
     assert difference(elmo.embed(SENTENCES[0]).layers, reference.embed(SENTENCES[0])) < 2e-6
-    assert "tiny.json" in elmo.facts["configuration"]
-    assert "published" in elmo.facts["configuration"]
+    assert "tiny.json" in elmo.metadata["configuration"]
+    assert "published" in elmo.metadata["configuration"]
 
 
 def test_a_line_with_an_id_alone_is_the_ideographic_space(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_model_comes_back_to_the_bit_and_is_written_to_the_same_bytes(
     native.write(checkpoint, tmp_path / "one")
     found = read_checkpoint(tmp_path / "one")
     assert found.config == checkpoint.config
-    assert found.facts == checkpoint.facts
+    assert found.metadata == checkpoint.metadata
     assert found.format == "native"
     assert sorted(found.tensors) == sorted(checkpoint.tensors)
     for name, tensor in checkpoint.tensors.items():
@@ -108,10 +108,10 @@ def test_a_vocabulary_of_another_length_is_refused(
 
 
 def test_facts_of_any_kind_are_kept(tmp_path: Path, checkpoint: Checkpoint) -> None:
-    facts = {"perplexity": 39.7, "语料": ["新闻", None], "steps": 10}
-    kept = Checkpoint(checkpoint.config, checkpoint.tensors, facts=facts)
+    metadata = {"perplexity": 39.7, "语料": ["新闻", None], "steps": 10}
+    kept = Checkpoint(checkpoint.config, checkpoint.tensors, metadata=metadata)
     native.write(kept, tmp_path / "model")
-    assert native.read(tmp_path / "model").facts == facts
+    assert native.read(tmp_path / "model").metadata == metadata
 
 
 def test_a_weight_that_the_type_cannot_hold_is_not_written(
@@ -274,8 +274,8 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no version": (lambda v: v.pop("format_version"), "has format version None"),
     "no model": (lambda v: v.pop("model"), "lacks the object 'model'"),
     "a list": (lambda v: v.update(model=[1]), "lacks the object 'model'"),
-    "unknown": (lambda v: v["model"].update(layer=2), "no field 'layer'; did you mean 'layers'"),
-    "text": (lambda v: v["model"].update(layers="2"), "layers must be a whole number"),
+    "unknown": (lambda v: v["model"].update(layer=2), "no field 'layer'; did you mean 'num_layers'"),
+    "text": (lambda v: v["model"].update(num_layers="2"), "num_layers must be a whole number"),
     "float": (lambda v: v["model"].update(lstm_dim=10.0), "lstm_dim must be a whole number"),
     "huge": (lambda v: v["model"].update(lstm_dim=10**12), "lstm_dim must be a whole number"),
     "not finite": (lambda v: v["model"].update(cell_clip=float("nan")), "cell_clip must be a num"),
@@ -297,8 +297,8 @@ def test_a_wrong_configuration_is_refused_with_its_files_name(model: Path, kind:
 @pytest.mark.parametrize(
     ("field", "value", "name"),
     [
-        ("layers", 3, "lacks the tensor 'forward_layers.2"),
-        ("layers", 1, "has a tensor '(for|back)ward_layers.1"),
+        ("num_layers", 3, "lacks the tensor 'forward_layers.2"),
+        ("num_layers", 1, "has a tensor '(for|back)ward_layers.1"),
         ("lstm_dim", 11, r"has the shape \[.*\] where its configuration gives \["),
         ("vocabulary_size", 9, r"lacks vocab\.txt"),
         ("highway_layers", 0, "has a tensor 'token_encoder.highways.0"),
@@ -320,7 +320,7 @@ def test_gigantic_dimensions_take_no_memory(model: Path) -> None:
     change_config(
         model,
         lambda values: values["model"].update(
-            lstm_dim=largest, projection_dim=largest, character_dim=largest, layers=100,
+            lstm_dim=largest, projection_dim=largest, character_dim=largest, num_layers=100,
             highway_layers=100, n_characters=largest, filters=[[50, largest]],
         ),
     )  # fmt: skip

@@ -134,7 +134,7 @@ def test_token_vectors_and_the_layers_beside_them_are_a_model_on_words(
     assert difference(elmo.embed(known).layers, reference.embed(known)) < CLOSE
     unknown = elmo.embed(["the", "xyz"]).layers
     assert difference(unknown, reference.embed(["the", "<UNK>"])) < CLOSE
-    assert elmo.facts["layers_from"] == "weights.hdf5"
+    assert elmo.metadata["layers_from"] == "weights.hdf5"
     with_characters = elmokit.load(tmp_path / "weights.hdf5")  # the weights are what they were
     assert with_characters.config.token_encoder == "characters"
 
@@ -202,9 +202,9 @@ def test_what_the_archive_says_of_the_model_is_kept_and_shown(
 ) -> None:
     make_reference().save(tmp_path / "model")
     path = save_nlpl(tmp_path / "217.zip", tmp_path / "model")
-    assert elmokit.load(path).facts["meta"] == META
+    assert elmokit.load(path).metadata["meta"] == META
     assert main(["convert", str(path), str(tmp_path / "native")]) == 0
-    assert read_checkpoint(tmp_path / "native").facts["meta"] == META
+    assert read_checkpoint(tmp_path / "native").metadata["meta"] == META
     for model in (path, tmp_path / "native"):
         capsys.readouterr()
         assert main(["info", str(model)]) == 0
@@ -212,7 +212,7 @@ def test_what_the_archive_says_of_the_model_is_kept_and_shown(
         assert 'meta         language: "Norwegian Bokmål"\n' in shown
         assert "1000" in shown
     assert main(["info", str(path), "--as-json"]) == 0
-    assert json.loads(capsys.readouterr().out)["facts"]["meta"] == META
+    assert json.loads(capsys.readouterr().out)["metadata"]["meta"] == META
 
 
 def test_a_damaged_archive_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -229,19 +229,19 @@ def test_a_damaged_archive_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_a_folder_of_many_languages_keeps_it_too(tmp_path: Path) -> None:
     folder = make_many_langs().save(tmp_path)
     (tmp_path / "meta.json").write_text(json.dumps(META), encoding="utf-8")
-    assert read_checkpoint(folder).facts["meta"] == META
+    assert read_checkpoint(folder).metadata["meta"] == META
 
 
 @pytest.mark.parametrize("content", ["", "[1, 2]", "{", "\x00"])
 def test_another_meta_json_is_no_obstacle(tmp_path: Path, content: str) -> None:
     make_reference().save(tmp_path)
     (tmp_path / "meta.json").write_text(content)
-    assert "meta" not in read_checkpoint(tmp_path).facts
+    assert "meta" not in read_checkpoint(tmp_path).metadata
 
 
 def test_facts_of_any_kind_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = read_checkpoint(make_reference().save(tmp_path / "model"))
-    found.facts["meta"] = "only a word"
+    found.metadata["meta"] = "only a word"
     native.write(found, tmp_path / "native")
     assert main(["info", str(tmp_path / "native")]) == 0
     assert 'meta         "only a word"' in capsys.readouterr().out

@@ -214,7 +214,7 @@ def test_a_file_that_is_shorter_than_it_says_is_named(saved: Saved) -> None:
             assert path.name.partition(".data-")[0].removesuffix(".index") in said
             assert "\n" not in said
         path.write_bytes(whole)
-    assert elmokit.load(saved.path).config.layers == 2
+    assert elmokit.load(saved.path).config.num_layers == 2
 
 
 def test_a_program_is_not_run_wherever_it_stands(saved: Saved, tmp_path: Path) -> None:

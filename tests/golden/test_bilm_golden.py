@@ -13,8 +13,8 @@ from reference import Reference
 
 import elmokit
 from elmokit.embed import Embedder
+from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLMState
-from elmokit.text.batches import make_batch
 
 CLOSE = {"atol": 1e-6, "rtol": 0.0}
 # Layer 0 has values up to 7, where neighbouring float32 numbers are 4.8e-7 apart.

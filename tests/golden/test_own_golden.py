@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import elmokit
-from elmokit.text.batches import make_batch
+from elmokit.model.batch import make_batch
 
 FOLDER = Path(__file__).parent / "own"
 

@@ -22,10 +22,10 @@ from tiny import difference, load_reference, tiny_elmo, word_elmo
 from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
+from elmokit.model.batch import TokenBatch, make_batch
 from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState, representation_names
 from elmokit.model.char_cnn import CharCNN
 from elmokit.model.lstm import LSTMLayer
-from elmokit.text.batches import TokenBatch, make_batch
 
 TINY = BiLMConfig(
     character_dim=3,

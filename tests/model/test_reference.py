@@ -12,9 +12,9 @@ from tiny import WORDS as KNOWN
 from tiny import difference, load_reference
 
 from elmokit.embed import Embedder
+from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLMState
 from elmokit.model.fast.inference import FastBiLM
-from elmokit.text.batches import make_batch
 
 TOLERANCE = 2e-5
 WORDS = st.one_of(

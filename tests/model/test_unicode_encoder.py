@@ -16,11 +16,12 @@ from tiny import complaint, difference
 import elmokit
 from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
+from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLM
 from elmokit.model.fast import inference
 from elmokit.model.unicode_encoder import UnicodeEncoder
-from elmokit.text.batches import make_batch, make_indexer
 from elmokit.text.dictionaries import Dictionaries
+from elmokit.text.indexers import make_indexer
 
 KINDS: dict[str, dict[str, Any]] = {
     "cnn": {},

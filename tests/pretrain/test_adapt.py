@@ -70,7 +70,7 @@ def domain(tmp_path: Path) -> Options:
 
 
 def facts_of(options: Options) -> dict[str, Any]:
-    return json.loads(Path(options["out"], "config.json").read_text())["facts"]
+    return json.loads(Path(options["out"], "config.json").read_text())["metadata"]
 
 
 def test_adapting_goes_on_from_the_model_and_its_softmax(model: str, domain: Options) -> None:
@@ -79,11 +79,11 @@ def test_adapting_goes_on_from_the_model_and_its_softmax(model: str, domain: Opt
     assert after.vocabulary is not None
     assert before.vocabulary is not None
     assert after.vocabulary.words == before.vocabulary.words
-    facts = facts_of(domain)
-    assert facts["adapted_from"]["name"] == Path(model).name
-    assert facts["adapted_from"]["fingerprint"] == before.fingerprint()
-    assert facts["adapted_from"]["facts"]["training"]["corpus"] == ["text.txt"]
-    assert facts["training"]["corpus"] == ["domain.txt"]
+    metadata = facts_of(domain)
+    assert metadata["adapted_from"]["name"] == Path(model).name
+    assert metadata["adapted_from"]["fingerprint"] == before.fingerprint()
+    assert metadata["adapted_from"]["metadata"]["training"]["corpus"] == ["text.txt"]
+    assert metadata["training"]["corpus"] == ["domain.txt"]
     # What it says about itself is what anyone can measure.
     corpus = prepare(
         domain["corpus"], Path(domain["out"], "corpus"), valid_fraction=0.05,
@@ -91,10 +91,10 @@ def test_adapting_goes_on_from_the_model_and_its_softmax(model: str, domain: Opt
     )  # fmt: skip
     first = next(line for line in read_log(Path(domain["out"], "log.jsonl")) if "heldout" in line)
     assert first["step"] == 0
-    assert facts["training"]["heldout_perplexity_before"] == pytest.approx(
+    assert metadata["training"]["heldout_perplexity_before"] == pytest.approx(
         first["heldout"]["average"], abs=1e-3
     )
-    assert facts["training"]["heldout_perplexity"]["average"] < 0.6 * first["heldout"]["average"]
+    assert metadata["training"]["heldout_perplexity"]["average"] < 0.6 * first["heldout"]["average"]
     tokens = len(corpus.train.tokens) + len(corpus.train)
     losses = [text_losses(elmo, corpus, carry=True)[0].sum() for elmo in (before, after)]
     assert losses[1] / tokens < losses[0] / tokens - 0.4
@@ -125,9 +125,9 @@ def test_a_model_without_a_softmax_gets_one_that_learns_first(
     elmo = elmokit.load(domain["out"])
     assert elmo.vocabulary is not None
     assert "spoon" in elmo.vocabulary
-    facts = facts_of(domain)["training"]
-    assert facts["settings"]["frozen_steps"] == last_frozen > 10
-    assert facts["heldout_perplexity"]["average"] < facts["heldout_perplexity_before"] < 12
+    metadata = facts_of(domain)["training"]
+    assert metadata["settings"]["frozen_steps"] == last_frozen > 10
+    assert metadata["heldout_perplexity"]["average"] < metadata["heldout_perplexity_before"] < 12
 
 
 def test_a_new_softmax_may_be_asked_for(model: str, domain: Options) -> None:

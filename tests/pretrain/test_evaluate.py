@@ -19,14 +19,14 @@ from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, native
-from elmokit.formats.checkpoint import Checkpoint, tensors_of
+from elmokit.formats.checkpoint import Checkpoint
 from elmokit.io.atomic import read_json
-from elmokit.model.bilm import BiLM, BiLMState
+from elmokit.model.bilm import BiLM, BiLMState, tensors_of
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.evaluate import text_losses
 from elmokit.pretrain.objective import Batcher, targets_of_vocabulary, window_loss
 from elmokit.pretrain.windows import Windows
-from elmokit.text.batches import make_indexer
+from elmokit.text.indexers import make_indexer
 from elmokit.text.vocabulary import Vocabulary
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "dog", "river", "sees", "and", "."]

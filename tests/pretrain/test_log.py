@@ -96,9 +96,9 @@ def test_a_line_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
 
 
 def test_the_last_sentence_says_how_it_went() -> None:
-    def ended(**facts: Any) -> str:
+    def ended(**metadata: Any) -> str:
         usual = {"step": 5, "total": 9, "stopped_by": 0, "best": 40.0, "before": None}
-        return how_it_ended(Path("model"), **usual | facts)
+        return how_it_ended(Path("model"), **usual | metadata)
 
     assert ended(stopped_by=15).startswith("stopped by SIGTERM after step 5;")
     assert ended() == "the time is up after step 5; the same command goes on"

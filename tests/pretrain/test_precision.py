@@ -176,8 +176,8 @@ def test_the_precision_of_a_run_does_not_change(
 
 def test_a_run_from_before_there_was_a_choice_goes_on(options: Options) -> None:
     pretrain(**options | {"max_steps": 10})
-    facts = Path(options["out"], "training", "step-00000010", "state.json")
-    values = json.loads(facts.read_text())
+    metadata = Path(options["out"], "training", "step-00000010", "state.json")
+    values = json.loads(metadata.read_text())
     del values["settings"]["precision"]
-    facts.write_text(json.dumps(values))
+    metadata.write_text(json.dumps(values))
     assert pretrain(**options | {"max_steps": 12}) == 0

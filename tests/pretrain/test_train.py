@@ -56,8 +56,8 @@ def test_a_run_learns_and_its_folder_is_a_model(options: dict[str, Any]) -> None
     assert heldout[-1] < 9 < heldout[0]  # of 26 words
     elmo = elmokit.load(options["out"])
     assert elmo.embed("the cat sees the river .").layers.shape == (3, 6, 16)
-    facts = json.loads(Path(options["out"], "config.json").read_text())["facts"]["training"]
-    assert facts["heldout_perplexity"]["average"] == pytest.approx(min(heldout))
+    metadata = json.loads(Path(options["out"], "config.json").read_text())["metadata"]["training"]
+    assert metadata["heldout_perplexity"]["average"] == pytest.approx(min(heldout))
     assert Path(options["out"], "curves.png").stat().st_size > 1000
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference import character_ids
 
 from elmokit.errors import ElmokitError
-from elmokit.text.batches import make_batch
+from elmokit.model.batch import make_batch
 from elmokit.text.characters import CharacterIndexer
 from elmokit.text.vocabulary import Vocabulary, WordIndexer
 

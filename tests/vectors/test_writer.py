@@ -359,7 +359,7 @@ KILL_AT_RANDOM = """
 import os, random, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_vectors import NAMES, content_of, parts_of, sentences, write
+from test_writer import NAMES, content_of, parts_of, sentences, write
 import h5py, pyarrow.parquet  # before forking, so that a child starts writing at once
 
 random.seed(1)
@@ -397,7 +397,7 @@ assert len(list(folder.iterdir())) == 2 * len(NAMES)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_a_process_killed_at_random_moments_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parent)
     done = run_python([sys.executable, "-c", KILL_AT_RANDOM, tests, str(tmp_path)])
     assert done.returncode == 0, done.stderr
     assert all(int(kills) >= 3 for kills in done.stdout.split()), done.stdout
@@ -676,7 +676,7 @@ FILL_THE_DISK = """
 import gc, os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_vectors import NAMES, ElmokitError, content_of, sentences, write
+from test_writer import NAMES, ElmokitError, content_of, sentences, write
 
 small, folder = Path(sys.argv[2]), Path(sys.argv[3])
 content = sentences(dim=1250) * 8
@@ -715,7 +715,7 @@ def run_on_a_small_disk(disk: Path, options: str, script: str, *arguments: str) 
     disk.mkdir()
     mount = f'mount -t tmpfs -o {options} none "$0" && echo mounted && exec "$@"'
     command = ["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c", mount, str(disk)]
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parent)
     try:
         done = run_python([*command, sys.executable, "-c", script, tests, str(disk), *arguments])
     except FileNotFoundError:
@@ -740,7 +740,7 @@ READ_ONLY = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_vectors import SETTINGS, ElmokitError, PartWriter
+from test_writer import SETTINGS, ElmokitError, PartWriter
 
 try:
     PartWriter(Path(sys.argv[2]) / "vectors.h5", SETTINGS)

@@ -132,7 +132,7 @@ def span_vectors(layers: NDArray[np.float16], spans: Iterable[tuple[int, int]]) 
 
 def embed_uses(store: LayerStore, uses: Sequence[Use]) -> tuple[Array, Array]:
     """The vectors of uses, (L + 2, uses, dim), and the mean of all tokens read: (L + 2, 1, dim)."""
-    shape = (store.elmo.config.layers + 2, len(uses), store.elmo.dim)
+    shape = (store.elmo.config.num_layers + 2, len(uses), store.elmo.dim)
     vectors = np.empty(shape, np.float32)
     total = np.zeros((shape[0] - 1, shape[2]))
     tokens = 0

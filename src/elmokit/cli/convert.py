@@ -67,7 +67,7 @@ def _found(checkpoint: Checkpoint) -> str:
     config = checkpoint.config
     parts = [
         f"{checkpoint.format} format",
-        f"{config.layers} layers of {config.lstm_dim}/{config.projection_dim}",
+        f"{config.num_layers} layers of {config.lstm_dim}/{config.projection_dim}",
         {"words": f"on {config.n_words:,} words", "characters": "on characters"}.get(
             config.token_encoder, "on Unicode characters"
         ),
@@ -114,8 +114,8 @@ def _write(checkpoint: Checkpoint, folder: Path, to: Format, dtype: Stored) -> N
         write(checkpoint, folder, overwrite=True)
         return
     if checkpoint.format != "native":
-        facts = {"converted_from": checkpoint.format, **checkpoint.facts}
-        checkpoint = replace(checkpoint, facts=facts)
+        metadata = {"converted_from": checkpoint.format, **checkpoint.metadata}
+        checkpoint = replace(checkpoint, metadata=metadata)
     native.write(checkpoint, folder, dtype=dtype, overwrite=True)
 
 

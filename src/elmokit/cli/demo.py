@@ -132,7 +132,7 @@ def demo(model: str, figure: str | None = None) -> None:
     """Load `model`, print the tables and, if asked for, draw the figure."""
     if figure is not None:
         require("matplotlib", extra="plots", purpose="A figure")  # before the work, not after
-    from elmokit.formats.detect import load
+    from elmokit.loading import load
 
     elmo = load(model)
     paint = Paint(sys.stdout.isatty() and "NO_COLOR" not in os.environ)
@@ -141,7 +141,7 @@ def demo(model: str, figure: str | None = None) -> None:
     print("\n".join(report(f"{model}: {elmo.dim} columns", uses, vectors, paint)))
     if figure is not None:
         draw(uses, {word: found[-2] for word, found in vectors.items()}, figure)
-        print(f"\nThe vectors of layer {elmo.config.layers} are drawn in {figure}.")
+        print(f"\nThe vectors of layer {elmo.config.num_layers} are drawn in {figure}.")
 
 
 def find_uses(elmo: Embedder) -> dict[str, list[Use]]:

@@ -11,9 +11,10 @@ from typing import Any, Literal
 from elmokit.analysis.drift.change import Change, measure_changes
 from elmokit.analysis.sampling import Corpus, frequent_words
 from elmokit.analysis.uses import Use, layer_names
-from elmokit.cli.output import check_output, open_store, table, write_result
+from elmokit.cli.output import open_store, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import own_tokenizer
+from elmokit.io.paths import check_output
 
 CONTEXT = 12  # tokens that are shown on each side of a word
 
@@ -90,8 +91,8 @@ def drift(
         wanted = list(dict.fromkeys(word for word in named if word))
     uses, left_out = sampled(corpora, wanted, min_count=min_count, most=most, seed=seed)
     store = open_store(model, device=device, threads=threads)
-    names = layer_names(store.elmo.config.layers)
-    ranked_by = layer_index(layer, store.elmo.config.layers)
+    names = layer_names(store.elmo.config.num_layers)
+    ranked_by = layer_index(layer, store.elmo.config.num_layers)
     changes = measure_changes(store, uses, layer=ranked_by, seed=seed, quiet=quiet)
     changes.sort(key=lambda found: -getattr(found, measure)[ranked_by])
     shown = changes[:show]

@@ -78,7 +78,8 @@ def embed_file(
         overwrite: replace the output if it exists.
         quiet: no progress and no summary.
     """
-    from elmokit.formats.detect import load, own_tokenizer
+    from elmokit.formats.detect import own_tokenizer
+    from elmokit.loading import load
 
     check_threads(threads)
     started = time.perf_counter()
@@ -124,7 +125,7 @@ def embed_file(
         settings,
         format=None if format == "auto" else format,
         pooled=pooling is not None,
-        squeeze=len(layer_weights(wanted, elmo.config.layers)) == 1,
+        squeeze=len(layer_weights(wanted, elmo.config.num_layers)) == 1,
         resume=resume,
         overwrite=overwrite,
     )
@@ -134,7 +135,7 @@ def embed_file(
             lines = iter(())
         tokens = sentences = 0
         since = time.perf_counter()
-        for window in elmo.windows(whole_lines(lines), kept=elmo.config.layers + 1):
+        for window in elmo.windows(whole_lines(lines), kept=elmo.config.num_layers + 1):
             first, sentences = sentences, sentences + len(window)
             if first < writer.done:  # written before the run was stopped
                 if not writer.holds(first, window):

@@ -8,6 +8,7 @@ from typing import Any
 
 from elmokit.formats.checkpoint import Checkpoint, check_tensors
 from elmokit.formats.detect import read_checkpoint
+from elmokit.model.bilm import expected_shapes
 
 PARTS = {
     "token_encoder.characters": "characters",
@@ -23,16 +24,16 @@ PARTS = {
 
 
 def info(model: str, *, as_json: bool = False) -> None:
-    """Show sizes, parameters by part, layers, characters, training facts and format of a model.
+    """Show sizes, parameters by part, layers, characters, training metadata and format of a model.
 
     Args:
         model: a model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
         as_json: print JSON for programs.
     """
     checkpoint = read_checkpoint(model)
-    check_tensors(checkpoint)
-    facts = describe(checkpoint)
-    shown = [json.dumps(facts, indent=2, ensure_ascii=False)] if as_json else _lines(facts)
+    check_tensors(checkpoint, expected_shapes(checkpoint.config))
+    metadata = describe(checkpoint)
+    shown = [json.dumps(metadata, indent=2, ensure_ascii=False)] if as_json else _lines(metadata)
     for line in shown:
         print(line.encode("utf-8", "backslashreplace").decode("utf-8"))  # lone surrogates, too
 
@@ -47,7 +48,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "model": checkpoint.source,
         "format": checkpoint.format,
-        "layers": config.layers,
+        "layers": config.num_layers,
         "dim": config.dim,
         "lstm": f"{config.lstm_dim} cells, projection {config.projection_dim}",
         "parameters": sum(by_part.values()),
@@ -55,25 +56,25 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "vocabulary": None if checkpoint.vocabulary is None else len(checkpoint.vocabulary),
         "fingerprint": checkpoint.fingerprint(),
         "config": config.to_dict(),
-        "facts": checkpoint.facts,
+        "metadata": checkpoint.metadata,
     }
 
 
-def _lines(facts: dict[str, Any]) -> Iterator[str]:
-    config = facts["config"]
-    yield f"model        {facts['model']} ({facts['format']} format)"
-    yield f"layers       0 (token) to {facts['layers']}, {facts['dim']} columns each"
+def _lines(metadata: dict[str, Any]) -> Iterator[str]:
+    config = metadata["config"]
+    yield f"model        {metadata['model']} ({metadata['format']} format)"
+    yield f"layers       0 (token) to {metadata['layers']}, {metadata['dim']} columns each"
     clips = f"clips {config['cell_clip']:g} and {config['projection_clip']:g}"
-    yield f"lstm         {facts['lstm']}, {clips}"
+    yield f"lstm         {metadata['lstm']}, {clips}"
     yield from _token_lines(config)
-    if facts["vocabulary"]:
-        yield f"vocabulary   {facts['vocabulary']:,} words"
-    yield f"parameters   {facts['parameters']:,}"
-    for part, number in facts["parameters_by_part"].items():
-        share = number / facts["parameters"]
+    if metadata["vocabulary"]:
+        yield f"vocabulary   {metadata['vocabulary']:,} words"
+    yield f"parameters   {metadata['parameters']:,}"
+    for part, number in metadata["parameters_by_part"].items():
+        share = number / metadata["parameters"]
         yield f"  {part:<18} {number:>12,}  {share:6.1%}"
-    yield f"fingerprint  {facts['fingerprint']}"
-    for name, value in facts["facts"].items():
+    yield f"fingerprint  {metadata['fingerprint']}"
+    for name, value in metadata["metadata"].items():
         if name == "meta" and isinstance(value, dict):  # a lot, from those who published it
             for key, entry in value.items():
                 yield f"meta         {key}: {json.dumps(entry, ensure_ascii=False)}"

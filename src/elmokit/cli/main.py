@@ -25,7 +25,7 @@ COMMANDS = {
     "pretrain": ("elmokit.pretrain.train:pretrain", "train a biLM on raw text"),
     "adapt": ("elmokit.pretrain.adapt:adapt", "go on training a biLM on the text of a domain"),
     "evaluate": ("elmokit.pretrain.evaluate:evaluate", "measure the perplexity of a text"),
-    "fill": ("elmokit.language:fill_gap", "find words that fit a gap in a sentence"),
+    "fill": ("elmokit.cli.fill:fill_gap", "find words that fit a gap in a sentence"),
     "train": ("elmokit.cli.tasks:train", "train a task model with or without ELMo"),
     "predict": ("elmokit.cli.tasks:predict", "write what a task model says of a file"),
     "score": ("elmokit.cli.tasks:score", "measure a task model on a test file"),

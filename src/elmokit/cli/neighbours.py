@@ -24,10 +24,10 @@ from elmokit.analysis.neighbours.index import Index, open_index
 from elmokit.analysis.neighbours.nearest import Answer, Words, answer, word_of
 from elmokit.analysis.uses import Use, marked_use
 from elmokit.cli.embed import input_identity, whole_lines
-from elmokit.cli.output import check_output, open_store, table, write_result
+from elmokit.cli.output import open_store, table, write_result
 from elmokit.data.lines import decoded_lines
 from elmokit.errors import ElmokitError
-from elmokit.pretrain.sources import find_files
+from elmokit.io.paths import check_output, find_files
 from elmokit.text.readers import Line, read_sentences
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.vectors.static.table import read_vectors

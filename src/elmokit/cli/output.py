@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.errors import ElmokitError
 from elmokit.progress import check_threads
+from elmokit.text.width import text_width
 
 if TYPE_CHECKING:
     from elmokit.store import LayerStore
@@ -22,7 +21,7 @@ def open_store(
     check_threads(threads)
     import torch
 
-    from elmokit.formats.detect import load
+    from elmokit.loading import load
     from elmokit.store import LayerStore
 
     if threads is not None:
@@ -58,14 +57,6 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([first[0], *(right for _, right in rest)]).rstrip()
 
 
-def text_width(text: str) -> int:
-    """Columns of a terminal that a text takes: Chinese characters take two."""
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )
-
-
 def write_result(
     path: str | None, command: str, settings: dict[str, Any], result: dict[str, Any]
 ) -> None:
@@ -77,9 +68,3 @@ def write_result(
 
     whole = {"command": command, "elmokit": __version__, "settings": settings, **result}
     write_whole(Path(path), [json.dumps(whole, indent=1, ensure_ascii=False) + "\n"])
-
-
-def check_output(path: str | None) -> None:
-    """Say before the work, not after it, that a file cannot be written."""
-    if path is not None and not Path(path).absolute().parent.is_dir():
-        raise ElmokitError(f"there is no folder {Path(path).absolute().parent} to write {path} to")

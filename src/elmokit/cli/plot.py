@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.cli.output import check_output, open_store, table, write_result
+from elmokit.cli.output import open_store, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.figures import check_figure, write_figure
+from elmokit.io.paths import check_output
 
 if TYPE_CHECKING:
     from elmokit.analysis.plots.maps import WordMap
@@ -174,7 +175,7 @@ def plot_pair(
     from elmokit.analysis.plots.maps import compare_tokens, layer_index
 
     store = open_store(model, device=device, threads=threads, tokenizer=tokenizer)
-    chosen = layer_index(layer, store.elmo.config.layers)
+    chosen = layer_index(layer, store.elmo.config.num_layers)
     one, other = (store.elmo.tokenize(text) for text in (first, second))
     for tokens in (one, other):
         if len(tokens) > MOST_TOKENS:

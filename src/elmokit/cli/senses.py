@@ -29,9 +29,10 @@ from elmokit.analysis.senses.inventory import (
 from elmokit.analysis.senses.scores import score_first_senses, score_inventory
 from elmokit.analysis.senses.sums import build_inventory
 from elmokit.analysis.senses.tags import Tag, tag_sentences
-from elmokit.cli.output import check_output, open_store, table, write_result
+from elmokit.cli.output import open_store, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import write_whole
+from elmokit.io.paths import check_output
 from elmokit.text.readers import read_sentences, total_bytes
 
 # Nothing here is imported for type checkers alone: jsonargparse would import it, torch and all.

@@ -18,10 +18,11 @@ from elmokit.analysis.similarity.rated_pairs import (
     read_sentence_pairs,
     read_wic,
 )
-from elmokit.cli.output import check_output, open_store, table, write_result
+from elmokit.cli.output import open_store, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import own_tokenizer
 from elmokit.io.lines import name_of
+from elmokit.io.paths import check_output
 from elmokit.text.tokenize import tokenizer as tokenizer_named
 from elmokit.vectors.static.table import read_vectors
 

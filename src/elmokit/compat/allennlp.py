@@ -29,8 +29,8 @@ from elmokit.formats.detect import read_checkpoint
 from elmokit.layer import ElmoLayer
 from elmokit.model import scalar_mix
 from elmokit.model.bilm import BiLMState
-from elmokit.text.batches import refuse_strings
 from elmokit.text.characters import CharacterIndexer
+from elmokit.text.indexers import refuse_strings
 
 MAX_CHARACTERS = 50
 BATCH_SIZE = 64
@@ -306,7 +306,7 @@ def _add(file: Any, key: str, vectors: NDArray[np.float32]) -> None:
 
 # ---------------------------------------------------------------------- trained mixes
 def scalar_mixes(elmo: Embedder, *, trainable: bool = True) -> list[scalar_mix.ScalarMix]:
-    """The trained mixes of a task model's ELMo, which are among its facts.
+    """The trained mixes of a task model's ELMo, which are among its metadata.
 
     Args:
         elmo: what `elmokit.load` gave for a task model, or for what was converted from one.
@@ -315,16 +315,16 @@ def scalar_mixes(elmo: Embedder, *, trainable: bool = True) -> list[scalar_mix.S
     try:
         return [
             scalar_mix.ScalarMix(
-                elmo.config.layers + 1,
+                elmo.config.num_layers + 1,
                 layer_norm=bool(found["layer_norm"]),
                 initial=[float(weight) for weight in found["weights"]],
                 gamma=float(found["gamma"]),
                 trainable=trainable,
             )
-            for found in elmo.facts["scalar_mixes"]
+            for found in elmo.metadata["scalar_mixes"]
         ]
     except (KeyError, TypeError, ValueError):
-        raise ElmokitError(f"{elmo.source} has no trained scalar mixes among its facts") from None
+        raise ElmokitError(f"{elmo.source} has no trained scalar mixes") from None
 
 
 def trained_layer(elmo: Embedder, *, dropout: float = 0.5, trainable: bool = False) -> ElmoLayer:
@@ -337,7 +337,7 @@ def trained_layer(elmo: Embedder, *, dropout: float = 0.5, trainable: bool = Fal
     """
     mixes = scalar_mixes(elmo)
     if not mixes:
-        raise ElmokitError(f"{elmo.source} has no trained scalar mixes among its facts")
+        raise ElmokitError(f"{elmo.source} has no trained scalar mixes")
     layer = ElmoLayer(elmo, outputs=len(mixes), dropout=dropout, trainable=trainable)
     layer.mixes = nn.ModuleList(mixes)
     return layer

@@ -1,4 +1,4 @@
-"""The biLM behind `elmokit.compat.allennlp.Elmo`: character ids to layers, with AllenNLP's state dict.
+"""The biLM behind `elmokit.allennlp.Elmo`: character ids to layers, with AllenNLP's state dict.
 
 Takes the ids of `batch_to_ids`, finds the distinct words among them, and gives every layer with
 `<S>` and `</S>` in it, which the mixes need for AllenNLP's layer norm.
@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from elmokit.engine import build_model
 from elmokit.errors import ElmokitError
 from elmokit.formats import allennlp
-from elmokit.formats.checkpoint import Checkpoint, build
+from elmokit.formats.checkpoint import Checkpoint
+from elmokit.model.batch import TokenBatch
 from elmokit.model.bilm import BiLMOutput, BiLMState, mask_of, unflatten, with_boundaries
 from elmokit.model.fast.inference import FastBiLM
-from elmokit.text.batches import TokenBatch
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING_ID, CharacterIndexer
 
 
@@ -35,9 +36,9 @@ class CharacterBiLM(nn.Module):
         stateful: bool,
     ) -> None:
         super().__init__()
-        self.bilm = build(_without_rest(checkpoint)).requires_grad_(requires_grad)
+        self.bilm = build_model(_without_rest(checkpoint)).requires_grad_(requires_grad)
         self.config = self.bilm.config
-        self.num_layers = self.config.layers + 1
+        self.num_layers = self.config.num_layers + 1
         self.stateful = stateful
         indexer = CharacterIndexer(self.config.max_characters)
         self.boundaries: Tensor

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.detect import load
 from elmokit.layers import Layers
+from elmokit.loading import load
 
 
 class Embedder:
@@ -57,7 +57,7 @@ class Embedder:
         return [sentence.layers if output_layer == -2 else sentence.vectors for sentence in found]
 
     def _layers(self, output_layer: int) -> Layers:
-        top = self.elmo.config.layers
+        top = self.elmo.config.num_layers
         if isinstance(output_layer, bool) or output_layer not in range(-2, top + 1):
             raise ElmokitError(
                 f"output_layer is 0 to {top}, -1 (average) or -2 (all), not {output_layer!r}"

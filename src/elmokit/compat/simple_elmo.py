@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm
-from elmokit.formats.detect import load
 from elmokit.formats.tensorflow import variables as tensorflow
+from elmokit.loading import load
 from elmokit.text.vocabulary import Vocabulary
 
 LOADED = "The model is now loaded."
@@ -81,7 +81,7 @@ class ElmoModel:
     @property
     def n_layers(self) -> int:
         """Layers, that of the words alone among them."""
-        return self.elmo.config.layers + 1
+        return self.elmo.config.num_layers + 1
 
     @property
     def max_chars(self) -> int:

@@ -32,7 +32,7 @@ def load(model: str | Path | None = None, **settings: Any) -> Module:
             `elmokit convert` has made of it, or another model.
         **settings: more settings of `elmokit.load`.
     """
-    from elmokit.formats.detect import load as load_embedder
+    from elmokit.loading import load as load_embedder
 
     return Module(load_embedder(model, **settings))
 
@@ -41,7 +41,7 @@ class Module:
     """A model that is called as the module was."""
 
     def __init__(self, elmo: Embedder) -> None:
-        """Wrap an embedder; the weights of the layers are among its facts if it was a module."""
+        """Wrap an embedder; the weights of the layers are among its metadata if it was a module."""
         self.elmo = elmo
         self.weights, self.scaling = _aggregation(elmo)
         self.signatures: dict[str, Callable[..., Outputs]] = {
@@ -96,7 +96,7 @@ class Module:
     def _outputs(self, sentences: list[list[str]], longest: int) -> Outputs:
         """Every output of tokenized sentences, padded to the same length."""
         elmo = self.elmo
-        shape = (elmo.config.layers + 1, len(sentences), longest, elmo.dim)
+        shape = (elmo.config.num_layers + 1, len(sentences), longest, elmo.dim)
         layers = np.zeros(shape, np.float32)
         for number, sentence in enumerate(elmo.stream(sentences)):
             layers[:, number, : len(sentence)] = sentence.layers
@@ -112,8 +112,8 @@ class Module:
 
 def _aggregation(elmo: Embedder) -> tuple[NDArray[np.float32], np.float32]:
     """The weights before their softmax, and the scale; the plain average where there are none."""
-    number = elmo.config.layers + 1
-    found = elmo.facts.get("aggregation")
+    number = elmo.config.num_layers + 1
+    found = elmo.metadata.get("aggregation")
     if found is None:
         return np.zeros(number, np.float32), np.float32(1)
     try:

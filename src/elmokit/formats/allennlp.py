@@ -108,10 +108,10 @@ def read(folder: Path) -> Checkpoint:
     projections = {"CNN_proj/W_proj": (), f"{bilm.CELL.format(0, 0)}/W_P_0": ()}
     config = bilm.config_of(options, projections, folder / CONFIG)
     normed = bool(entries) and entries[0][1].get("do_layer_norm") is True
-    facts = {
+    metadata = {
         "options": options,
         "configuration": origin,
-        "scalar_mixes": _mixes(found, prefix, config.layers + 1, normed, path),
+        "scalar_mixes": _mixes(found, prefix, config.num_layers + 1, normed, path),
     }
     shapes = {
         name: shape
@@ -125,7 +125,7 @@ def read(folder: Path) -> Checkpoint:
         path,
         known_by="the ELMo's options",
     )
-    return Checkpoint(config, ours, facts=facts, source=str(folder), format="allennlp")
+    return Checkpoint(config, ours, metadata=metadata, source=str(folder), format="allennlp")
 
 
 def _find_prefix(names: list[str], path: Path) -> str:
@@ -210,7 +210,7 @@ def _options_of(tensors: Tensors, path: Path) -> dict[str, Any]:
 def _mixes(
     found: Tensors, prefix: str, layers: int, normed: bool, path: Path
 ) -> list[dict[str, Any]]:
-    """The trained mixes as facts: a weight for each layer before the softmax, and the scale."""
+    """The trained mixes as metadata: a weight for each layer before the softmax, and the scale."""
     mixes: dict[int, dict[int, float]] = {}  # gamma under -1
     for name, array in found.items():
         if match := MIXED.fullmatch(name.removeprefix(prefix)):

@@ -28,7 +28,7 @@ from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
-from elmokit.io.atomic import new_model_folder, published_facts, read_json
+from elmokit.io.atomic import new_model_folder, published_metadata, read_json
 from elmokit.text.vocabulary import Vocabulary
 
 SUFFIXES = (".hdf5", ".h5")
@@ -45,7 +45,7 @@ def rows(config: BiLMConfig) -> list[Row]:
     on_words = [same(TABLE, (config.n_words, size), "token_encoder.words")]
     table = on_words if config.token_encoder == "words" else _character_rows(config)
     for way in (0, 1):
-        for layer in range(config.layers):
+        for layer in range(config.num_layers):
             table += _lstm_rows(config, way, layer)
     if words:
         table.append(same("softmax/W", (words, size), "softmax.weight"))
@@ -134,8 +134,8 @@ def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
             kind="dataset",
         )
     vocabulary = vocabulary_of(find_vocabulary(weights.parent), config)
-    facts = {"options": options, **published_facts(weights.parent)}
-    found = Checkpoint(config, tensors, vocabulary, facts, str(weights), "bilm")
+    metadata = {"options": options, **published_metadata(weights.parent)}
+    found = Checkpoint(config, tensors, vocabulary, metadata, str(weights), "bilm")
     return without_padding(found, options.get("n_tokens_vocab"))
 
 
@@ -176,7 +176,7 @@ def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Pat
         values = {
             "lstm_dim": lstm["dim"],
             "projection_dim": lstm["projection_dim"],
-            "layers": lstm["n_layers"],
+            "num_layers": lstm["n_layers"],
             "cell_clip": lstm.get("cell_clip") or 0.0,
             "projection_clip": lstm.get("proj_clip") or 0.0,
             "skip_connections": lstm.get("use_skip_connections") or False,
@@ -280,7 +280,7 @@ def _options(config: BiLMConfig) -> dict[str, Any]:
         "lstm": {
             "cell_clip": config.cell_clip or None,  # to bilm-tf, 0 would be a clip
             "dim": config.lstm_dim,
-            "n_layers": config.layers,
+            "n_layers": config.num_layers,
             "proj_clip": config.projection_clip or None,
             "projection_dim": config.projection_dim,
             "use_skip_connections": config.skip_connections,

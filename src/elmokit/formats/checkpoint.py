@@ -1,4 +1,4 @@
-"""A model between files and memory: configuration, named tensors, words, facts."""
+"""A model between files and memory: configuration, named tensors, words, metadata."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.text.dictionaries import Dictionaries
-
-if TYPE_CHECKING:
-    from elmokit.model.bilm import BiLM
 
 Tensors = dict[str, NDArray[np.float32]]
 
@@ -30,7 +27,7 @@ class Checkpoint:
     """By the names of the model's parameters."""
     vocabulary: list[str] | None = None
     """The words of the softmax or of the word table, by id."""
-    facts: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
     """How the model was trained and where it comes from, as far as its files say."""
     source: str = "memory"
     """What to call it in a message: its path or name."""
@@ -53,30 +50,21 @@ class Checkpoint:
         return digest.hexdigest()
 
 
-def tokenizer_of(facts: Mapping[str, Any]) -> str:
-    """The tokenizer for a model of these facts: "chinese" if it was trained with that.
+def tokenizer_of(metadata: Mapping[str, Any]) -> str:
+    """The tokenizer for a model of these metadata: "chinese" if it was trained with that.
 
     A model that was trained on text with spaces between its tokens does not say who put them there.
     """
-    training = facts.get("training")
+    training = metadata.get("training")
     named = training.get("tokenizer") if isinstance(training, Mapping) else None
     return "chinese" if named == "chinese" else "elmokit"
 
 
-def expected_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
-    """The name and shape of every tensor that a configuration needs."""
-    import torch
+def check_tensors(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise unless the tensors are exactly the `expected` ones, of their shapes and finite.
 
-    from elmokit.model.bilm import BiLM
-
-    with torch.device("meta"):  # shapes only: no memory, whatever the sizes are
-        model = BiLM(config)
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-
-
-def check_tensors(checkpoint: Checkpoint) -> None:
-    """Every tensor there, of its shape, finite, and no other; or one sentence that names it."""
-    expected = expected_shapes(checkpoint.config)
+    `elmokit.model.bilm.expected_shapes` gives them for a configuration.
+    """
     where = checkpoint.weights or checkpoint.source
     for name in checkpoint.tensors:
         if name not in expected:
@@ -126,26 +114,3 @@ def _check_dictionaries(checkpoint: Checkpoint) -> None:
                 f"{checkpoint.source}: the dictionary of {name} has {len(entries or [])} entries "
                 f"but the model {rows}"
             )
-
-
-def build(checkpoint: Checkpoint) -> BiLM:
-    """The model of a checkpoint, ready to run, its tensors checked."""
-    import torch
-
-    from elmokit.model.bilm import BiLM
-
-    check_tensors(checkpoint)
-    with torch.device("meta"):
-        model = BiLM(checkpoint.config)
-    tensors = {
-        name: torch.from_numpy(np.ascontiguousarray(value, np.float32))
-        for name, value in checkpoint.tensors.items()
-    }
-    model.load_state_dict(tensors, assign=True)
-    return model.eval()
-
-
-def tensors_of(model: BiLM, *, copy: bool = True) -> Tensors:
-    """The named tensors of a model as they are now, as NumPy arrays of their own if `copy`."""
-    tensors = {name: value.detach().cpu().numpy() for name, value in model.state_dict().items()}
-    return {name: value.copy() for name, value in tensors.items()} if copy else tensors

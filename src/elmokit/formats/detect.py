@@ -1,4 +1,4 @@
-"""`elmokit.load`: finds out what a path or a name is, by looking at the files, and loads it.
+"""Find out which format a path or a name is, by looking at the files, and read it.
 
 The names by which files are recognised stand here beside each other. The module of a format is
 imported only when its files are there: nobody waits for formats that are not used.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import is_file, read_json, reason_of
 
 if TYPE_CHECKING:
-    from elmokit.embed import Embedder
     from elmokit.formats.checkpoint import Checkpoint
 
 SHIPPED = "shipped"  # the name of the model inside the package
@@ -31,38 +30,6 @@ BILM = ("[!.]*.hdf5", "[!.]*.h5")
 BESIDE = ("config.json", "options.json", "checkpoint", "saved_model.pb", "tfhub_module.pb")
 # By which a model is found somewhere in an archive.
 PACKED = (*NATIVE, *MANY_LANGS, *ALLENNLP, "saved_model.pb", "[!.]*.ckpt*.index", *BILM)
-
-
-def load(
-    model: str | Path | None = None,
-    *,
-    precision: Literal["float32", "float16", "int8"] = "float32",
-    tokenizer: str | None = None,
-    device: str = "cpu",
-    **settings: Any,
-) -> Embedder:
-    """Load a model of any format.
-
-    Args:
-        model: a native folder, an HDF5 file of weights with its options beside it, a folder or an
-            archive with both, a checkpoint or a module of TensorFlow, a folder or an archive of
-            ELMoForManyLangs, a task model of AllenNLP with an ELMo inside, something in an archive
-            ("models.zip/small"), or `owner/name` on the Hugging Face Hub; the model that ships
-            with elmokit when not given.
-        precision: of the weights at inference; "float16" and "int8" are faster on a CPU.
-        tokenizer: what splits strings: "elmokit", "whitespace" or "chinese"; if not given,
-            "chinese" for a model that elmokit has trained with it, and "elmokit" for all others.
-        device: where to run, such as "cpu" or "cuda".
-        **settings: more settings of `Embedder`.
-    """
-    checkpoint = read_checkpoint(model)  # first: bad files are told of before torch is imported
-    from elmokit.embed import Embedder
-
-    _check_device(device)
-    embedder = Embedder.from_checkpoint(
-        checkpoint, precision=precision, tokenizer=tokenizer, **settings
-    )
-    return embedder if device == "cpu" else embedder.to(device)
 
 
 def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
@@ -87,10 +54,10 @@ def own_tokenizer(model: str | Path | None = None) -> str:
 
     path = PRETRAINED if model is None or model == SHIPPED else _path(model)
     if path.is_dir():
-        return tokenizer_of(_facts(path))
+        return tokenizer_of(_metadata(path))
     if any(path.match(name) for name in BILM):  # they say nothing of it
         return tokenizer_of({})
-    return tokenizer_of(read_checkpoint(model).facts)
+    return tokenizer_of(read_checkpoint(model).metadata)
 
 
 def lasting_name(model: str) -> str:
@@ -102,12 +69,12 @@ def lasting_name(model: str) -> str:
     return str(path.absolute()) if found else model
 
 
-def _facts(folder: Path) -> dict[str, Any]:
+def _metadata(folder: Path) -> dict[str, Any]:
     """What the configuration of a native folder says of its model."""
     if not _has(folder, NATIVE) or not is_file(folder / "config.json"):
         return {}
-    facts = read_json(folder / "config.json").get("facts")
-    return facts if isinstance(facts, dict) else {}
+    metadata = read_json(folder / "config.json").get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _path(model: str | Path) -> Path:
@@ -117,17 +84,6 @@ def _path(model: str | Path) -> Path:
     except (OSError, RuntimeError) as error:  # a name that is too long, a user who is not known
         raise ElmokitError(f"cannot look for {str(model)[:99]}: {reason_of(error)}") from None
     return path
-
-
-def _check_device(device: str) -> None:
-    import torch
-
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
-        raise ElmokitError(
-            f"the device {device!r} cannot be used here: {reason_of(error)}"
-        ) from None
 
 
 def _has(folder: Path, names: tuple[str, ...]) -> bool:

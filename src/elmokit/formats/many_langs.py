@@ -24,7 +24,7 @@ from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, Tensors
 from elmokit.formats.containers import state_dict
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, write_rows
-from elmokit.io.atomic import is_file, new_model_folder, published_facts, read_json, read_text
+from elmokit.io.atomic import is_file, new_model_folder, published_metadata, read_json, read_text
 from elmokit.text.dictionaries import Dictionaries
 
 CONFIG, CHARACTERS, WORDS = "config.json", "char.dic", "word.dic"
@@ -97,7 +97,7 @@ def layer_rows(config: BiLMConfig) -> list[Row]:
     cells, size = config.lstm_dim, config.projection_dim
     rows = []
     for way in ("forward", "backward"):
-        for layer in range(config.layers):
+        for layer in range(config.num_layers):
             theirs, ours = f"{way}_layer_{layer}", f"{way}_layers.{layer}"
             gates, state = (4 * cells, size), f"{theirs}.state_linearity"
             rows += [
@@ -170,7 +170,7 @@ def read(folder: Path) -> Checkpoint:
     return Checkpoint(
         config=config,
         tensors=tensors,
-        facts={"options": options, "configuration": origin, **published_facts(folder)},
+        metadata={"options": options, "configuration": origin, **published_metadata(folder)},
         source=str(folder),
         format="many_langs",
         dictionaries=dictionaries,
@@ -214,7 +214,7 @@ def _config(folder: Path, options: Mapping[str, Any]) -> tuple[BiLMConfig, Dicti
             "max_characters": token.get("max_characters_per_token", 50),
             "lstm_dim": lstm["dim"],
             "projection_dim": lstm["projection_dim"],
-            "layers": lstm["n_layers"],
+            "num_layers": lstm["n_layers"],
             "cell_clip": lstm.get("cell_clip") or 0.0,
             "projection_clip": lstm.get("proj_clip") or 0.0,
             "forget_bias": 0.0,
@@ -288,6 +288,6 @@ def _options(config: BiLMConfig) -> dict[str, Any]:
         "cell_clip": config.cell_clip,
         "proj_clip": config.projection_clip,
         "dim": config.lstm_dim,
-        "n_layers": config.layers,
+        "n_layers": config.num_layers,
     }
     return PUBLISHED | {"encoder": lstm, "token_embedder": token, "dropout": config.dropout}

@@ -52,12 +52,12 @@ def read(folder: Path) -> Checkpoint:
         config = BiLMConfig.from_dict(values["model"])
     except ElmokitError as error:
         raise ElmokitError(f"{folder / CONFIG}: {error}") from None
-    facts = values.get("facts")
+    metadata = values.get("metadata")
     return Checkpoint(
         config=config,
         tensors=_read_tensors(folder / WEIGHTS),
         vocabulary=_read_vocabulary(folder, config),
-        facts=facts if isinstance(facts, dict) else {},
+        metadata=metadata if isinstance(metadata, dict) else {},
         source=str(folder),
         format="native",
         dictionaries=_read_dictionaries(folder, config),
@@ -99,7 +99,7 @@ def _config_values(checkpoint: Checkpoint) -> dict[str, Any]:
         "format_version": VERSION,
         "model_type": "elmo",
         "model": checkpoint.config.to_dict(),
-        "facts": checkpoint.facts,
+        "metadata": checkpoint.metadata,
     }
 
 

@@ -43,8 +43,10 @@ def read(table: h5py.File, shape: Shape, path: Path) -> Checkpoint:
         where = f"{path} with {weights.name}"
         tensors = read_rows(bilm.rows(config), shapes, fetch, where, kind="dataset")
     vocabulary = bilm.vocabulary_of(bilm.find_vocabulary(path.parent), config)
-    facts = {"options": options, "layers_from": weights.name}
-    return bilm.without_padding(Checkpoint(config, tensors, vocabulary, facts, str(path), "bilm"))
+    metadata = {"options": options, "layers_from": weights.name}
+    return bilm.without_padding(
+        Checkpoint(config, tensors, vocabulary, metadata, str(path), "bilm")
+    )
 
 
 def _layers_beside(table: Path) -> Path:

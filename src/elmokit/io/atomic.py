@@ -166,7 +166,7 @@ def read_text(path: Path) -> str:
         raise ElmokitError(f"{path} is not UTF-8 text (byte {error.start})") from None
 
 
-def published_facts(folder: Path) -> dict[str, Any]:
+def published_metadata(folder: Path) -> dict[str, Any]:
     """What `meta.json` says of a model: the archives of the NLPL repository have one."""
     try:
         return {"meta": read_json(folder / "meta.json")}

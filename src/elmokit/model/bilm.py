@@ -7,21 +7,23 @@ Both directions share the token encoder and, for language modelling, the softmax
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
+from elmokit.model.batch import TokenBatch
 from elmokit.model.char_cnn import CharCNN, WordTable
 from elmokit.model.lstm import LSTMLayer
 from elmokit.model.packing import pack
 from elmokit.model.softmax import Softmax
 from elmokit.model.unicode_encoder import UnicodeEncoder
-from elmokit.text.batches import TokenBatch
 
 LayerState = tuple[Tensor, Tensor]
 ENCODERS: dict[str, Callable[[BiLMConfig], nn.Module]] = {
@@ -59,7 +61,9 @@ class BiLMState:
                 torch.zeros(rows, config.lstm_dim, device=device, dtype=dtype),
             )
 
-        return cls([layer() for _ in range(config.layers)], [layer() for _ in range(config.layers)])
+        return cls(
+            [layer() for _ in range(config.num_layers)], [layer() for _ in range(config.num_layers)]
+        )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> BiLMState:
         """The state with every tensor changed."""
@@ -157,8 +161,8 @@ class BiLM(nn.Module):
         super().__init__()
         self.config = config
         self.token_encoder = ENCODERS[config.token_encoder](config)
-        self.forward_layers = nn.ModuleList(LSTMLayer(config) for _ in range(config.layers))
-        self.backward_layers = nn.ModuleList(LSTMLayer(config) for _ in range(config.layers))
+        self.forward_layers = nn.ModuleList(LSTMLayer(config) for _ in range(config.num_layers))
+        self.backward_layers = nn.ModuleList(LSTMLayer(config) for _ in range(config.num_layers))
         self.dropout = nn.Dropout(config.dropout)
         self.softmax = (
             Softmax(config.vocabulary_size, config.projection_dim)
@@ -250,3 +254,28 @@ def unflatten(layers: Tensor, lengths: Tensor, tokens: int) -> Tensor:
     padded = layers.new_zeros(len(layers), len(lengths), tokens, layers.shape[-1])
     padded[:, mask_of(lengths, tokens)] = layers
     return padded
+
+
+def expected_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
+    """Return the name and shape of every tensor that a configuration needs."""
+    with torch.device("meta"):  # Shapes only: no memory, whatever the sizes are.
+        model = BiLM(config)
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def build(config: BiLMConfig, tensors: Mapping[str, NDArray[np.float32]]) -> BiLM:
+    """Return a model with these weights, ready to run."""
+    with torch.device("meta"):
+        model = BiLM(config)
+    state = {
+        name: torch.from_numpy(np.ascontiguousarray(value, np.float32))
+        for name, value in tensors.items()
+    }
+    model.load_state_dict(state, assign=True)
+    return model.eval()
+
+
+def tensors_of(model: BiLM, *, copy: bool = True) -> dict[str, NDArray[np.float32]]:
+    """Return the named tensors of a model as NumPy arrays, as copies if `copy`."""
+    tensors = {name: value.detach().cpu().numpy() for name, value in model.state_dict().items()}
+    return {name: value.copy() for name, value in tensors.items()} if copy else tensors

@@ -17,7 +17,7 @@ import torch
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, check_tensors, tokenizer_of
 from elmokit.formats.detect import read_checkpoint
-from elmokit.model.bilm import BiLM
+from elmokit.model.bilm import BiLM, expected_shapes
 from elmokit.model.softmax import choose_softmax
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.corpus import Corpus, prepare
@@ -119,7 +119,7 @@ def adapt(
         if softmax_steps is not None and softmax_steps < 0:
             raise ElmokitError(f"softmax_steps must not be below 0, but is {softmax_steps}")
         start = read_checkpoint(model)
-        check_tensors(start)
+        check_tensors(start, expected_shapes(start.config))
         if start.config.token_encoder == "unicode":
             raise ElmokitError(f"{start.source} is on Unicode characters: it cannot be adapted")
         new_softmax = new_softmax or not start.config.vocabulary_size
@@ -139,7 +139,7 @@ def adapt(
                     folder / "corpus",
                     valid=valid,
                     valid_fraction=valid_fraction,
-                    tokenizer=tokenizer or tokenizer_of(start.facts),
+                    tokenizer=tokenizer or tokenizer_of(start.metadata),
                     workers=workers,
                     keep=bool(found),
                     quiet=quiet,
@@ -234,7 +234,7 @@ def origin_of(model: str, start: Checkpoint) -> dict[str, Any]:
         "adapted_from": {
             "name": path.absolute().name if path.exists() else model,
             "fingerprint": start.fingerprint(),
-            "facts": {key: value for key, value in start.facts.items() if key != "options"},
+            "metadata": {key: value for key, value in start.metadata.items() if key != "options"},
         }
     }
 

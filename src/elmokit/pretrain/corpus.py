@@ -26,7 +26,8 @@ from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import new_folder, read_json
-from elmokit.pretrain.sources import Chunk, find_files, identity, tokenized_chunks
+from elmokit.io.paths import find_files
+from elmokit.pretrain.sources import Chunk, identity, tokenized_chunks
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN
 
 VERSION = 1

@@ -25,7 +25,7 @@ from elmokit.pretrain.distributed import Ranks
 from elmokit.pretrain.objective import Batcher, targets_of_vocabulary, window_losses
 from elmokit.pretrain.windows import Windows
 from elmokit.progress import use_threads
-from elmokit.text.batches import make_indexer
+from elmokit.text.indexers import make_indexer
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -121,7 +121,7 @@ def evaluate(
         device: cpu or cuda.
         quiet: no progress bar.
     """
-    from elmokit.formats.detect import load
+    from elmokit.loading import load
 
     if stretches < 1:
         raise ElmokitError(f"stretches must be at least 1, not {stretches}")
@@ -135,7 +135,7 @@ def evaluate(
             Path(folder) / "corpus",
             valid_fraction=0,
             tokenizer=elmo.tokenizer_name,
-            as_written="training" not in elmo.facts,  # only our own have read <unk> as <UNK>
+            as_written="training" not in elmo.metadata,  # only our own have read <unk> as <UNK>
             quiet=True,
         )
         losses, unknown = text_losses(

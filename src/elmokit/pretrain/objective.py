@@ -23,7 +23,7 @@ from elmokit.model.lstm import LSTMLayer
 from elmokit.model.softmax import Sample, Softmax
 from elmokit.pretrain.corpus import Types
 from elmokit.pretrain.windows import NOTHING, Window
-from elmokit.text.batches import Indexer
+from elmokit.text.indexers import Indexer
 
 
 @dataclass(frozen=True)

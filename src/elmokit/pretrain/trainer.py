@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.checkpoint import Checkpoint, tensors_of
+from elmokit.formats.checkpoint import Checkpoint
 from elmokit.language import Perplexity
-from elmokit.model.bilm import BiLM, BiLMState
+from elmokit.model.bilm import BiLM, BiLMState, tensors_of
 from elmokit.pretrain import checkpoint as checkpoints
 from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import Ranks
@@ -23,7 +23,7 @@ from elmokit.pretrain.objective import Batcher, targets_of_vocabulary
 from elmokit.pretrain.settings import Settings
 from elmokit.pretrain.step import gradient
 from elmokit.pretrain.windows import Windows
-from elmokit.text.batches import make_indexer
+from elmokit.text.indexers import make_indexer
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.training.stopping import Stop
 
@@ -56,7 +56,7 @@ class Run:
             vocabulary: the words that its softmax predicts.
             settings: how to train.
             ranks: the processes that train together.
-            origin: facts about the model before, which the published one keeps.
+            origin: metadata about the model before, which the published one keeps.
             tensorboard: write a log for TensorBoard too.
             quiet: no progress and no sentences.
         """
@@ -228,7 +228,7 @@ class Run:
             lambda: checkpoints.save(
                 self.folder / "training",
                 self.step,
-                self.facts(),
+                self.metadata(),
                 model=self.model,
                 optimizer=self.optimizer,
                 state=state,
@@ -237,27 +237,29 @@ class Run:
 
     def resume(self, path: Path) -> None:
         """Go on from a checkpoint; other settings or another model are refused."""
-        facts = checkpoints.facts_of(path)
-        change = self.settings.may_go_on_from(facts["settings"])
+        metadata = checkpoints.facts_of(path)
+        change = self.settings.may_go_on_from(metadata["settings"])
         for name, value in self.config.to_dict().items():
-            if facts["model"].get(name) != value:
-                change = f"the model's {name} was {facts['model'].get(name)!r} and is now {value!r}"
+            if metadata["model"].get(name) != value:
+                change = (
+                    f"the model's {name} was {metadata['model'].get(name)!r} and is now {value!r}"
+                )
         if change is not None:
             raise ElmokitError(
                 f"{self.folder} has a run that cannot go on: {change}; "
                 "give what it was, or another folder"
             )
         tensors = checkpoints.restore(path, model=self.model, optimizer=self.optimizer)
-        state = checkpoints.state_of(tensors, self.config.layers, self.ranks.device)
+        state = checkpoints.state_of(tensors, self.config.num_layers, self.ranks.device)
         self.state = self.ranks.share(state)
-        self.step = facts["step"]
-        self.best = math.inf if facts["best"] is None else facts["best"]
-        self.before = facts["before"]
-        self.dropped, self.dropped_in_a_row = facts["dropped"], facts["dropped_in_a_row"]
-        self.seconds, self.losses = facts["seconds"], facts.get("losses", [])
+        self.step = metadata["step"]
+        self.best = math.inf if metadata["best"] is None else metadata["best"]
+        self.before = metadata["before"]
+        self.dropped, self.dropped_in_a_row = metadata["dropped"], metadata["dropped_in_a_row"]
+        self.seconds, self.losses = metadata["seconds"], metadata.get("losses", [])
         self.log.say(f"going on after step {self.step:,} of {self.total:,}")
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Where the run stands, for a checkpoint."""
         return {
             "step": self.step,

@@ -170,7 +170,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def load_elmo(name: str | Embedder, device: str) -> Embedder:
     """A biLM by name, or one that is loaded already."""
     from elmokit.embed import Embedder
-    from elmokit.formats.detect import load
+    from elmokit.loading import load
 
     elmo = name if isinstance(name, Embedder) else load(name)
     return elmo.to(device)

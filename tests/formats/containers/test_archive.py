@@ -84,7 +84,7 @@ def test_what_macos_adds_to_an_archive_is_no_model(
     tmp_path: Path, contents: dict[str, bytes]
 ) -> None:
     extra = {"__MACOSX/elmo/._weights.hdf5": b"\0", "elmo/._weights.hdf5": b"\0"}
-    assert read_checkpoint(pack(tmp_path / "model.zip", contents | extra)).config.layers == 2
+    assert read_checkpoint(pack(tmp_path / "model.zip", contents | extra)).config.num_layers == 2
 
 
 # ---------------------------------------------------------------------- tricks
@@ -182,7 +182,7 @@ def test_what_is_packed_behind_the_end_of_a_tar_is_bounded_too(
 ) -> None:
     path = pack(tmp_path / "model.tar.gz", contents)
     path.write_bytes(path.read_bytes() + gzip.compress(bytes(1 << 22)))
-    assert read_checkpoint(path).config.layers == 2
+    assert read_checkpoint(path).config.num_layers == 2
     monkeypatch.setattr(archive, "SMALL", 1 << 20)
     assert "unpacks to more than a model can be" in complaint(lambda: read_checkpoint(path))
 

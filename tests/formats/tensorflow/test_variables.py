@@ -28,6 +28,7 @@ from elmokit.formats.checkpoint import check_tensors
 from elmokit.formats.containers import hf_hub as hub
 from elmokit.formats.detect import read_checkpoint
 from elmokit.formats.tensorflow.variables import dataset_name
+from elmokit.model.bilm import expected_shapes
 from elmokit.pretrain.adapt import adapt
 from elmokit.pretrain.corpus import prepare
 from elmokit.pretrain.evaluate import text_losses
@@ -73,8 +74,8 @@ def test_a_training_folder_gives_the_vectors_of_its_model(tmp_path: Path, varian
     elmo = elmokit.load(save_training(reference, tmp_path))
     for sentence, found in zip(SENTENCES, elmo.embed(SENTENCES), strict=True):
         assert difference(found.layers, reference.embed(sentence)) < 1e-5
-    assert elmo.facts["checkpoint"] == "model.ckpt-117"
-    assert elmo.facts["options"] == reference.options
+    assert elmo.metadata["checkpoint"] == "model.ckpt-117"
+    assert elmo.metadata["options"] == reference.options
 
 
 @pytest.mark.parametrize("variant", ["as trained", "one layer", "words, shared with the softmax"])
@@ -104,7 +105,7 @@ def test_a_checkpoint_can_be_adapted_with_its_softmax(trained: Path, tmp_path: P
     adapted = elmokit.load(tmp_path / "adapted")
     assert adapted.vocabulary is not None
     assert adapted.vocabulary.words == WORDS
-    assert "adapted_from" in adapted.facts
+    assert "adapted_from" in adapted.metadata
 
 
 def test_a_text_is_evaluated_as_it_is_written(
@@ -127,7 +128,7 @@ def test_a_text_is_evaluated_as_it_is_written(
 def test_without_its_vocabulary_the_softmax_is_left_out(trained: Path) -> None:
     (trained / "vocab.txt").unlink()
     checkpoint = read_checkpoint(trained)
-    check_tensors(checkpoint)
+    check_tensors(checkpoint, expected_shapes(checkpoint.config))
     assert checkpoint.config.vocabulary_size == 0
     assert checkpoint.vocabulary is None
     assert not any("softmax" in name for name in checkpoint.tensors)
@@ -141,7 +142,7 @@ def test_it_is_converted_with_its_softmax(
     before, after = read_checkpoint(trained), read_checkpoint(tmp_path / "native")
     assert after.vocabulary == WORDS
     assert after.config == before.config
-    assert after.facts["converted_from"] == "tensorflow"
+    assert after.metadata["converted_from"] == "tensorflow"
     for name, tensor in before.tensors.items():
         np.testing.assert_array_equal(after.tensors[name], tensor)
 

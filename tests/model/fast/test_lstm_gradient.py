@@ -31,16 +31,16 @@ class Case:
         self.config, self.steps, self.rows = config, steps, rows
         shape = (2, steps * rows, config.projection_dim)
         self.ways = tuple(
-            [LSTMLayer(config).to(dtype) for _ in range(config.layers)] for _ in range(2)
+            [LSTMLayer(config).to(dtype) for _ in range(config.num_layers)] for _ in range(2)
         )
         for parameter in self.parameters():
             parameter.data.mul_(2).add_(torch.randn(parameter.shape).to(dtype) * 0.1)
         self.inputs = torch.randn(shape).to(dtype).requires_grad_()
         self.starts = [
             tuple(torch.randn(2, rows, n).to(dtype) * 0.1 for n in (shape[-1], config.lstm_dim))
-            for _ in range(config.layers)
+            for _ in range(config.num_layers)
         ]
-        self.masks = [(torch.rand(shape) > 0.3).to(dtype) / 0.7 for _ in range(config.layers)]
+        self.masks = [(torch.rand(shape) > 0.3).to(dtype) / 0.7 for _ in range(config.num_layers)]
 
     def parameters(self) -> list[Tensor]:
         return [p for way in self.ways for layer in way for p in layer.parameters()]
@@ -76,13 +76,13 @@ class Case:
 
 
 def config(**fields: object) -> BiLMConfig:
-    sizes = {"lstm_dim": 5, "projection_dim": 3, "layers": 2}
+    sizes = {"lstm_dim": 5, "projection_dim": 3, "num_layers": 2}
     return BiLMConfig.from_dict(sizes | fields)
 
 
 CONFIGS = {
     "no clips": config(cell_clip=0, projection_clip=0),
-    "clips that bite": config(cell_clip=0.3, projection_clip=0.2, layers=3),
+    "clips that bite": config(cell_clip=0.3, projection_clip=0.2, num_layers=3),
     "no projection": config(lstm_dim=3, project_state=False, cell_clip=0.3),
     "no skip": config(skip_connections=False),
 }

@@ -81,7 +81,7 @@ def build_index(
         on_tokens: is told after each window how many tokens were embedded for it.
         finish: what remains to be done with the index before it gets its name.
     """
-    weights = one_layer(layer, elmo.config.layers)
+    weights = one_layer(layer, elmo.config.num_layers)
     wanted = None if words is None else {word.lower() for word in words}
     own = {
         "fingerprint": elmo.fingerprint(),
@@ -94,7 +94,7 @@ def build_index(
     with locked(writer.folder), writer:
         first = 0
         chosen = () if writer.whole else with_words(sentences, wanted)
-        for window in elmo.windows(chosen, kept=elmo.config.layers + 1):
+        for window in elmo.windows(chosen, kept=elmo.config.num_layers + 1):
             if first < writer.sentences:  # written before the run was stopped
                 writer.check(first, window)
                 elmo.warm(window)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.analysis.plots.maps import PLACES, Mixes, Pair, WordMap
-from elmokit.cli.output import text_width
 from elmokit.figures import COLOURS, ELMO, FAINT, INK, MARKERS, SHADES, WIDTH, styled
+from elmokit.text.width import text_width
 
 if TYPE_CHECKING:
     from elmokit.language import Surprisal

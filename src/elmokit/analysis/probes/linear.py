@@ -106,7 +106,7 @@ class Vectors:
     def block_tokens(self) -> int:
         """Tokens of a block."""
         return max(
-            1, BLOCK_BYTES // (4 * (self.store.elmo.config.layers + 2) * self.store.elmo.dim)
+            1, BLOCK_BYTES // (4 * (self.store.elmo.config.num_layers + 2) * self.store.elmo.dim)
         )
 
     def blocks(
@@ -215,7 +215,7 @@ def run_probes(
     if epochs < 1 or batch_size < 1 or not lr > 0:
         raise ElmokitError("epochs and batch_size must be at least 1, and lr above 0")
     store.prepare([*train.sentences, *dev.sentences], quiet=quiet)
-    vectors, top = Vectors(store, static), store.elmo.config.layers
+    vectors, top = Vectors(store, static), store.elmo.config.num_layers
     numbers, dev_numbers = label_numbers(train, names), label_numbers(dev, names)
     scale = measured(vectors.blocks(train.sentences, numbers))
     columns = 0 if static is None else static.dim

@@ -255,8 +255,8 @@ def induce_senses(
     The model reads the word in lower case, so that a capital letter makes no cluster. What all uses
     have in common, their mean, is taken off.
     """
-    names = layer_names(store.elmo.config.layers)
-    chosen = _layer_number(layer, store.elmo.config.layers)
+    names = layer_names(store.elmo.config.num_layers)
+    chosen = _layer_number(layer, store.elmo.config.num_layers)
     if len(uses) < max(3, clusters or 0):
         raise ElmokitError(f"{len(uses)} uses are too few for clusters")
     vectors, _ = embed_uses(store, [_in_lower_case(use) for use in uses])

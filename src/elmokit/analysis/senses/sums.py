@@ -102,7 +102,7 @@ def vector_of(layers: NDArray[np.float16], start: int, end: int) -> Array:
 
 def add_up(store: LayerStore, sentences: Iterable[TaggedSentence]) -> SenseSums:
     """The sums of all senses of a text."""
-    sums = SenseSums(store.elmo.config.layers, store.elmo.dim)
+    sums = SenseSums(store.elmo.config.num_layers, store.elmo.dim)
     for sentence, layers in embedded(store, sentences):
         sums.add_tokens(layers)
         for instance in sentence.instances:
@@ -155,7 +155,7 @@ def build_inventory(
         model: the name of the biLM, to be loaded again by.
     """
     sums = add_up(store, read())
-    layers = store.elmo.config.layers
+    layers = store.elmo.config.num_layers
     mean = sums.mean if centre else np.zeros_like(sums.mean)
     choices = sample(choices_of(store, read(), sums, mean))
     mixes = {

@@ -87,7 +87,7 @@ def layer_cosines(
 ) -> Cosines:
     """Cosines of every layer and pooling."""
     found = pair_cosines(store, pairs, mean=mean, poolings=poolings, quiet=quiet)
-    names = layer_names(store.elmo.config.layers)
+    names = layer_names(store.elmo.config.num_layers)
     return {
         (name, pooling): found[p, :, layer]
         for p, pooling in enumerate(poolings)

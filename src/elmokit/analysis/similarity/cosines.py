@@ -41,7 +41,7 @@ def texts_of(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
 
 def mean_vector(store: LayerStore, texts: Iterable[Sequence[str]]) -> Array:
     """The mean of all tokens of some texts, for each layer and the average: (L + 2, 1, dim)."""
-    total = np.zeros((store.elmo.config.layers + 1, store.elmo.dim))
+    total = np.zeros((store.elmo.config.num_layers + 1, store.elmo.dim))
     tokens = 0
     for layers in store.stream(texts):
         total += layers.sum(axis=1, dtype=np.float64)
@@ -62,7 +62,7 @@ def pair_cosines(
     A side is the vectors of its word, or of all its tokens, pooled. A mean that is taken off every
     token is off the pooled vector too, whatever the pooling (the sum is not among them).
     """
-    found = np.empty((len(poolings), 2, store.elmo.config.layers + 2, len(pairs)))
+    found = np.empty((len(poolings), 2, store.elmo.config.num_layers + 2, len(pairs)))
     sides: list[Array] = []
     bar: tqdm[Any] = tqdm(total=len(pairs), unit=" pairs", desc="cosines", disable=quiet)
     with bar:

@@ -96,7 +96,7 @@ def read_training(prefix: Path) -> Checkpoint:
         config=config,
         tensors=_tensors(bundle, variables, config),
         vocabulary=bilm.vocabulary_of(vocabulary, config),
-        facts={"options": options, "checkpoint": prefix.name},
+        metadata={"options": options, "checkpoint": prefix.name},
         source=str(prefix),
         format="tensorflow",
     )
@@ -123,10 +123,10 @@ def read_module(folder: Path) -> Checkpoint:
     options = read_json(options_file) if known else _published_options(bundle, shapes)
     config = bilm.config_of(options, shapes, options_file if known else bundle.prefix)
     tensors = _tensors(bundle, variables, config)
-    facts: dict[str, Any] = {"options": options}
+    metadata: dict[str, Any] = {"options": options}
     if aggregation := _aggregation(bundle, config):
-        facts["aggregation"] = aggregation
-    return Checkpoint(config, tensors, None, facts, str(folder), "tensorflow hub")
+        metadata["aggregation"] = aggregation
+    return Checkpoint(config, tensors, None, metadata, str(folder), "tensorflow hub")
 
 
 def _published_options(bundle: Bundle, shapes: Shapes) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _aggregation(bundle: Bundle, config: BiLMConfig) -> dict[str, Any] | None:
     for name in bundle.entries:
         if match := AGGREGATION.fullmatch(name):
             kind = "weights" if match[1] == "weights" or match[2] == "W" else "scaling"
-            size = config.layers + 1 if kind == "weights" else 1
+            size = config.num_layers + 1 if kind == "weights" else 1
             if math.prod(bundle.entries[name].shape) != size or kind in found:
                 raise ElmokitError(f"{bundle.prefix}: the variable {name!r} does not fit the model")
             found[kind] = [float(value) for value in bundle.read(name).reshape(-1)]

@@ -136,7 +136,7 @@ def compare(
         "out": out,
     }
     with use_threads(threads):
-        top = load_into(plan).config.layers
+        top = load_into(plan).config.num_layers
         tables, curve = sections(names, settings, top), elmo_rows(settings, top)
         with opened(Path(out).expanduser().absolute()) as folder:
             return Comparison(plan, folder, tables, curve, numbers, percents, given).run()

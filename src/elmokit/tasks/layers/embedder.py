@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from elmokit.config import BiLMConfig
 from elmokit.layer import ElmoLayer
+from elmokit.model.batch import TokenBatch, make_batch
 from elmokit.model.char_cnn import CharCNN
-from elmokit.text.batches import TokenBatch, make_batch
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def known_words(texts: Iterable[Sequence[str]], settings: Settings) -> list[str]
 
 def elmo_layer(elmo: Embedder, settings: Settings) -> ElmoLayer:
     """The biLM with a mix for each placement."""
-    top = elmo.config.layers
+    top = elmo.config.num_layers
     only = {"all": None, "average": None, "top": top}
     layer = ElmoLayer(
         elmo,

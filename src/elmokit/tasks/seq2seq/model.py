@@ -161,7 +161,7 @@ def _target_elmo(settings: Settings, facts: dict[str, Any]) -> ForwardElmo | Non
     """The model of the target's language, if one is wanted."""
     if settings.target_elmo is None:
         return None
-    from elmokit.formats.detect import load
+    from elmokit.loading import load
 
     elmo = load(settings.target_elmo)
     if elmo.fingerprint() != facts["target_elmo"]:
@@ -217,7 +217,7 @@ def learn(examples: Sequence[Translated], settings: Settings) -> dict[str, Any]:
         "case": common_case(targets),
     }
     if settings.target_elmo is not None:
-        from elmokit.formats.detect import load
+        from elmokit.loading import load
 
         facts["target_elmo"] = load(settings.target_elmo).fingerprint()
     return facts
