@@ -9,14 +9,23 @@ from elmokit.errors import ElmokitError
 
 
 def check_threads(threads: int | None) -> None:
-    """Refuse a number that is none."""
+    """Raise if `threads` is not None and less than 1."""
     if threads is not None and threads < 1:
         raise ElmokitError(f"threads must be at least 1, not {threads}")
 
 
+def set_threads(threads: int | None) -> None:
+    """Compute with `threads` threads from now on; with None, leave the number as it is."""
+    check_threads(threads)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
 @contextmanager
 def use_threads(threads: int | None) -> Iterator[None]:
-    """Compute with so many threads while the block runs; with None, as before."""
+    """Compute with `threads` threads while the block runs; with None, leave the number as it is."""
     check_threads(threads)
     import torch
 

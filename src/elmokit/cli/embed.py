@@ -26,7 +26,7 @@ from elmokit.text.readers import Line, read_sentences, total_bytes
 MOST_TOKENS = 4_000_000  # of a sentence; its tokens are in memory together, if not its vectors
 
 
-def embed_file(
+def embed(
     input: str,
     output: str,
     *,

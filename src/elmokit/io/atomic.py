@@ -187,3 +187,24 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ElmokitError(f"{path} holds no JSON object")
     return values
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file."""
+    import yaml
+
+    path = Path(path).expanduser()
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise ElmokitError(f"{path} is too large for a configuration")
+        values = yaml.safe_load(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ElmokitError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:LONGEST_REASON]
+        raise ElmokitError(f"{path} is not valid YAML: {reason}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise ElmokitError(f"{path} is not a YAML mapping of option names to values")
+    return values
