@@ -50,7 +50,9 @@ def test_the_outputs_are_mixes_of_the_embedders_layers(elmo: Embedder) -> None:
     assert [output.shape for output in found.outputs] == [(3, 4, 12), (3, 4, 12)]
     share = np.exp([0.0, 1.0, 2.0]) / np.exp([0.0, 1.0, 2.0]).sum()
     for row, sentence in enumerate(elmo.embed(SENTENCES)):
-        one, two = (output[row, : len(sentence)].detach().numpy() for output in found.outputs)
+        one, two = (
+            output[row, : len(sentence.tokens)].detach().numpy() for output in found.outputs
+        )
         assert difference(one, sentence.layers.mean(axis=0)) < 1e-5
         assert difference(two, 3 * np.einsum("l,ltd->td", share, sentence.layers)) < 1e-5
 
@@ -125,7 +127,7 @@ def test_a_trainable_layer_has_the_dropout_of_the_bilm_in_training_only(elmo: Em
 
 def test_one_layer_alone_can_be_asked_for(elmo: Embedder) -> None:
     found = ElmoLayer(elmo, layer=1).eval()([SENTENCES[0]]).outputs[0][0].detach().numpy()
-    assert difference(found, elmo.embed(SENTENCES[0], layers=1).vectors) < 1e-6
+    assert difference(found, elmo.embed_tokens(SENTENCES[0], layers=1).vectors) < 1e-6
     with pytest.raises(ElmokitError, match="there is no layer 3"):
         ElmoLayer(elmo, layer=3)
 

@@ -138,7 +138,7 @@ def test_texts_longer_than_the_models_window_are_kept_as_they_are_embedded(
     long = [f"w{number % 50}" for number in range(1100)]
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare([long], quiet=True)
-    expected = elmo.embed(long, dtype="float16").layers.astype(np.float32)
+    expected = elmo.embed_tokens(long, dtype="float16").layers.astype(np.float32)
     np.testing.assert_allclose(store.layers([long]).layers[:, 0], expected, rtol=2**-10, atol=1e-7)
 
 

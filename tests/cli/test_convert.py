@@ -45,7 +45,7 @@ def test_a_converted_model_gives_the_vectors_and_says_where_it_is_from(tmp_path:
     convert(str(reference.save(tmp_path / "source")), str(tmp_path / "native"))
     elmo = elmokit.load(tmp_path / "native")
     np.testing.assert_allclose(
-        elmo.embed(["the", "bank"]).layers, reference.embed(["the", "bank"]), atol=1e-5
+        elmo.embed_tokens(["the", "bank"]).layers, reference.embed(["the", "bank"]), atol=1e-5
     )
     assert elmo.metadata["converted_from"] == "bilm"
     assert elmo.metadata["options"] == reference.options
@@ -56,7 +56,7 @@ def test_a_converted_model_gives_the_vectors_and_says_where_it_is_from(tmp_path:
 def test_half_the_precision_gives_nearly_the_same_vectors(tmp_path: Path) -> None:
     reference = make_reference()
     convert(str(reference.save(tmp_path / "source")), str(tmp_path / "half"), dtype="float16")
-    found = elmokit.load(tmp_path / "half").embed(["the", "bank"]).layers
+    found = elmokit.load(tmp_path / "half").embed_tokens(["the", "bank"]).layers
     distance = np.abs(found - reference.embed(["the", "bank"])).max()
     assert 1e-6 < distance < 2e-2
     with pytest.raises(ElmokitError, match="the bilm format holds float32"):

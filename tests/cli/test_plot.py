@@ -69,7 +69,7 @@ def elmo() -> Embedder:
 @pytest.fixture(scope="module")
 def model(elmo: Embedder, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("plots") / "model"
-    elmo.save(folder)
+    elmo.save_pretrained(folder)
     return str(folder)
 
 
@@ -406,7 +406,7 @@ def test_the_cosines_of_a_pair_are_those_of_scikit_learn(elmo: Embedder, store: 
     metrics = pytest.importorskip("sklearn.metrics.pairwise")
     pair = compare_tokens(store, ONE, OTHER)
     assert (pair.first, pair.second) == (ONE, OTHER)
-    one, other = elmo.embed(ONE).layers, elmo.embed(OTHER).layers
+    one, other = elmo.embed_tokens(ONE).layers, elmo.embed_tokens(OTHER).layers
     for layer in range(3):
         expected = metrics.cosine_similarity(one[layer], other[layer])
         np.testing.assert_allclose(pair.cosines[layer], expected, atol=2e-3)
@@ -453,7 +453,7 @@ def test_the_pair_command_prints_the_nearest_token_of_every_layer(
     result = json.loads(numbers.read_text())
     assert result["second"] == ["The", "bank", ",", "the", "boat", "."]
     assert list(result["cosines"]) == ["layer 0", "layer 1", "layer 2", "average"]
-    one, other = (elmo.embed(text).layers[2] for text in sentences)
+    one, other = (elmo.embed_tokens(text).layers[2] for text in sentences)
     row = out.splitlines()[1 + result["first"].index("sat")].split()
     cosines = other @ one[1] / np.linalg.norm(other, axis=1) / np.linalg.norm(one[1])
     assert row[0] == "sat"

@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
 def test_every_sentence_has_the_vectors_of_the_original(golden: Path) -> None:
     elmo = elmokit.load(golden)
     sentences = json.loads((golden / "sentences.json").read_text(encoding="utf-8"))
-    found = [elmo.embed(sentence).layers for sentence in sentences]
+    found = [elmo.embed_tokens(sentence).layers for sentence in sentences]
     with np.load(golden / "expected.npz") as expected:
         assert len(expected.files) == len(sentences) == 5
         for number, layers in enumerate(found):
@@ -193,7 +193,7 @@ def test_without_a_configuration_it_is_the_published_one(
     published = make_many_langs().options
     monkeypatch.setattr(many_langs, "PUBLISHED", published)
     elmo = elmokit.load(folder)
-    assert difference(elmo.embed(SENTENCES[0]).layers, reference.embed(SENTENCES[0])) < 2e-6
+    assert difference(elmo.embed_tokens(SENTENCES[0]).layers, reference.embed(SENTENCES[0])) < 2e-6
     assert "tiny.json" in elmo.metadata["configuration"]
     assert "published" in elmo.metadata["configuration"]
 
@@ -208,7 +208,7 @@ def test_a_line_with_an_id_alone_is_the_ideographic_space(tmp_path: Path) -> Non
             (folder / name).write_text(
                 lines.replace("\n\u3000\t", change), encoding="utf-8", newline=""
             )
-            found = elmokit.load(folder).embed(["\u3000", "a\u3000"]).layers
+            found = elmokit.load(folder).embed_tokens(["\u3000", "a\u3000"]).layers
             assert difference(found, expected) < 2e-6
 
 

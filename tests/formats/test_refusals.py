@@ -156,7 +156,7 @@ def saved(request: pytest.FixtureRequest, tmp_path: Path) -> Saved:
 # ---------------------------------------------------------------------- tensors
 def test_it_is_loaded_as_it_is(saved: Saved) -> None:
     saved.save(saved.tensors)
-    assert elmokit.load(saved.path).embed(["the", "bank"]).layers.shape == (3, 2, 12)
+    assert elmokit.load(saved.path).embed_tokens(["the", "bank"]).layers.shape == (3, 2, 12)
 
 
 def test_a_missing_tensor_is_named(saved: Saved) -> None:

@@ -149,7 +149,7 @@ def test_token_vectors_are_those_that_the_original_dumped(bilm: Path, elmo: Embe
     with h5py.File(bilm / "elmo_token_embeddings.hdf5") as file:
         expected = file["embedding"][...]
     assert len(words) == len(expected) == 458  # row i is line i
-    fast = elmo.embed(words, layers=0).vectors
+    fast = elmo.embed_tokens(words, layers=0).vectors
     np.testing.assert_allclose(fast[:, :16], expected, **CLOSE_TO_LARGE)
     np.testing.assert_array_equal(fast[:, :16], fast[:, 16:])
     with torch.no_grad():

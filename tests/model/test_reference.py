@@ -102,9 +102,9 @@ def test_boundaries_that_are_kept_have_the_vectors_of_the_reference(
         expected = reference.embed(sentences[row], boundaries=True)
         assert found.tokens == ["<S>", *sentences[row], "</S>"]
         assert difference(found.layers, expected) < TOLERANCE
-        slow = output.layers[:, row, : len(found)].detach().numpy()
+        slow = output.layers[:, row, : len(found.tokens)].detach().numpy()
         assert difference(slow, expected) < TOLERANCE
-        assert output.lengths[row] == len(found)
+        assert output.lengths[row] == len(found.tokens)
 
 
 @EXAMPLES
@@ -181,7 +181,7 @@ def test_words_are_encoded_the_same_in_bags_of_any_size(monkeypatch: pytest.Monk
     for size in (1, 2, 3, 256):
         monkeypatch.setattr("elmokit.model.fast.inference.BAG_WORDS", size)
         elmo = load_reference(reference)
-        found = elmo.embed(words, layers=0).vectors[:, : elmo.config.projection_dim]
+        found = elmo.embed_tokens(words, layers=0).vectors[:, : elmo.config.projection_dim]
         assert difference(found, expected) < TOLERANCE
 
 

@@ -194,7 +194,7 @@ def test_a_model_without_a_softmax_says_so(folder: Path, corpus: Corpus) -> None
     checkpoint = native.read(folder)
     tensors = {name: v for name, v in checkpoint.tensors.items() if "softmax" not in name}
     config = BiLMConfig.from_dict({**checkpoint.config.to_dict(), "vocabulary_size": 0})
-    elmo = Embedder.from_checkpoint(Checkpoint(config, tensors))
+    elmo = Embedder.from_pretrained(Checkpoint(config, tensors))
     with pytest.raises(ElmokitError, match="no softmax"):
         text_losses(elmo, corpus, carry=True)
 

@@ -99,7 +99,7 @@ class _Said:
 def _say(checkpoint: Checkpoint, samples: list[str]) -> _Said:
     from elmokit.embed import Embedder
 
-    elmo = Embedder.from_checkpoint(checkpoint, tokenizer="whitespace")
+    elmo = Embedder.from_pretrained(checkpoint, tokenizer="whitespace")
     predicts = elmo.model.softmax is not None and elmo.vocabulary is not None
     layers = [sentence.layers for sentence in elmo.stream(samples)]
     if not all(np.isfinite(found).all() for found in layers):

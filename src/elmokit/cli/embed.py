@@ -164,7 +164,7 @@ def embed(
 
 def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
     """The tokens of each line, one that came in pieces put together; long ones are told of."""
-    from elmokit.embed import LONGEST
+    from elmokit.embed import MAX_TOKENS
 
     tokens: list[str] = []
     for line in lines:
@@ -176,10 +176,10 @@ def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
             )
         if line.continues:
             continue
-        if len(tokens) > LONGEST:
+        if len(tokens) > MAX_TOKENS:
             _warn(
                 f"sentence {line.number} has {len(tokens):,} tokens: the model reads it in "
-                f"windows of {LONGEST:,}"
+                f"windows of {MAX_TOKENS:,}"
             )
         yield tokens
         tokens = []

@@ -234,7 +234,9 @@ def plot_surprisal(
     if is_cut:
         print(f"elmokit: only the first {MOST_TEXT} words are drawn", file=sys.stderr)
     elmo = open_store(model, device=device, threads=threads).elmo
-    found = [elmo.surprisal(tokens) for tokens in tqdm(sentences, unit=" sentences", disable=quiet)]
+    found = [
+        elmo.surprisal([tokens])[0] for tokens in tqdm(sentences, unit=" sentences", disable=quiet)
+    ]
     write_figure(draw_surprisal(found), out)
     print(surprisal_table(found))
     settings = {"text": text, "model": model, "tokenizer": splitting, "figure": out}

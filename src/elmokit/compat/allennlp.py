@@ -202,7 +202,7 @@ class ElmoEmbedder:
             cuda_device: number of a GPU, or -1 for the CPU.
             stateful: carry the LSTM state from batch to batch.
         """
-        self.elmo = Embedder.from_checkpoint(_read(options_file, weight_file))
+        self.elmo = Embedder.from_pretrained(_read(options_file, weight_file))
         if cuda_device >= 0:
             self.elmo.to(f"cuda:{cuda_device}")
         self.cuda_device, self.stateful = cuda_device, stateful

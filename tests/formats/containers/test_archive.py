@@ -66,7 +66,7 @@ def test_a_loaded_archive_gives_the_vectors_and_leaves_no_files(
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     elmo = elmokit.load(pack(tmp_path / "model.zip", contents))
-    found = elmo.embed(["the", "bank"]).layers
+    found = elmo.embed_tokens(["the", "bank"]).layers
     np.testing.assert_allclose(found, make_reference().embed(["the", "bank"]), atol=1e-5)
     assert list((tmp_path / "temporary").iterdir()) == []
 

@@ -154,7 +154,7 @@ def test_the_checkpoint_that_is_named_is_taken_and_else_the_last(tmp_path: Path)
     expected = {step: make_reference(seed=step).embed(["the"]) for step in (8, 9, 10)}
 
     def step_of(path: Path) -> int:
-        found = elmokit.load(path).embed(["the"]).layers
+        found = elmokit.load(path).embed_tokens(["the"]).layers
         return next(step for step, layers in expected.items() if difference(found, layers) < 1e-5)
 
     assert step_of(tmp_path) == 8  # the last that was written
@@ -318,7 +318,7 @@ def test_the_layers_are_those_that_the_original_computed(golden: Path) -> None:
     with np.load(golden / "expected.npz") as expected:
         assert len(expected.files) == len(sentences) > 5
         for number, text in enumerate(sentences):
-            found = elmo.embed(text).layers
+            found = elmo.embed_tokens(text).layers
             np.testing.assert_allclose(found, expected[f"layers_{number}"], atol=1e-6, rtol=0)
 
 

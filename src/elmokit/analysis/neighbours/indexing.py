@@ -119,7 +119,7 @@ def one_layer(layer: str | int, top: int) -> Array:
 
     if layer not in ("top", "average") and not str(layer).lstrip("-").isdigit():
         raise ElmokitError(f"layer must be top, average or a number from 0 to {top}, not {layer!r}")
-    return layer_weights(layer, top)[0]  # type: ignore[no-any-return]
+    return layer_weights(layer, top)[0]
 
 
 def layer_name(weights: Array) -> int | str:
@@ -349,4 +349,5 @@ def _means(sentences: Sequence[Sentence], weights: Array) -> Array:
     for sentence in sentences:
         total[0] += sentence.layers[0].sum(axis=0, dtype=np.float64)
         total[1] += _layer(sentence, weights).sum(axis=0, dtype=np.float64)
-    return (total / sum(map(len, sentences))).astype(np.float32)
+    tokens = sum(len(sentence.tokens) for sentence in sentences)
+    return (total / tokens).astype(np.float32)
