@@ -119,7 +119,7 @@ def one_layer(layer: str | int, top: int) -> Array:
 
     if layer not in ("top", "average") and not str(layer).lstrip("-").isdigit():
         raise ElmokitError(f"layer must be top, average or a number from 0 to {top}, not {layer!r}")
-    return layer_weights(layer, top)[0]
+    return layer_weights(layer, top)[0]  # type: ignore[no-any-return]
 
 
 def layer_name(weights: Array) -> int | str:
