@@ -274,7 +274,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no version": (lambda v: v.pop("format_version"), "has format version None"),
     "no model": (lambda v: v.pop("model"), "lacks the object 'model'"),
     "a list": (lambda v: v.update(model=[1]), "lacks the object 'model'"),
-    "unknown": (lambda v: v["model"].update(layer=2), "no field 'layer'; did you mean 'num_layers'"),
+    "unknown": (lambda v: v["model"].update(layer=2), "'layer'; did you mean 'num_layers'"),
     "text": (lambda v: v["model"].update(num_layers="2"), "num_layers must be a whole number"),
     "float": (lambda v: v["model"].update(lstm_dim=10.0), "lstm_dim must be a whole number"),
     "huge": (lambda v: v["model"].update(lstm_dim=10**12), "lstm_dim must be a whole number"),
