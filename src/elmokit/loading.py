@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import InvalidInput
 from elmokit.formats.detect import read_checkpoint
 from elmokit.io.atomic import reason_of
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
+    from elmokit.formats.checkpoint import Checkpoint
 
 
 def load(
@@ -45,12 +46,22 @@ def load(
     return embedder if device == "cpu" else embedder.to(device)
 
 
+def read_valid(model: str | Path | None = None) -> Checkpoint:
+    """Read a model; raise unless its tensors are those of its configuration."""
+    checkpoint = read_checkpoint(model)
+    from elmokit.formats.checkpoint import check_tensors
+    from elmokit.model.bilm import expected_shapes
+
+    check_tensors(checkpoint, expected_shapes(checkpoint.config))
+    return checkpoint
+
+
 def _check_device(device: str) -> None:
     import torch
 
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
-        raise ElmokitError(
+        raise InvalidInput(
             f"the device {device!r} cannot be used here: {reason_of(error)}"
         ) from None
