@@ -406,7 +406,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         change_options("encoder", "dim", to=4194304),
         rf"{ENCODER}: the tensor 'forward_layer_0.input_linearity.weight' has the shape",
     ),
-    "an impossible size": (change_options("encoder", "dim", to=10**30), "lstm_dim must be a whole"),
+    "an impossible size": (change_options("encoder", "dim", to=10**30), "lstm_dim must be an int"),
     "other filters": (
         change_options("token_embedder", "filters", to=[[1, 4]]),
         rf"{EMBEDDER} has a tensor 'convolutions.1.bias' that its configuration and",
