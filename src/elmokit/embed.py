@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from elmokit import language
 from elmokit.config import BiLMConfig
 from elmokit.engine import Engine, build_model, lengths_of, make_batches
-from elmokit.errors import ElmokitError
+from elmokit.errors import InvalidInput
 from elmokit.formats.checkpoint import Checkpoint, tokenizer_of
 from elmokit.formats.detect import read_checkpoint
 from elmokit.io.scratch import scratch_array
@@ -68,7 +68,7 @@ class Sentence:
     def vectors(self) -> NDArray[Any]:
         """The vectors, if one layer or one mix was chosen: (tokens, dim)."""
         if len(self.layers) != 1:
-            raise ElmokitError(
+            raise InvalidInput(
                 f"this sentence has {len(self.layers)} layers: embed with one of them or "
                 "layers='average', or use .layers"
             )
@@ -81,7 +81,7 @@ class Sentence:
             name: "token", or a direction and a layer such as "forward_1" or "backward_2".
         """
         if len(self.layers) == 1:  # A model has at least two: this is one of them, or a mix.
-            raise ElmokitError(f"{name!r} needs all layers: embed with layers='all'")
+            raise InvalidInput(f"{name!r} needs all layers: embed with layers='all'")
         layer, columns = find_representation(name, len(self.layers) - 1, self.layers.shape[-1])
         return self.layers[layer, :, columns]
 
@@ -136,9 +136,9 @@ class Embedder:
             cache_bytes: Memory for the vectors of words met before.
         """
         if precision not in PRECISIONS:
-            raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}")
+            raise InvalidInput(f"precision must be one of {', '.join(PRECISIONS)}")
         if batch_tokens < 1:
-            raise ElmokitError(f"batch_tokens must be at least 1, not {batch_tokens}")
+            raise InvalidInput(f"batch_tokens must be at least 1, not {batch_tokens}")
         self.model, self.vocabulary, self.dictionaries = model, vocabulary, dictionaries
         self.tokenizer_name, self.tokenize = tokenizer, find_tokenizer(tokenizer)
         self.precision: Precision = precision
@@ -455,7 +455,7 @@ class Embedder:
     def _split(self, texts: Iterable[Text]) -> Iterator[list[str]]:
         """Yield the tokens of each text."""
         if isinstance(texts, str) or not isinstance(texts, Iterable):
-            raise ElmokitError(f"texts must be a list of strings, not {reprlib.repr(texts)}")
+            raise InvalidInput(f"texts must be a list of strings, not {reprlib.repr(texts)}")
         for text in texts:
             yield self.tokenize(text) if isinstance(text, str) else _check_tokens(text)
 
@@ -534,24 +534,24 @@ def check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
         reason = str(error).splitlines()[0]
-        raise ElmokitError(f"the device {device!r} cannot be used here: {reason}") from None
+        raise InvalidInput(f"the device {device!r} cannot be used here: {reason}") from None
 
 
 def float_type(name: str) -> np.dtype[Any]:
     """Return the NumPy type "float32" or "float16"."""
     if name not in ("float32", "float16"):
-        raise ElmokitError(f"dtype must be float32 or float16, not {name!r}")
+        raise InvalidInput(f"dtype must be float32 or float16, not {name!r}")
     return np.dtype(name)
 
 
 def _check_batch_size(size: int | None) -> None:
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise ElmokitError(f"batch_size must be a whole number of at least 1, not {size!r}")
+        raise InvalidInput(f"batch_size must be an integer of at least 1, not {size!r}")
 
 
 def _check_tokens(sentence: object) -> list[str]:
     """Return the tokens of a tokenized sentence."""
     tokens: list[Any] = list(sentence) if isinstance(sentence, Iterable) else [None]
     if not all(isinstance(token, str) for token in tokens):
-        raise ElmokitError(f"a text is a string or a list of tokens, not {reprlib.repr(sentence)}")
+        raise InvalidInput(f"a text is a string or a list of tokens, not {reprlib.repr(sentence)}")
     return tokens

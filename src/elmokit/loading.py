@@ -9,6 +9,7 @@ from elmokit.formats.detect import read_checkpoint
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
+    from elmokit.formats.checkpoint import Checkpoint
 
 
 def load(
@@ -39,3 +40,13 @@ def load(
     return Embedder.from_pretrained(
         checkpoint, precision=precision, tokenizer=tokenizer, device=device, **settings
     )
+
+
+def read_valid(model: str | Path | None = None) -> Checkpoint:
+    """Read a model; raise unless its tensors are those of its configuration."""
+    checkpoint = read_checkpoint(model)
+    from elmokit.formats.checkpoint import check_tensors
+    from elmokit.model.bilm import expected_shapes
+
+    check_tensors(checkpoint, expected_shapes(checkpoint.config))
+    return checkpoint

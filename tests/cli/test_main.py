@@ -232,7 +232,7 @@ def test_a_config_file_gives_options_and_the_command_line_wins(
     ("options", "sentence"),
     [
         (["a"], "OUT is missing (elmokit embed --help lists the options)"),
-        (["a", "b", "--batch-size", "many"], "--batch-size must be a whole number, not 'many' ("),
+        (["a", "b", "--batch-size", "many"], "--batch-size must be an integer, not 'many' ("),
         (["a", "b", "--batch-size"], "--batch-size needs a value ("),
         (
             ["a", "b", "--batch-sise", "2"],

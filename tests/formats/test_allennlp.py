@@ -18,7 +18,7 @@ from tiny import complaint, difference
 
 import elmokit
 from elmokit.allennlp import scalar_mixes, trained_layer
-from elmokit.cli.convert import convert
+from elmokit.conversion import convert
 from elmokit.formats.containers import hf_hub as hub
 from elmokit.formats.detect import read_checkpoint
 
@@ -86,12 +86,11 @@ def test_options_that_are_nowhere_are_read_off_the_weights(
     assert "read off the weights" in checkpoint.metadata["configuration"]
 
 
-def test_the_mixes_are_among_the_facts_also_after_a_conversion(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_mixes_are_in_the_metadata_also_after_a_conversion(
+    folder: Path, tmp_path: Path
 ) -> None:
     assert read_checkpoint(folder).metadata["scalar_mixes"] == FACTS
-    convert(str(folder), str(tmp_path / "native"))
-    assert "allennlp format, 2 layers of 10/6" in capsys.readouterr().out
+    assert convert(folder, tmp_path / "native").source_format == "allennlp"
     converted = elmokit.load(tmp_path / "native")
     assert converted.metadata["converted_from"] == "allennlp"
     assert converted.metadata["scalar_mixes"] == FACTS

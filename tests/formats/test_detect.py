@@ -300,3 +300,16 @@ def test_a_lasting_name_means_the_same_model_from_every_folder(
         assert lasting_name(name) == str(tmp_path / name)
     for name in ("shipped", "owner/name"):  # which are no places on a disk
         assert lasting_name(name) == name
+
+
+def test_reading_a_model_does_not_import_torch() -> None:
+    code = (
+        "import sys; from elmokit.formats.detect import read_checkpoint; "
+        "import elmokit.formats.bilm, elmokit.formats.token_vectors, elmokit.formats.many_langs, "
+        "elmokit.formats.allennlp, elmokit.formats.tensorflow.variables; "
+        "read_checkpoint(); print('torch' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.stdout == "False\n", result.stderr

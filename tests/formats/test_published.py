@@ -211,7 +211,7 @@ def test_what_the_archive_says_of_the_model_is_kept_and_shown(
         shown = capsys.readouterr().out
         assert 'meta         language: "Norwegian Bokmål"\n' in shown
         assert "1000" in shown
-    assert main(["info", str(path), "--as-json"]) == 0
+    assert main(["info", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metadata"]["meta"] == META
 
 

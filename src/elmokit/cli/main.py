@@ -56,7 +56,7 @@ CONFIG_HELP = (
     "--config FILE reads options from a YAML file; options on the command line override it."
 )
 
-KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
+KINDS: dict[Any, str] = {int: "an integer", float: "a number", bool: "true or false"}
 
 # Exit codes as shells know them: 2 for wrong use, 128 + the number of the signal that ended it.
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141

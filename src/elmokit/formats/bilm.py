@@ -116,13 +116,9 @@ def _gates(array: Array, order: tuple[int, ...]) -> Array:
 
 # ---------------------------------------------------------------------- reading
 def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
-    """Read an HDF5 file of weights, or of token vectors, and the files that belong to it."""
+    """Read an HDF5 file of weights and the files that belong to it."""
     with open_hdf5(weights) as file:
         shapes = shapes_of(file, weights)
-        if set(shapes) == {TABLE}:
-            from elmokit.formats import token_vectors
-
-            return token_vectors.read(file, shapes[TABLE], weights)
         options_file = options_file or find_options(weights)
         options = read_json(options_file)
         config = config_of(options, shapes, options_file)

@@ -112,7 +112,6 @@ def _as(value: Any, dtype: str, name: str) -> Any:
 
 
 def _read_tensors(path: Path) -> Tensors:
-    import torch
     from safetensors import SafetensorError, safe_open
 
     tensors: Tensors = {}
@@ -122,8 +121,8 @@ def _read_tensors(path: Path) -> Tensors:
                 tensor = file.get_tensor(name)
                 if tensor.dtype.kind != "f":
                     raise ElmokitError(f"{path}: the tensor {name!r} holds no floating numbers")
-                # Infinities are found when the model is built; torch widens much faster than NumPy.
-                tensors[name] = torch.from_numpy(tensor).float().numpy()
+                with np.errstate(over="ignore"):  # Infinities are found when the model is built.
+                    tensors[name] = tensor.astype(np.float32, copy=False)
     except FileNotFoundError:
         raise ElmokitError(f"there is no file {path}") from None
     except (SafetensorError, OSError, TypeError, ValueError) as error:
