@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.formats.detect import read_checkpoint
-from elmokit.io.atomic import reason_of
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder

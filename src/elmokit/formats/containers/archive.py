@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from elmokit.errors import ElmokitError
-from elmokit.io.atomic import reason_of
+from elmokit.errors import ElmokitError, reason_of
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 LARGEST = 16 << 30
