@@ -82,7 +82,7 @@ def test_a_target_that_exists_is_kept_unless_allowed(tmp_path: Path) -> None:
     one = make_reference(seed=1).save(tmp_path / "one")
     convert(str(one), str(tmp_path / "target"))
     two = make_reference(seed=2).save(tmp_path / "two")
-    with pytest.raises(ElmokitError, match="target exists already"):
+    with pytest.raises(ElmokitError, match="target already exists"):
         convert(str(two), str(tmp_path / "target"))
     expected = read_checkpoint(one).fingerprint()
     assert read_checkpoint(tmp_path / "target").fingerprint() == expected

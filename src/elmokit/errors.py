@@ -62,3 +62,13 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
             f"{purpose} needs the package {module.partition('.')[0]}: "
             f"pip install 'elmokit[{extra}]'"
         ) from None
+
+
+def reason_of(error: Exception, max_length: int = 200) -> str:
+    """Return the reason that another library's error gives, on one line to be part of a sentence.
+
+    >>> reason_of(ValueError("bad header:\\nmore"))
+    'bad header'
+    """
+    reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return str(reason).splitlines()[0].rstrip(":")[:max_length]

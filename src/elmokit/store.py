@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.embed import Embedder
-from elmokit.io.atomic import cache_folder
 from elmokit.io.lines import Report
+from elmokit.io.paths import cache_folder
 from elmokit.io.records import KEY_BYTES, LINE, Records, remove_oldest
 from elmokit.model.bilm import BiLMOutput
 from elmokit.text.indexers import refuse_strings

@@ -298,7 +298,10 @@ def stop(*_: object) -> None:
         (["index", "empty.txt", "out"], "empty.txt has no sentences"),
         (["index", "binary.txt", "out"], "binary.txt"),
         (["index", "text.txt", "no/such/out"], "there is no folder"),
-        (["index", "text.txt", "out", "--layer", "9"], "there is no layer 9"),
+        (
+            ["index", "text.txt", "out", "--layer", "9"],
+            "0 to 2, top or average, not '9'",
+        ),
         (["index", "text.txt", "out", "--layer", "all"], "not 'all'"),
         (["index", "text.txt", "out", "--words", ","], "--words takes words"),
         (["index", "text.txt", "out", "--words", "zebra"], "none of the words zebra"),

@@ -487,7 +487,7 @@ def test_what_the_format_cannot_say_is_not_written(tmp_path: Path) -> None:
 def test_an_existing_folder_is_replaced_only_if_allowed(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(make_reference(seed=1).save(tmp_path / "new"))
     make_reference(seed=2).save(tmp_path / "old")
-    with pytest.raises(ElmokitError, match="old exists already"):
+    with pytest.raises(ElmokitError, match="old already exists"):
         bilm.write(checkpoint, tmp_path / "old")
     np.testing.assert_array_equal(
         datasets(tmp_path / "old" / "weights.hdf5")["char_embed"],

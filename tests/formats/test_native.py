@@ -235,9 +235,9 @@ def test_an_existing_folder_is_replaced_only_if_allowed(
 ) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "diary.txt").write_text("dear diary")
-    with pytest.raises(ElmokitError, match="model exists already; remove it or allow"):
+    with pytest.raises(ElmokitError, match="model already exists: remove it or allow"):
         native.write(checkpoint, tmp_path / "model")
-    with pytest.raises(ElmokitError, match="is not a model folder; it is not replaced"):
+    with pytest.raises(ElmokitError, match="is not a model folder, so it is not replaced"):
         native.write(checkpoint, tmp_path / "model", overwrite=True)
     assert (tmp_path / "model" / "diary.txt").read_text() == "dear diary"
     (tmp_path / "model" / "config.json").write_text("{}")  # now it looks like a model's

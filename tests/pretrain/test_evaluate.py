@@ -20,7 +20,7 @@ from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, native
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.io.atomic import read_json
+from elmokit.io.jsonfile import read_json
 from elmokit.model.bilm import BiLM, BiLMState, tensors_of
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.evaluate import text_losses

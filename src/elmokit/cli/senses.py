@@ -31,7 +31,7 @@ from elmokit.analysis.senses.sums import build_inventory
 from elmokit.analysis.senses.tags import Tag, tag_sentences
 from elmokit.cli.output import open_store, table, write_result
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import write_whole
+from elmokit.io.atomic import write_file
 from elmokit.io.paths import check_output
 from elmokit.text.readers import read_sentences, total_bytes
 
@@ -195,7 +195,7 @@ def tag(
         if out == "-":
             sys.stdout.writelines(pieces)
         else:
-            write_whole(Path(out).absolute(), pieces)
+            write_file(Path(out).absolute(), pieces)
 
 
 def induce(
@@ -265,7 +265,7 @@ def induce(
     induced = induce_senses(store, kept, layer=layer, clusters=clusters, seed=seed)
     _show_clusters(word, induced, len(kept), there, examples)
     if out is not None:
-        write_whole(Path(out).absolute(), induced.lines())
+        write_file(Path(out).absolute(), induced.lines())
     result = induced.to_dict(examples)
     write_result(
         json, "senses induce", settings, {"uses": len(kept), "uses_there": there, **result}

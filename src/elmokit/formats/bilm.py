@@ -27,8 +27,9 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
+from elmokit.formats.model_folder import new_model_folder, published_metadata
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
-from elmokit.io.atomic import new_model_folder, published_metadata, read_json
+from elmokit.io.jsonfile import read_json
 from elmokit.text.vocabulary import Vocabulary
 
 SUFFIXES = (".hdf5", ".h5")

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.errors import ElmokitError
-from elmokit.io.atomic import is_file, read_json, reason_of
+from elmokit.errors import ElmokitError, reason_of
+from elmokit.io.jsonfile import read_json
+from elmokit.io.paths import is_file
 
 if TYPE_CHECKING:
     from elmokit.formats.checkpoint import Checkpoint

@@ -17,9 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.io.atomic import new_model_folder, read_json, read_text, reason_of
+from elmokit.formats.model_folder import new_model_folder
+from elmokit.io.jsonfile import read_json, read_text
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary
 

@@ -16,7 +16,7 @@ from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
 from elmokit.formats.weight_map import Array, read_rows
-from elmokit.io.atomic import read_json
+from elmokit.io.jsonfile import read_json
 
 
 def is_table(path: Path) -> bool:

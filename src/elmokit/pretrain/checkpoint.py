@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.io.atomic import new_folder, read_json, sync
+from elmokit.io.atomic import atomic_file, atomic_folder
+from elmokit.io.jsonfile import read_json
 from elmokit.model.bilm import BiLMState
 
 KEPT = 2
@@ -51,7 +52,7 @@ def save(
         for key, value in entries.items():
             tensors[f"optimizer.{key}.{names[number]}"] = torch.as_tensor(value)
     tensors |= {} if state is None else _state_tensors(state)
-    with new_folder(folder / f"step-{step:08d}", overwrite=True) as making:
+    with atomic_folder(folder / f"step-{step:08d}", overwrite=True) as making:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, making / TENSORS)
         text = json.dumps(facts, indent=2, ensure_ascii=False)
         (making / FACTS).write_text(text + "\n", encoding="utf-8")
@@ -101,11 +102,11 @@ def publish(model: Checkpoint, folder: Path) -> None:
     best = folder / "training" / "best"
     native.write(model, best, overwrite=True)
     for name in (native.WEIGHTS, native.VOCABULARY, native.CONFIG):
-        making = folder / f".{name}.part"
-        making.unlink(missing_ok=True)
-        shutil.copyfile(best / name, making)
-        sync(making)
-        making.replace(folder / name)
+        with (
+            (best / name).open("rb") as source,
+            atomic_file(folder / name, temporary=folder / f".{name}.part") as target,
+        ):
+            shutil.copyfileobj(source, target)
 
 
 def _state_tensors(state: BiLMState) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
+from elmokit.io.atomic import write_file
 from elmokit.language import Perplexity, sentence_losses
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.pretrain.corpus import Corpus, Sentences, prepare
@@ -145,10 +146,7 @@ def evaluate(
         found = Perplexity.of(losses.sum(1), tokens)
         print(report(found, words=tokens - len(corpus.train), unknown=unknown))
         if target is not None:
-            making = target.with_name(f".{target.name}.part")
-            with making.open("w", encoding="utf-8") as stream:
-                write_sentences(stream, corpus, losses)
-            making.replace(target)
+            write_file(target, sentence_rows(corpus, losses))
 
 
 def text_losses(
@@ -199,12 +197,12 @@ def report(found: Perplexity, *, words: int, unknown: int) -> str:
     )
 
 
-def write_sentences(stream: TextIO, corpus: Corpus, losses: NDArray[np.float64]) -> None:
-    """A row for every sentence: number, tokens, perplexities, text."""
-    stream.write("sentence\ttokens\tforward\tbackward\taverage\ttext\n")
+def sentence_rows(corpus: Corpus, losses: NDArray[np.float64]) -> Iterator[str]:
+    """Yield a row for every sentence: index, tokens, perplexities, text."""
+    yield "sentence\ttokens\tforward\tbackward\taverage\ttext\n"
     for number, words in enumerate(sentences_of(corpus)):
         found = Perplexity.of(losses[:, number], len(words) + 1)
         figures = "\t".join(
             f"{value:.3f}" for value in (found.forward, found.backward, found.average)
         )
-        stream.write(f"{number}\t{len(words)}\t{figures}\t{' '.join(words)}\n")
+        yield f"{number}\t{len(words)}\t{figures}\t{' '.join(words)}\n"

@@ -309,7 +309,9 @@ def test_an_index_of_nothing_is_refused(elmo: Embedder, tmp_path: Path) -> None:
     assert "none of the words zebra" in complaint(
         lambda: build_index(elmo, SENTENCES, out, words=["zebra"])
     )
-    assert "no layer 7" in complaint(lambda: build_index(elmo, SENTENCES, out, layer=7))
+    assert "layer must be 0 to 2, top or average, not '7'" in complaint(
+        lambda: build_index(elmo, SENTENCES, out, layer=7)
+    )
     assert "not 'all'" in complaint(lambda: build_index(elmo, SENTENCES, out, layer="all"))
     assert list(tmp_path.iterdir()) == []
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
-from elmokit.io.atomic import reason_of
+from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat, reason_of
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 MAX_BYTES = 16 << 30
