@@ -78,7 +78,7 @@ def test_a_sentence_has_its_representations_by_name(elmo: Embedder) -> None:
     np.testing.assert_array_equal(sentence["token"], sentence.layers[0, :, :6])
     np.testing.assert_array_equal(sentence["forward_2"], sentence.layers[2, :, :6])
     np.testing.assert_array_equal(sentence["backward_1"], sentence.layers[1, :, 6:])
-    with pytest.raises(ElmokitError, match="no representation 'forward_3'; it may be token"):
+    with pytest.raises(ElmokitError, match="unknown representation 'forward_3'; choose from token"):
         sentence["forward_3"]
 
 

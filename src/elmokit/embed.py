@@ -37,6 +37,7 @@ from elmokit.model.bilm import (
     given_state,
     tensors_of,
     unflatten,
+    weights_version,
 )
 from elmokit.model.fast.inference import FastBiLM
 from elmokit.model.fast.linear import PRECISIONS, Precision
@@ -331,7 +332,7 @@ class Embedder:
         with self._lock, torch.inference_mode():
             engine = self._engine()
             vectors, lengths = self._vectors(framed, engine), _lengths(framed)
-            layers, after = engine.carried_layers(vectors, lengths, given_state(state))
+            layers, after = engine.run_with_state(vectors, lengths, given_state(state))
         pieces = layers.cpu().numpy()
         result = [
             Sentence(tokens, pieces[:, end - len(tokens) - 1 : end - 1].copy())
@@ -345,7 +346,7 @@ class Embedder:
         with self._lock, torch.inference_mode():
             lengths = _lengths(sentences)
             engine = self._engine()
-            flat = engine.layers(self._vectors(sentences, engine), lengths)
+            flat = engine.run(self._vectors(sentences, engine), lengths)
         longest = int(lengths.max()) if len(lengths) else 0
         on_device = lengths.to(self.device)
         return BiLMOutput(unflatten(flat.clone(), on_device, longest), on_device)
@@ -371,9 +372,7 @@ class Embedder:
     # ------------------------------------------------------------------ inside
     def _engine(self) -> FastBiLM:
         """The packed weights; made anew when a parameter has changed or moved."""
-        versions = tuple(
-            number for p in self.model.parameters() for number in (p.data_ptr(), p._version)
-        )
+        versions = weights_version(self.model)
         if versions != self._versions:
             boundaries = torch.from_numpy(self.indexer.encode([BEGIN_SENTENCE, END_SENTENCE]))
             self._fast = FastBiLM(self.model, boundaries, self.precision)
@@ -426,9 +425,9 @@ class Embedder:
                 texts = [[*before, *window[sentence][place], *after] for sentence, place in batch]
                 lengths, vectors = _lengths(texts), self._vectors(texts, engine)
                 if boundaries:
-                    layers, _ = engine.carried_layers(vectors, lengths, None)
+                    layers, _ = engine.run_with_state(vectors, lengths, None)
                 else:
-                    layers = engine.layers(vectors, lengths)
+                    layers = engine.run(vectors, lengths)
                 arrays = combine(layers, weights).cpu().numpy()
                 ends = np.cumsum(lengths.numpy())
                 for (sentence, place), text, end in zip(batch, texts, ends, strict=True):
