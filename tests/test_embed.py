@@ -77,7 +77,7 @@ def test_a_sentence_has_its_representations_by_name(elmo: Embedder) -> None:
     np.testing.assert_array_equal(sentence.representation("token"), sentence.layers[0, :, :6])
     np.testing.assert_array_equal(sentence.representation("forward_2"), sentence.layers[2, :, :6])
     np.testing.assert_array_equal(sentence.representation("backward_1"), sentence.layers[1, :, 6:])
-    with pytest.raises(ElmokitError, match="no representation 'forward_3'; it may be token"):
+    with pytest.raises(ElmokitError, match="unknown representation 'forward_3'; choose from token"):
         sentence.representation("forward_3")
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from elmokit.formats.checkpoint import Checkpoint, check_tensors
-from elmokit.model.bilm import BiLM, BiLMState, build, expected_shapes
+from elmokit.model.bilm import BiLM, BiLMState, build, expected_shapes, weights_version
 from elmokit.model.fast.inference import FastBiLM
 from elmokit.model.fast.linear import Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
@@ -60,9 +60,7 @@ class Engine:
 
     def packed(self) -> FastBiLM:
         """Return the packed weights, packed again if a parameter has changed or moved."""
-        version = tuple(
-            value for p in self.model.parameters() for value in (p.data_ptr(), p._version)
-        )
+        version = weights_version(self.model)
         if version != self._version:
             boundaries = torch.from_numpy(self.indexer.encode([BEGIN_SENTENCE, END_SENTENCE]))
             self._packed = FastBiLM(self.model, boundaries, self.precision)
@@ -93,7 +91,7 @@ class Engine:
 
         Each sentence is read between `<S>` and `</S>`, which are not part of the result.
         """
-        return self.packed().layers(self.token_vectors(sentences), lengths_of(sentences))
+        return self.packed().run(self.token_vectors(sentences), lengths_of(sentences))
 
     def framed_layers(
         self, sentences: Sequence[Sequence[str]], state: BiLMState | None = None
@@ -103,7 +101,7 @@ class Engine:
         With a `state`, row i continues row i of the batch that returned it.
         """
         vectors = self.token_vectors(sentences)
-        return self.packed().carried_layers(vectors, lengths_of(sentences), state)
+        return self.packed().run_with_state(vectors, lengths_of(sentences), state)
 
 
 class WordVectors:

@@ -48,7 +48,7 @@ class ByTraining:
     ) -> tuple[list[np.ndarray], BiLMState | None]:
         with torch.no_grad():
             output = self.elmo.model(make_batch(batch, self.elmo.indexer), state=state)
-        layers = output.layers.numpy()
+        layers = output.hidden_states.numpy()
         return [layers[:, row, : len(tokens)] for row, tokens in enumerate(batch)], output.state
 
 

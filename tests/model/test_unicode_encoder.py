@@ -18,8 +18,8 @@ from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
 from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLM
+from elmokit.model.encoders import UnicodeEncoder
 from elmokit.model.fast import inference
-from elmokit.model.unicode_encoder import UnicodeEncoder
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.indexers import make_indexer
 
@@ -62,7 +62,7 @@ def test_many_words_are_encoded_piece_by_piece_to_the_same_vectors(
     words = [*words_of(range(40)), "ab", "水"]
     expected = elmo.embed([words], layers=0)[0].vectors
     elmo.clear_cache()
-    monkeypatch.setattr(inference, "BAG_WORDS", 3)
+    monkeypatch.setattr(inference, "ENCODER_WORDS", 3)
     np.testing.assert_allclose(elmo.embed([words], layers=0)[0].vectors, expected, atol=2e-6)
 
 
@@ -71,7 +71,7 @@ def test_the_module_and_the_fast_model_agree_and_carry_the_same_state(elmo: Embe
     with torch.no_grad():
         slow = elmo.model(make_batch(sentences, elmo.indexer), state="carry")
     for number, sentence in enumerate(elmo.embed(sentences)):
-        found = slow.layers[:, number, : len(sentences[number])]
+        found = slow.hidden_states[:, number, : len(sentences[number])]
         assert difference(found.numpy(), sentence.layers) < 1e-5
     _, state = elmo.embed_batch(sentences, state="carry")
     assert state is not None
