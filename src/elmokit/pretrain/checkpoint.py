@@ -1,46 +1,23 @@
-"""The model and the LSTM states of a pretraining run, beside what every run saves.
-
-The rest of a checkpoint is in `elmokit.training.checkpoint`.
-"""
+"""What pretraining saves beside weights and optimizer: LSTM states, and the model to load."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.io.atomic import sync
 from elmokit.model.bilm import BiLMState
-from elmokit.training import checkpoint as training
-from elmokit.training.checkpoint import checkpoints, restore
-from elmokit.training.checkpoint import read_metadata as facts_of
-
-__all__ = ["checkpoints", "facts_of", "publish", "restore", "save", "state_of"]
-
-
-def save(
-    folder: Path,
-    step: int,
-    metadata: dict[str, Any],
-    *,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    state: BiLMState,
-) -> None:
-    """Write a checkpoint that also has the LSTM states."""
-    extra = _state_tensors(state)
-    training.save(folder, step, metadata, model=model, optimizer=optimizer, extra=extra)
 
 
 def publish(model: Checkpoint, folder: Path) -> None:
-    """Make a model the one that `elmokit.load(folder)` gives, file by file.
+    """Make a model the one that `elmokit.load(folder)` returns, replacing file by file.
 
-    The three of them together are in `training/best` before.
+    If this is interrupted, the complete model is in `training/best`.
     """
     best = folder / "training" / "best"
     native.write(model, best, overwrite=True)
@@ -52,25 +29,26 @@ def publish(model: Checkpoint, folder: Path) -> None:
         making.replace(folder / name)
 
 
-def _state_tensors(state: BiLMState) -> dict[str, Tensor]:
+def state_tensors(state: BiLMState) -> dict[str, Tensor]:
+    """Return the LSTM states under the names that they have in a checkpoint."""
     return {
-        f"state.{way}.{layer}.{name}": tensor
-        for way, layers in (("forward", state.forward), ("backward", state.backward))
+        f"state.{direction}.{layer}.{name}": tensor
+        for direction, layers in (("forward", state.forward), ("backward", state.backward))
         for layer, pair in enumerate(layers)
         for name, tensor in zip("hc", pair, strict=True)
     }
 
 
-def state_of(tensors: dict[str, Tensor], layers: int, device: torch.device) -> BiLMState:
-    """The LSTM states among a checkpoint's tensors."""
-    ways = (
+def read_state(tensors: dict[str, Tensor], num_layers: int, device: torch.device) -> BiLMState:
+    """Return the LSTM states among the tensors of a checkpoint."""
+    directions = (
         [
             (
-                tensors[f"state.{way}.{layer}.h"].to(device),
-                tensors[f"state.{way}.{layer}.c"].to(device),
+                tensors[f"state.{direction}.{layer}.h"].to(device),
+                tensors[f"state.{direction}.{layer}.c"].to(device),
             )
-            for layer in range(layers)
+            for layer in range(num_layers)
         ]
-        for way in ("forward", "backward")
+        for direction in ("forward", "backward")
     )
-    return BiLMState(*ways)
+    return BiLMState(*directions)
