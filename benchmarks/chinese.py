@@ -25,7 +25,7 @@ import elmokit
 from elmokit.cli.demo import Use, purity, similarities, use_vectors
 from elmokit.embed import Embedder
 from elmokit.pretrain.corpus import Corpus, prepare
-from elmokit.pretrain.evaluate import sentences_of
+from elmokit.pretrain.evaluation import sentences_of
 
 HERE = Path(__file__).parent
 TRAINING = {

@@ -29,14 +29,14 @@ from tiny import complaint, difference
 
 import elmokit
 from elmokit.cli.models import info
+from elmokit.config import BiLMConfig
 from elmokit.conversion import convert
 from elmokit.errors import ElmokitError
 from elmokit.formats import many_langs
 from elmokit.formats.containers import hf_hub as hub
 from elmokit.formats.detect import read_checkpoint
 from elmokit.model.bilm import expected_shapes
-from elmokit.pretrain.adapt import adapt
-from elmokit.pretrain.train import pretrain
+from elmokit.pretrain import adapt, pretrain
 
 # At a value of 6 float32 has steps of 5e-7: there two of them are allowed on top.
 CLOSE = {"atol": 1e-6, "rtol": 2.4e-7}
@@ -283,10 +283,11 @@ def test_other_formats_refuse_what_they_cannot_hold(tmp_path: Path, folder: Path
 def test_training_says_that_it_is_for_other_models(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "text.txt").write_text("今 天\n" * 9, encoding="utf-8")
     text, out = str(tmp_path / "text.txt"), str(tmp_path / "out")
-    with pytest.raises(ElmokitError, match="model is on Unicode characters: it cannot be adapted"):
-        adapt(str(folder), corpus=text, out=out, quiet=True)
-    with pytest.raises(ElmokitError, match="a new model is on 'characters' or 'words', not on"):
-        pretrain(corpus=text, out=out, model={"token_encoder": "unicode"}, quiet=True)
+    with pytest.raises(ElmokitError, match="model cannot be adapted: its token encoder is"):
+        adapt(str(folder), text, out)
+    config = BiLMConfig(token_encoder="unicode", word_dim=4, n_words=9)
+    with pytest.raises(ElmokitError, match="a new model has the token encoder 'characters' or"):
+        pretrain(text, out, config=config)
     assert not Path(out).exists()
 
 
