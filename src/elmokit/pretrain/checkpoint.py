@@ -1,14 +1,10 @@
-"""The state of a training run on the disk: tensors in safetensors, the rest in JSON, no pickle.
+"""The model and the LSTM states of a pretraining run, beside what every run saves.
 
-A checkpoint is a folder `step-N` that appears whole or not at all; the last two are kept. It holds
-everything the next step depends on: weights, optimizer, LSTM states and the position. Random
-numbers need no state, as each step's are derived from the seed and its number.
+The rest of a checkpoint is in `elmokit.training.checkpoint`.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,81 +12,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.io.atomic import new_folder, read_json, sync
+from elmokit.io.atomic import sync
 from elmokit.model.bilm import BiLMState
+from elmokit.training import checkpoint as training
+from elmokit.training.checkpoint import checkpoints, restore
+from elmokit.training.checkpoint import read_metadata as facts_of
 
-KEPT = 2
-TENSORS, FACTS = "state.safetensors", "state.json"
-_NAME = re.compile(r"step-(\d+)")
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints, the oldest first."""
-    found = [(int(m[1]), p) for p in folder.glob("step-*") if (m := _NAME.fullmatch(p.name))]
-    return [path for _, path in sorted(found)]
+__all__ = ["checkpoints", "facts_of", "publish", "restore", "save", "state_of"]
 
 
 def save(
     folder: Path,
     step: int,
-    facts: dict[str, Any],
+    metadata: dict[str, Any],
     *,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    state: BiLMState | None = None,
+    state: BiLMState,
 ) -> None:
-    """Write a checkpoint and remove all but the last two."""
-    from safetensors.torch import save_file
-
-    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-    names = _names(model, optimizer)
-    for number, entries in optimizer.state_dict()["state"].items():
-        for key, value in entries.items():
-            tensors[f"optimizer.{key}.{names[number]}"] = torch.as_tensor(value)
-    tensors |= {} if state is None else _state_tensors(state)
-    with new_folder(folder / f"step-{step:08d}", overwrite=True) as making:
-        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, making / TENSORS)
-        text = json.dumps(facts, indent=2, ensure_ascii=False)
-        (making / FACTS).write_text(text + "\n", encoding="utf-8")
-    for old in checkpoints(folder)[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def facts_of(path: Path) -> dict[str, Any]:
-    """What a checkpoint says about its run."""
-    return read_json(path / FACTS)
-
-
-def restore(path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Put a checkpoint's weights and optimizer state in place and give all its tensors."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        tensors = load_file(path / TENSORS)
-    except (SafetensorError, OSError) as error:
-        raise ElmokitError(
-            f"{path} cannot be read ({error}): remove it, and the run goes on from the one before"
-        ) from None
-    own = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
-    model.load_state_dict(own)
-    names = _names(model, optimizer)
-    entries: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        if key.startswith("optimizer."):
-            _, kind, name = key.split(".", 2)
-            entries.setdefault(names.index(name), {})[kind] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": entries})
-    return tensors
-
-
-def _names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """The names of an optimizer's parameters, in its own order."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
+    """Write a checkpoint that also has the LSTM states."""
+    extra = _state_tensors(state)
+    training.save(folder, step, metadata, model=model, optimizer=optimizer, extra=extra)
 
 
 def publish(model: Checkpoint, folder: Path) -> None:
