@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from elmokit.errors import require
-from elmokit.io.atomic import write_file
 from elmokit.figures import FAINT
+from elmokit.io.atomic import write_file
 from elmokit.model.bilm import BiLM
 from elmokit.training.curves import Curve, Panel, draw_curves
 from elmokit.training.optim import count_parameters
