@@ -25,7 +25,7 @@ from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats import allennlp, detect, many_langs, native
 from elmokit.formats.detect import lasting_name, own_tokenizer, read_checkpoint
-from elmokit.formats.tensorflow import variables as tensorflow
+from elmokit.formats.tensorflow import variables
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_the_model_that_ships_with_elmokit_is_the_default(
     expected = read_checkpoint(native_folder).fingerprint()
     assert read_checkpoint().fingerprint() == expected
     monkeypatch.setattr(detect, "PRETRAINED", native_folder / "nothing")
-    with pytest.raises(ElmokitError, match="no model of its own; name a model to load"):
+    with pytest.raises(ElmokitError, match="ships no model; name a model to load"):
         read_checkpoint()
 
 
@@ -139,8 +139,8 @@ def test_the_names_here_are_those_of_the_formats() -> None:
     assert detect.NATIVE == (native.WEIGHTS,)
     assert detect.MANY_LANGS == many_langs.PARTS
     assert detect.ALLENNLP == allennlp.WEIGHTS
-    assert list(detect.HUB_MODULE) == [f"{tensorflow.VARIABLES.as_posix()}.index"]
-    assert {native.CONFIG, "options.json", *tensorflow.NAMES} == set(detect.BESIDE)
+    assert list(detect.HUB_MODULE) == [f"{variables.VARIABLES.as_posix()}.index"]
+    assert {native.CONFIG, "options.json", variables.STATE} < set(detect.SIDECARS)
 
 
 SAVED: dict[str, Callable[[Path], object]] = {
@@ -155,7 +155,7 @@ SAVED: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("form", SAVED)
 def test_a_folder_is_what_its_files_are_and_so_is_each_of_them(tmp_path: Path, form: str) -> None:
     SAVED[form](tmp_path)
-    names = (*detect.NATIVE, *detect.MANY_LANGS, *detect.ALLENNLP, *detect.BESIDE)
+    names = (*detect.NATIVE, *detect.MANY_LANGS, *detect.ALLENNLP, *detect.SIDECARS)
     found = [path for path in tmp_path.iterdir() if path.name in names]
     assert read_checkpoint(tmp_path).format == form
     assert found
@@ -212,7 +212,7 @@ def test_what_lies_in_an_archive_has_a_name(packed: Path) -> None:
 
 def test_an_archive_in_which_there_is_a_choice_says_what_to_choose_from(packed: Path) -> None:
     said = complaint(lambda: read_checkpoint(packed))
-    assert said == f"{packed} holds several models: name one of {packed}/cached, {packed}/other"
+    assert said == f"{packed} contains several models: name one of {packed}/cached, {packed}/other"
     said = complaint(lambda: read_checkpoint(packed / "cached"))
     assert said == (
         f"{packed}/cached has several weight files: name one of token_vectors.hdf5, weights.hdf5, "

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm
-from elmokit.formats.tensorflow import variables as tensorflow
+from elmokit.formats.tensorflow import variables
 from elmokit.loading import load
 from elmokit.text.vocabulary import Vocabulary
 
@@ -228,7 +228,7 @@ def _find(directory: str | Path, full: bool) -> str | Path:
     if not folder.is_dir():
         return directory
     if full:
-        return tensorflow.find_checkpoint(folder) or directory
+        return variables.find_checkpoint(folder) or directory
     named = folder / "model.hdf5"
     weights = [named] if named.is_file() else list(folder.glob(f"[!.]*{bilm.SUFFIXES[0]}"))
     return weights[0] if len(weights) == 1 else directory
