@@ -108,10 +108,9 @@ def resident(process: int) -> int:
 
 def read_all(path: str) -> None:
     """Everything but the model, over the whole file."""
-    from elmokit.cli.embed import whole_lines
     from elmokit.embed import Embedder
     from elmokit.formats.detect import read_checkpoint
-    from elmokit.text.readers import read_sentences
+    from elmokit.text.readers import read_sentences, whole_lines
 
     elmo = Embedder.from_pretrained(read_checkpoint(Path(path).with_name("small")))
     start = time.perf_counter()

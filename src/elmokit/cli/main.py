@@ -193,7 +193,7 @@ def read_config(path: str) -> Any:
     """Return the options of a YAML file as cyclopts takes them."""
     from cyclopts.config import Dict
 
-    from elmokit.io.jsonfile import read_yaml
+    from elmokit.io.atomic import read_yaml
 
     return Dict(read_yaml(path), use_commands_as_keys=False, source=path)
 

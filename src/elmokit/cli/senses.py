@@ -33,7 +33,7 @@ from elmokit.cli.output import open_store, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import write_file
 from elmokit.io.paths import check_output
-from elmokit.text.readers import read_sentences, total_bytes
+from elmokit.text.readers import read_sentences, total_bytes, whole_lines
 
 # Nothing here is imported for type checkers alone: jsonargparse would import it, torch and all.
 
@@ -175,7 +175,6 @@ def tag(
         threads: threads to use; all cores if not given.
         quiet: no progress.
     """
-    from elmokit.cli.embed import whole_lines
     from elmokit.formats.detect import own_tokenizer
 
     check_output(None if out == "-" else out)
@@ -243,7 +242,6 @@ def induce(
         raise ElmokitError("uses must be at least 3, and examples at least 0")
     check_output(json)
     check_output(out)
-    from elmokit.cli.embed import whole_lines
     from elmokit.formats.detect import own_tokenizer
     from elmokit.text.tokenize import tokenizer as find_tokenizer
 

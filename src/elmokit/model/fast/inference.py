@@ -286,8 +286,3 @@ class FastBiLM:
             x = y + x if i and self.config.skip_connections else y
             outputs.append(x)
         return outputs, states
-
-
-def parameter_version(module: nn.Module) -> tuple[int, ...]:
-    """Return numbers that change when a parameter of a module is changed or moved."""
-    return tuple(value for p in module.parameters() for value in (p.data_ptr(), p._version))
