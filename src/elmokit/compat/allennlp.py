@@ -78,7 +78,7 @@ class ScalarMix(nn.Module):
         if len(tensors) != self.mixture_size:
             raise InvalidInput(f"this mix needs {self.mixture_size} layers, not {len(tensors)}")
         if self.do_layer_norm:
-            tensors = [scalar_mix.normalised(layer, mask) for layer in tensors]
+            tensors = [scalar_mix.normalize(layer, mask) for layer in tensors]
         shares = torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0)
         mixed = torch.stack([share * layer for share, layer in zip(shares, tensors, strict=True)])
         return self.gamma * mixed.sum(dim=0)
