@@ -143,6 +143,9 @@ class Trainer:
                     processes=self.group.world_size,
                 )
             )
+        if self.settings.course == "trapezoid":
+            start = self.settings.decay_start(self.total)
+            self.log.say(f"the learning rate falls from step {start:,} to step {self.total:,}")
         with self.log:
             if self.step == 0 and self.origin and not self.frozen_steps:
                 self.evaluate()
@@ -177,6 +180,9 @@ class Trainer:
         is_due = self.step % settings.eval_every == 0 or self.step == self.frozen_steps
         if is_end or is_late or (is_due and not is_stopped):
             self.evaluate()
+        elif is_stopped and math.isinf(self.best):
+            # There was no evaluation yet: leave a model that loads.
+            self.group.run_on_main(lambda: self.publish(None))
         if is_end or is_late or is_stopped or self.step % settings.save_every == 0:
             self.save()
         return is_late or is_stopped
@@ -321,7 +327,9 @@ class Trainer:
             before = metadata["model"].get(name)
             if before != value:
                 return f"the model's {name} was {before!r} and is now {value!r}"
-        return self.settings.find_change(old)
+        return self.settings.find_change(
+            old, step=metadata["step"], steps_per_epoch=self.windows.steps
+        )
 
     def saved_settings(self) -> dict[str, Any]:
         """Return the settings that the weights depend on, for metadata."""
