@@ -10,19 +10,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Collection, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import new_folder, read_json
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 KEPT = 2
 TENSORS, METADATA = "state.safetensors", "state.json"
@@ -98,23 +94,6 @@ def restore(
             state.setdefault(names.index(name), {})[kind] = value
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     return tensors
-
-
-def find_change(
-    old: Mapping[str, Any], settings: DataclassInstance, *, ignore: Collection[str] = ()
-) -> str | None:
-    """Describe the first setting that differs from a saved run; return None if there is none.
-
-    Args:
-        old: Settings of the saved run; one that is missing there had its default value.
-        settings: Settings of this run, a dataclass.
-        ignore: Fields that may change.
-    """
-    for field in fields(settings):
-        before, now = old.get(field.name, field.default), getattr(settings, field.name)
-        if field.name not in ignore and before != now:
-            return f"{field.name} was {before!r} and is now {now!r}"
-    return None
 
 
 def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
