@@ -21,9 +21,10 @@ from elmokit.errors import ElmokitError
 from elmokit.io.atomic import write_whole
 from elmokit.language import Perplexity, sentence_losses
 from elmokit.model.bilm import BiLM, BiLMState
-from elmokit.pretrain.corpus import Corpus, Paths, Sentences, prepare
+from elmokit.pretrain.corpus import Corpus, Sentences, prepare
 from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.objective import Batcher, softmax_of, targets_of_vocabulary, window_losses
+from elmokit.pretrain.sources import Paths
 from elmokit.pretrain.windows import Windows
 from elmokit.text.indexers import make_indexer
 

@@ -13,6 +13,7 @@ from cyclopts import Group, Parameter
 
 from elmokit.errors import ElmokitError
 from elmokit.progress import check_threads
+from elmokit.training.changes import find_change
 
 MIN_RATE = 0.01  # Fraction of the learning rate at the end of a cosine or a decay.
 DECAY_SHARE = 0.2  # Fraction of a run in which the learning rate of a trapezoid falls.
@@ -180,9 +181,9 @@ class PretrainSettings:
         may_change = {"accumulate"}
         if before.is_constant_until(step, steps_per_epoch):
             may_change |= LENGTH
-        for name, now in self.to_dict().items():
-            if name not in may_change and old[name] != now:
-                return f"{name} was {old[name]!r} and is now {now!r}"
+        change = find_change(old, self, ignore=NOT_SAVED | may_change)
+        if change is not None:
+            return change
         if may_change >= LENGTH and not self.is_constant_until(step, steps_per_epoch):
             if self.course == "cosine":
                 return f"schedule was {old['schedule']!r} and is now 'cosine'"

@@ -16,7 +16,13 @@ from elmokit.pretrain.checkpoint import publish, read_state, state_tensors
 from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.evaluation import perplexity
-from elmokit.pretrain.log import RunLog, describe_end, describe_run, draw_training_curves
+from elmokit.pretrain.log import (
+    RunLog,
+    describe_end,
+    describe_run,
+    describe_source,
+    draw_training_curves,
+)
 from elmokit.pretrain.objective import Batcher, targets_of_vocabulary
 from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.step import gradient
@@ -103,7 +109,11 @@ class Trainer:
             betas=ADAM_BETAS,
         )
         self.windows = Windows(
-            corpus.train, rows=settings.batch_size, unroll=settings.unroll, seed=settings.seed
+            corpus.train,
+            rows=settings.batch_size,
+            unroll=settings.unroll,
+            seed=settings.seed,
+            weights=corpus.weights,
         )
         self.batcher = Batcher(
             corpus.types,
@@ -143,6 +153,8 @@ class Trainer:
                     processes=self.group.world_size,
                 )
             )
+            for source in self.corpus.sources:
+                self.log.say(describe_source(source))
         if self.settings.course == "trapezoid":
             start = self.settings.decay_start(self.total)
             self.log.say(f"the learning rate falls from step {start:,} to step {self.total:,}")
@@ -355,6 +367,7 @@ class Trainer:
         manifest = self.corpus.manifest
         training = {
             "corpus": [entry["name"] for entry in manifest["corpus"]],
+            **({"sources": self.corpus.sources} if self.corpus.sources else {}),
             "tokenizer": manifest["tokenizer"],
             "train_tokens": manifest["train_tokens"],
             "tokens_read": self.tokens_until(self.step),
