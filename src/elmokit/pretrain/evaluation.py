@@ -144,7 +144,7 @@ def text_losses(
     softmax_of(elmo.model)
     vocabulary = elmo.vocabulary
     if vocabulary is None:
-        raise ElmokitError(f"{elmo.source} has no vocabulary, so it cannot predict words")
+        raise ElmokitError(f"{elmo.source} has no vocabulary and so cannot predict words")
     targets = targets_of_vocabulary(corpus.types, vocabulary.ids, vocabulary.unknown)
     unknown = int(corpus.types.counts[targets == vocabulary.unknown].sum())
     total = count_predictions(corpus.train)
