@@ -35,7 +35,7 @@ def embed(
     resume: Annotated[bool, FLAG, OUTPUT] = False,
     overwrite: Annotated[bool, FLAG, OUTPUT] = False,
     quiet: Annotated[bool, FLAG, OUTPUT] = False,
-    options: ModelOptions = ModelOptions(),  # noqa: B008
+    options: ModelOptions = ModelOptions(),
     precision: Annotated[Literal["float32", "float16", "int8"], SPEED] = "float32",
     batch_tokens: Annotated[int, SPEED] = 2048,
     batch_size: Annotated[int | None, SPEED] = None,

@@ -77,17 +77,26 @@ def check_tensors(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]
     for name, shape in expected.items():
         if name not in checkpoint.tensors:
             raise UnsupportedFormat(f"{where} lacks the tensor {name!r}")
-        tensor = checkpoint.tensors[name]
-        if tensor.shape != shape:
-            raise UnsupportedFormat(
-                f"{where}: the tensor {name!r} has the shape {list(tensor.shape)} "
-                f"but its configuration needs {list(shape)}"
-            )
-        if not is_finite(tensor):
-            raise UnsupportedFormat(
-                f"{where}: the tensor {name!r} has values that are not finite (NaN)"
-            )
+        _check_tensor(where, name, checkpoint.tensors[name], shape)
     _check_dictionaries(checkpoint)
+    _check_vocabulary(checkpoint)
+
+
+def _check_tensor(
+    where: str, name: str, tensor: NDArray[np.float32], shape: tuple[int, ...]
+) -> None:
+    if tensor.shape != shape:
+        raise UnsupportedFormat(
+            f"{where}: the tensor {name!r} has the shape {list(tensor.shape)} "
+            f"but its configuration needs {list(shape)}"
+        )
+    if not is_finite(tensor):
+        raise UnsupportedFormat(
+            f"{where}: the tensor {name!r} has values that are not finite (NaN)"
+        )
+
+
+def _check_vocabulary(checkpoint: Checkpoint) -> None:
     if checkpoint.vocabulary is None:
         return
     words = len(checkpoint.vocabulary)

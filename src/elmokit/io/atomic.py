@@ -13,11 +13,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from elmokit.errors import ElmokitError, reason_of
-
-MAX_YAML_BYTES = 64 << 20
 
 
 @contextmanager
@@ -151,24 +148,3 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file."""
-    import yaml
-
-    path = Path(path).expanduser()
-    try:
-        if path.stat().st_size > MAX_YAML_BYTES:
-            raise ElmokitError(f"{path} is too large for a configuration")
-        values = yaml.safe_load(path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise ElmokitError(f"cannot read {path}: {reason_of(error)}") from None
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ElmokitError(f"{path} is not valid YAML: {reason}") from None
-    if values is None:
-        return {}
-    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise ElmokitError(f"{path} is not a YAML mapping of option names to values")
-    return values

@@ -1,4 +1,4 @@
-"""Read and write small files of text and JSON, with a clear error for a bad one."""
+"""Read and write small files of text, JSON and YAML, with a clear error for a bad one."""
 
 from __future__ import annotations
 
@@ -31,6 +31,24 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ElmokitError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(values, dict):
         raise ElmokitError(f"{path} is not a JSON object")
+    return values
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file."""
+    import yaml
+
+    path = Path(path).expanduser()
+    content = _read(path, MAX_CONFIG_BYTES, "configuration")
+    try:
+        values = yaml.safe_load(content.decode("utf-8"))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ElmokitError(f"{path} is not valid YAML: {reason}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise ElmokitError(f"{path} is not a YAML mapping of option names to values")
     return values
 
 

@@ -112,7 +112,7 @@ def seconds_left(
 def link_vectors(source: Path, folder: Path) -> None:
     """Link the static vectors of another run instead of copying them, where the disk can."""
     if (source / VECTORS).is_dir() and not (folder / VECTORS).exists():
-        with suppress(OSError, ElmokitError), new_folder(folder / VECTORS) as making:
+        with suppress(OSError, ElmokitError), atomic_folder(folder / VECTORS) as making:
             for file in (source / VECTORS).iterdir():
                 os.link(file, making / file.name)
 
