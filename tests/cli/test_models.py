@@ -81,5 +81,5 @@ def test_convert_refuses_an_unknown_format_and_keeps_what_is_there(
     assert "onnx" in capsys.readouterr().err
     assert main(["convert", source, target]) == 0
     assert main(["convert", source, target]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert main(["convert", source, target, "--overwrite"]) == 0

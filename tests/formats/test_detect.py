@@ -176,7 +176,11 @@ def test_no_format_is_imported_but_the_one_that_is_there(native_folder: Path) ->
         for line in run.stdout.splitlines()
     )
     assert before == {"elmokit.formats.detect"}
-    assert after - before == {"elmokit.formats.native", "elmokit.formats.checkpoint"}
+    assert after - before == {
+        "elmokit.formats.native",
+        "elmokit.formats.checkpoint",
+        "elmokit.formats.model_folder",
+    }
     assert "numpy" not in run.stdout.splitlines()[0].split()
 
 

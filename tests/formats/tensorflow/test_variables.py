@@ -85,13 +85,15 @@ def test_the_softmax_says_how_likely_a_word_is(tmp_path: Path, variant: str) -> 
     tokens = ["the", "unseen", "bank", "."]
     weight = reference.stored.get("softmax/W", reference.stored.get("embedding"))
     top = reference.embed(tokens, boundaries=True)[-1]
-    for way, found in enumerate((elmo.surprisal(tokens).forward, elmo.surprisal(tokens).backward)):
-        for place, token in enumerate(tokens):
-            row = top[place + 2 * way, way * reference.size : (way + 1) * reference.size]
+    (surprisal,) = elmo.surprisal([tokens])
+    for direction, bits in enumerate((surprisal.forward, surprisal.backward)):
+        for position, token in enumerate(tokens):
+            half = slice(direction * reference.size, (direction + 1) * reference.size)
+            row = top[position + 2 * direction, half]
             logits = weight @ row + reference.stored["softmax/b"]
             shares = np.exp(logits) / np.exp(logits).sum()
-            number = WORDS.index(token if token in WORDS else "<UNK>")
-            assert found[place] == pytest.approx(-np.log2(shares[number]), abs=1e-4)
+            word = WORDS.index(token if token in WORDS else "<UNK>")
+            assert bits[position] == pytest.approx(-np.log2(shares[word]), abs=1e-4)
     assert [filling.word in WORDS[3:] for filling in elmo.fill("the ___ .", k=3)] == [True] * 3
 
 
