@@ -53,8 +53,8 @@ def test_a_converted_model_gives_the_vectors_and_says_where_it_is_from(tmp_path:
 def test_half_the_precision_gives_nearly_the_same_vectors(tmp_path: Path) -> None:
     reference = make_reference()
     convert(str(reference.save(tmp_path / "source")), str(tmp_path / "half"), dtype="float16")
-    found = elmokit.load(tmp_path / "half").embed_tokens(["the", "bank"]).layers
-    distance = np.abs(found - reference.embed(["the", "bank"])).max()
+    result = elmokit.load(tmp_path / "half").embed_tokens(["the", "bank"]).layers
+    distance = np.abs(result - reference.embed(["the", "bank"])).max()
     assert 1e-6 < distance < 2e-2
     with pytest.raises(ElmokitError, match="the bilm format stores float32 only"):
         convert(str(tmp_path / "half"), str(tmp_path / "x"), to="bilm", dtype="float16")
@@ -264,6 +264,6 @@ def test_the_older_systems_read_what_is_written(tmp_path: Path, reader: str, kin
     command = [os.environ[variable], "-c", script, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    with np.load(out) as found:
-        for number, sentence in enumerate(sentences):
-            assert difference(found[f"arr_{number}"], reference.embed(sentence)) < 1e-5
+    with np.load(out) as result:
+        for i, sentence in enumerate(sentences):
+            assert difference(result[f"arr_{i}"], reference.embed(sentence)) < 1e-5

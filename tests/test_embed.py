@@ -155,7 +155,7 @@ def test_a_list_of_lists_is_sentences(elmo: Embedder) -> None:
 
 def test_an_empty_sentence_has_no_vectors(elmo: Embedder) -> None:
     for text in ("", "   ", "\n"):
-        assert elmo.embed(text).layers.shape == (3, 0, 12)
+        assert elmo.embed_tokens(text).layers.shape == (3, 0, 12)
     assert elmo.embed([[], []], layers="top")[1].layers.shape == (1, 0, 12)
 
 

@@ -20,16 +20,16 @@ def test_parameters_are_counted_by_part(tmp_path: Path, capsys: pytest.CaptureFi
     reference = make_reference()
     weights = reference.save(tmp_path)
     assert main(["info", str(weights), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    result = json.loads(capsys.readouterr().out)
     sizes = {name: array.size for name, array in reference.stored.items()}
-    assert found["parameters"] == sum(sizes.values())
-    parts = found["parameters_by_part"]
+    assert result["parameters"] == sum(sizes.values())
+    parts = result["parameters_by_part"]
     assert parts["characters"] == 261 * 4
     assert parts["highway layers"] == sum(n for name, n in sizes.items() if "high" in name)
     assert parts["forward LSTMs"] == parts["backward LSTMs"]
-    assert sum(parts.values()) == found["parameters"]
-    assert (found["format"], found["num_layers"], found["dim"]) == ("bilm", 2, 12)
-    assert found["vocabulary_size"] is None
+    assert sum(parts.values()) == result["parameters"]
+    assert (result["format"], result["num_layers"], result["dim"]) == ("bilm", 2, 12)
+    assert result["vocabulary_size"] is None
 
 
 def test_the_lines_have_the_sizes_in_them(
@@ -37,10 +37,10 @@ def test_the_lines_have_the_sizes_in_them(
 ) -> None:
     info(str(make_reference().save(tmp_path / "characters")))
     shown = capsys.readouterr().out
-    number = sum(a.size for a in make_reference().stored.values())
+    i = sum(a.size for a in make_reference().stored.values())
     for words in ("10 cells, projection 6", "12 columns", "filters 1x4 2x5 3x6, relu", "bilm"):
         assert words in shown
-    assert f"parameters   {number:,}" in shown
+    assert f"parameters   {i:,}" in shown
     options = make_options(words=len(WORDS))
     assert "embedding" in make_shapes(options)
     info(str(make_reference(options, vocabulary=WORDS).save(tmp_path / "words")))

@@ -56,8 +56,8 @@ def averages(reference: Reference, batch: list[list[str]], **settings: Any) -> n
 
 
 def output(elmo: Elmo, batch: list[list[str]], number: int = 0) -> np.ndarray:
-    found = elmo(batch_to_ids(batch))["elmo_representations"][number]
-    return np.asarray(found.detach().numpy())
+    result = elmo(batch_to_ids(batch))["elmo_representations"][number]
+    return np.asarray(result.detach().numpy())
 
 
 # ---------------------------------------------------------------------- character ids
@@ -67,8 +67,8 @@ def test_character_ids_are_shifted_by_one_and_0_where_padded() -> None:
     assert ids.dtype == torch.int64
     assert ids.shape == (2, 4, 50)
     for row, sentence in zip(ids.tolist(), batch, strict=True):
-        for found, word in zip(row, sentence, strict=False):
-            assert found == [number + 1 for number in character_ids(word, 50)]
+        for result, word in zip(row, sentence, strict=False):
+            assert result == [i + 1 for i in character_ids(word, 50)]
     assert ids[0, 0].tolist() == [259, 98, 260] + [261] * 47
     assert ids[1, 0].tolist() == [259, 257, 260] + [261] * 47
     assert not ids[1, 3].any()
@@ -79,19 +79,19 @@ def test_character_ids_are_shifted_by_one_and_0_where_padded() -> None:
 # ---------------------------------------------------------------------- the module
 def test_outputs_have_the_names_and_shapes_of_allennlp(files: Files, reference: Reference) -> None:
     elmo = Elmo(*files, 2, dropout=0.0)
-    found = elmo(batch_to_ids(BATCH))
-    assert list(found) == ["elmo_representations", "mask"]
-    assert [tuple(one.shape) for one in found["elmo_representations"]] == [(3, 6, 12)] * 2
-    assert found["elmo_representations"][0].dtype == torch.float32
-    assert found["mask"].dtype == torch.bool
-    assert found["mask"].sum(1).tolist() == LENGTHS
+    result = elmo(batch_to_ids(BATCH))
+    assert list(result) == ["elmo_representations", "mask"]
+    assert [tuple(one.shape) for one in result["elmo_representations"]] == [(3, 6, 12)] * 2
+    assert result["elmo_representations"][0].dtype == torch.float32
+    assert result["mask"].dtype == torch.bool
+    assert result["mask"].sum(1).tolist() == LENGTHS
     expected = averages(reference, BATCH)
-    for number in (0, 1):
-        assert difference(output(elmo, BATCH, number), expected) < 2e-6
+    for i in (0, 1):
+        assert difference(output(elmo, BATCH, i), expected) < 2e-6
     assert elmo.get_output_dim() == 12
 
 
-def test_every_call_starts_afresh_unless_asked_otherwise(
+def test_every_call_starts_from_zero_states_unless_stateful(
     files: Files, reference: Reference
 ) -> None:
     batches = [BATCH, LATER, LARGER]
@@ -130,8 +130,8 @@ def test_given_weights_are_kept(files: Files, reference: Reference) -> None:
     expected = padded([reference.embed(sentence)[1] for sentence in BATCH])
     assert difference(output(elmo, BATCH), expected) < 2e-6
     assert not any(parameter.requires_grad for parameter in elmo.parameters())
-    said = complaint(lambda: Elmo(*files, 1, scalar_mix_parameters=[1.0, 2.0]))
-    assert said == "3 layers need as many initial weights, not 2"
+    message = complaint(lambda: Elmo(*files, 1, scalar_mix_parameters=[1.0, 2.0]))
+    assert message == "3 layers need as many initial weights, not 2"
 
 
 def test_the_mixes_learn_and_the_bilm_only_where_asked(files: Files) -> None:
@@ -168,10 +168,10 @@ def test_dropout_is_of_the_outputs_and_of_nothing_inside(files: Files) -> None:
 def test_more_dimensions_stay_as_they_are(files: Files, reference: Reference) -> None:
     elmo = Elmo(*files, 1, dropout=0.0)
     ids = torch.stack([batch_to_ids(BATCH), batch_to_ids(BATCH).flip(0)])
-    found = elmo(ids)
-    assert found["mask"].shape == (2, 3, 6)
+    result = elmo(ids)
+    assert result["mask"].shape == (2, 3, 6)
     expected = averages(reference, BATCH)
-    outputs = found["elmo_representations"][0].detach().numpy()
+    outputs = result["elmo_representations"][0].detach().numpy()
     assert difference(outputs, np.stack([expected, expected[::-1]])) < 2e-6
 
 
@@ -184,9 +184,9 @@ def test_numbers_of_cached_words_stand_for_their_characters(
     for row, sentence in enumerate(BATCH):
         numbers[row, : len(sentence)] = torch.tensor([words.index(word) for word in sentence])
     nothing = torch.zeros(3, 6, 50, dtype=torch.long)
-    found = elmo(nothing, numbers)
-    assert found["mask"].sum(1).tolist() == LENGTHS
-    outputs = found["elmo_representations"][0].detach().numpy()
+    result = elmo(nothing, numbers)
+    assert result["mask"].sum(1).tolist() == LENGTHS
+    outputs = result["elmo_representations"][0].detach().numpy()
     assert difference(outputs, averages(reference, BATCH)) < 2e-6
     numbers[0, 0] = len(words)  # a word that is not there: the characters are read
     outputs = elmo(batch_to_ids(BATCH), numbers)["elmo_representations"][0].detach().numpy()
@@ -195,7 +195,7 @@ def test_numbers_of_cached_words_stand_for_their_characters(
         Elmo(*files, 1)(batch_to_ids(BATCH), numbers)
 
 
-def test_a_module_of_ones_own_takes_the_place_of_the_bilm() -> None:
+def test_a_custom_module_replaces_the_bilm() -> None:
     class Fixed(torch.nn.Module):
         num_layers = 2
 
@@ -204,22 +204,22 @@ def test_a_module_of_ones_own_takes_the_place_of_the_bilm() -> None:
             return {"activations": [layer, 3 * layer], "mask": torch.ones(len(inputs), 5).bool()}
 
     elmo = Elmo(None, None, 1, dropout=0.0, module=Fixed())
-    found = elmo(torch.ones(2, 3, 50, dtype=torch.long))["elmo_representations"][0]
-    assert found[0, :, 0].tolist() == [2.0, 4.0, 6.0]
-    said = complaint(lambda: Elmo("a", "b", 1, module=Fixed()))
-    assert said == "give options_file and weight_file, or a module, but not both"
+    result = elmo(torch.ones(2, 3, 50, dtype=torch.long))["elmo_representations"][0]
+    assert result[0, :, 0].tolist() == [2.0, 4.0, 6.0]
+    message = complaint(lambda: Elmo("a", "b", 1, module=Fixed()))
+    assert message == "give options_file and weight_file, or a module, but not both"
 
 
 def test_a_state_dict_has_the_names_and_numbers_of_allennlp(
     files: Files, reference: Reference
 ) -> None:
     arrays = elmo_tensors(reference) | mix_tensors()
-    found = Elmo(*files, 2).state_dict()
-    assert set(found) == set(arrays)
+    result = Elmo(*files, 2).state_dict()
+    assert set(result) == set(arrays)
     for name, array in arrays.items():
-        assert found[name].shape == array.shape
+        assert result[name].shape == array.shape
         if name.startswith("_elmo_lstm."):
-            np.testing.assert_allclose(found[name], array, atol=1e-7, rtol=0)
+            np.testing.assert_allclose(result[name], array, atol=1e-7, rtol=0)
 
 
 def test_a_state_dict_of_allennlp_is_loaded(files: Files, reference: Reference) -> None:
@@ -271,8 +271,8 @@ def test_a_mix_with_equal_weights_is_the_scaled_average() -> None:
     mix = ScalarMix(3)
     with torch.no_grad():
         mix.gamma.fill_(2.0)
-    found = mix([torch.full((2, 4), float(number)) for number in (1, 2, 6)])
-    assert torch.allclose(found, torch.full((2, 4), 6.0))
+    result = mix([torch.full((2, 4), float(i)) for i in (1, 2, 6)])
+    assert torch.allclose(result, torch.full((2, 4), 6.0))
     assert "needs 3 layers, not 1" in complaint(lambda: mix([torch.ones(2, 4)]))
 
 
@@ -297,24 +297,24 @@ def test_sentences_without_tokens_have_no_vectors(files: Files) -> None:
         (torch.zeros(2, 3, 50, dtype=torch.long), (2, 3, 12)),
         (torch.zeros(2, 0, 50, dtype=torch.long), (2, 0, 12)),
     ):
-        found = elmo(ids)
-        assert tuple(found["elmo_representations"][0].shape) == shape
-        assert not found["elmo_representations"][0].any()
-        assert not found["mask"].any()
+        result = elmo(ids)
+        assert tuple(result["elmo_representations"][0].shape) == shape
+        assert not result["elmo_representations"][0].any()
+        assert not result["mask"].any()
 
 
-def test_files_that_do_not_fit_are_told(files: Files, tmp_path: Path) -> None:
+def test_files_that_do_not_fit_are_reported(files: Files, tmp_path: Path) -> None:
     options, weights = files
     address = "https://allennlp.s3.amazonaws.com/elmo_options.json"
-    said = complaint(lambda: Elmo(address, weights, 1))
-    assert said == f"elmokit does not download URLs: fetch {address} and give its path"
+    message = complaint(lambda: Elmo(address, weights, 1))
+    assert message == f"elmokit does not download URLs: fetch {address} and give its path"
     assert "needs its weight_file" in complaint(lambda: ElmoEmbedder(options))
     assert "cannot read" in complaint(lambda: ElmoEmbedder("no.json", weights))
     assert "there is no file" in complaint(lambda: ElmoEmbedder(options, "no.hdf5"))
     words = make_reference(make_options(words=3), vocabulary=["<S>", "</S>", "<UNK>"])
     path = words.save(tmp_path / "words")
-    said = complaint(lambda: Elmo(path.with_name("options.json"), path, 1))
-    assert said == f"Elmo needs a model on characters, but {path} is on words"
+    message = complaint(lambda: Elmo(path.with_name("options.json"), path, 1))
+    assert message == f"Elmo needs a model on characters, but {path} is on words"
 
 
 def test_any_model_on_characters_is_taken_and_the_shipped_one_without_files() -> None:
@@ -333,12 +333,12 @@ def test_sentences_become_all_layers(files: Files, reference: Reference) -> None
     one_by_one = [embedder.embed_sentence(sentence) for sentence in sentences]
     streamed = embedder.embed_sentences(iter(sentences), batch_size=2)
     assert inspect.isgenerator(streamed)
-    for found in (one_by_one, embedder.embed_batch(sentences), list(streamed)):
-        assert [array.shape for array in found] == [(3, len(s), 12) for s in sentences]
-        for array, wanted in zip(found, expected, strict=True):
+    for result in (one_by_one, embedder.embed_batch(sentences), list(streamed)):
+        assert [array.shape for array in result] == [(3, len(s), 12) for s in sentences]
+        for array, target in zip(result, expected, strict=True):
             assert isinstance(array, np.ndarray)
             assert array.dtype == np.float32
-            assert difference(array, wanted) < 2e-6
+            assert difference(array, target) < 2e-6
     assert "list of tokens" in complaint(lambda: embedder.embed_sentence("a string"))
     assert "batch_size" in complaint(lambda: list(embedder.embed_sentences(BATCH, 0)))
 
@@ -347,8 +347,8 @@ def test_the_embedder_carries_its_state_on_request(files: Files, reference: Refe
     batches = [BATCH, LATER, LARGER]
     embedder = ElmoEmbedder(*files, stateful=True)
     for batch, layers in zip(batches, reference.embed_batches(batches, rows=4), strict=True):
-        for found, wanted in zip(embedder.embed_batch(batch), layers, strict=True):
-            assert difference(found, wanted) < 2e-6
+        for result, target in zip(embedder.embed_batch(batch), layers, strict=True):
+            assert difference(result, target) < 2e-6
     assert embedder.embed_batch([[]])[0].shape == (3, 0, 12)
 
 
@@ -366,11 +366,11 @@ def test_a_file_becomes_datasets_by_number(
         index = json.loads(file["sentence_to_index"].asstr()[0])
         assert file["sentence_to_index"].shape == (1,)
         assert index == {"The river bank .": "2", "Why ?": "1"}
-        for number, line in enumerate(lines):
+        for i, line in enumerate(lines):
             layers = reference.embed(line.split())
-            wanted = {"all": layers, "top": layers[-1], "average": layers.mean(0)}[output_format]
-            assert file[str(number)].dtype == np.float32
-            assert difference(file[str(number)][...], wanted) < 2e-6
+            correct = {"all": layers, "top": layers[-1], "average": layers.mean(0)}[output_format]
+            assert file[str(i)].dtype == np.float32
+            assert difference(file[str(i)][...], correct) < 2e-6
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "sizes.txt", "vectors.hdf5", "weights.hdf5",
     ]  # fmt: skip
@@ -400,12 +400,12 @@ def test_a_file_that_cannot_be_embedded_leaves_what_was_there(
 ) -> None:
     embedder, target = ElmoEmbedder(*files), tmp_path / "vectors.hdf5"
     target.write_text("before")
-    found = complaint(lambda: embedder.embed_file(io.StringIO(text), target, **settings))
-    assert said in found
+    result = complaint(lambda: embedder.embed_file(io.StringIO(text), target, **settings))
+    assert said in result
     assert target.read_text() == "before"
 
 
-def test_a_place_that_cannot_be_written_is_told(files: Files, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_reported(files: Files, tmp_path: Path) -> None:
     embedder, target = ElmoEmbedder(*files), tmp_path / "no" / "x.h5"
     assert "cannot write" in complaint(lambda: embedder.embed_file(io.StringIO("a\n"), target))
 
@@ -430,18 +430,18 @@ def test_everything_is_as_allennlp_has_it(
     for way, settings in ways.items():
         elmo = Elmo(*files, 2, dropout=0.0, stateful=True, **settings)
         elmo.load_state_dict(state)
-        for number, batch in enumerate(batches):
+        for i, batch in enumerate(batches):
             ids = batch_to_ids(batch)
-            np.testing.assert_array_equal(ids, expected[f"ids_{number}"])
-            found = elmo(ids)
-            np.testing.assert_array_equal(found["mask"], expected[f"{way}_{number}_mask"])
-            for k, one in enumerate(found["elmo_representations"]):
-                wanted = expected[f"{way}_{number}_{k}"]
-                assert difference(one.detach().numpy(), wanted) < 2e-6
+            np.testing.assert_array_equal(ids, expected[f"ids_{i}"])
+            result = elmo(ids)
+            np.testing.assert_array_equal(result["mask"], expected[f"{way}_{i}_mask"])
+            for k, one in enumerate(result["elmo_representations"]):
+                target = expected[f"{way}_{i}_{k}"]
+                assert difference(one.detach().numpy(), target) < 2e-6
     own = elmo.state_dict()
     assert {n: t.shape for n, t in own.items()} == {n: t.shape for n, t in state.items()}
     assert max(float((own[name] - state[name]).abs().max()) for name in state) < 1e-7
     elmo = Elmo(*files, 1, dropout=0.0, vocab_to_cache=expected["words"].tolist())
-    found = elmo(torch.zeros(expected["ids_0"].shape).long(), torch.tensor(expected["numbers"]))
-    outputs = found["elmo_representations"][0].detach().numpy()
+    result = elmo(torch.zeros(expected["ids_0"].shape).long(), torch.tensor(expected["numbers"]))
+    outputs = result["elmo_representations"][0].detach().numpy()
     assert difference(outputs, expected["cached"]) < 2e-6

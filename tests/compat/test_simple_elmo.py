@@ -30,9 +30,9 @@ def reference() -> Reference:
 
 @pytest.fixture
 def model(tmp_path: Path, reference: Reference) -> ElmoModel:
-    found = ElmoModel()
-    found.load(str(reference.save(tmp_path).parent))
-    return found
+    result = ElmoModel()
+    result.load(str(reference.save(tmp_path).parent))
+    return result
 
 
 def top_scores(reference: Reference, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -48,14 +48,14 @@ def test_vectors_are_padded_with_zeros(model: ElmoModel, reference: Reference) -
     layers = [reference.embed(text) if text else np.zeros((3, 0, 12)) for text in TEXTS]
     expected = {
         "all": layers,
-        "top": [found[-1:] for found in layers],
-        "average": [found.mean(0, keepdims=True) for found in layers],
+        "top": [result[-1:] for result in layers],
+        "average": [result.mean(0, keepdims=True) for result in layers],
     }
     for name, arrays in expected.items():
-        found = model.get_elmo_vectors(TEXTS, layers=name)
-        assert found.dtype == np.float64
-        assert found.shape == ((4, 3, 4, 12) if name == "all" else (4, 4, 12))
-        rows = found if name == "all" else found[:, None]
+        result = model.get_elmo_vectors(TEXTS, layers=name)
+        assert result.dtype == np.float64
+        assert result.shape == ((4, 3, 4, 12) if name == "all" else (4, 4, 12))
+        rows = result if name == "all" else result[:, None]
         for row, array in zip(rows, arrays, strict=True):
             assert difference(row[:, : array.shape[1]], array) < CLOSE
             assert not row[:, array.shape[1] :].any()
@@ -68,15 +68,15 @@ def test_means_have_length_1_and_do_not_count_padding(
     model: ElmoModel, reference: Reference
 ) -> None:
     for name, shape in (("average", (4, 12)), ("top", (4, 12)), ("all", (4, 3, 12))):
-        found = model.get_elmo_vector_average(TEXTS, layers=name)
-        assert found.dtype == np.float64
-        assert found.shape == shape
-        assert not found[2].any()  # nothing was said
-        for number in (0, 1, 3):
-            layers = reference.embed(TEXTS[number])
+        result = model.get_elmo_vector_average(TEXTS, layers=name)
+        assert result.dtype == np.float64
+        assert result.shape == shape
+        assert not result[2].any()  # nothing was said
+        for i in (0, 1, 3):
+            layers = reference.embed(TEXTS[i])
             chosen = {"average": layers.mean(0), "top": layers[-1], "all": layers}[name]
             mean = chosen.mean(axis=-2)
-            assert difference(found[number], mean / np.sqrt((mean**2).sum())) < CLOSE
+            assert difference(result[i], mean / np.sqrt((mean**2).sum())) < CLOSE
 
 
 def test_a_sentence_has_the_same_vectors_in_every_call_and_batch(
@@ -111,12 +111,12 @@ def test_arguments_have_the_names_and_defaults_of_the_original() -> None:
         },
         "get_elmo_substitutes": {"data": ..., "topn": 3, "nodelimiters": True},
     }
-    for name, wanted in expected.items():
-        found = list(inspect.signature(getattr(ElmoModel, name)).parameters.values())[1:]
-        defaults = {p.name: p.default for p in found if p.kind is not p.VAR_KEYWORD}
+    for name, target in expected.items():
+        result = list(inspect.signature(getattr(ElmoModel, name)).parameters.values())[1:]
+        defaults = {p.name: p.default for p in result if p.kind is not p.VAR_KEYWORD}
         assert {
             k: ... if v is inspect.Parameter.empty else v for k, v in defaults.items()
-        } == wanted
+        } == target
 
 
 def test_a_loaded_model_has_the_attributes_of_the_original(
@@ -155,13 +155,13 @@ def test_substitutes_are_the_words_with_the_best_scores(tmp_path: Path) -> None:
     model = ElmoModel()
     model.load(save_training(reference, tmp_path), full=True)
     lines = ["the  river xyz .", "naïve", ""]
-    found = model.get_elmo_substitutes(lines, topn=4)
-    assert [[word["word"] for word in line] for line in found] == [
+    result = model.get_elmo_substitutes(lines, topn=4)
+    assert [[word["word"] for word in line] for line in result] == [
         ["the", "river", "<UNK>", "."],
         ["naïve"],
         [],
     ]
-    for line, sentence in zip(lines, found, strict=True):
+    for line, sentence in zip(lines, result, strict=True):
         for direction, scores in zip(
             ("forward", "backward"), top_scores(reference, line.split()), strict=True
         ):
@@ -171,7 +171,7 @@ def test_substitutes_are_the_words_with_the_best_scores(tmp_path: Path) -> None:
                 assert word[direction]["candidates"] == best
                 assert word[direction]["candidate_words"] == [WORDS[k] for k in best]
                 np.testing.assert_allclose(word[direction]["logp"], row[best], atol=1e-4)
-    json.dumps(found)  # plain numbers and strings
+    json.dumps(result)  # plain numbers and strings
 
 
 def test_sentence_boundaries_are_substitutes_if_asked_for(tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_the_original_gives_the_same(shared: Path, tmp_path: Path, tensorflow_py
     model.load(folder, full=True)
     assert read_checkpoint(folder).vocabulary == model.vocab.words  # type: ignore[union-attr]
     expected = json.loads(str(theirs["substitutes"]))
-    found = model.get_elmo_substitutes([" ".join(text) for text in texts], topn=3)
-    for ours, other in zip(found, expected[:3], strict=True):
+    result = model.get_elmo_substitutes([" ".join(text) for text in texts], topn=3)
+    for ours, other in zip(result, expected[:3], strict=True):
         assert [word["word"] for word in ours] == [word["word"] for word in other]
         # It reads one word only: it has read all there is before the first and after the last.
         assert_same(ours[0]["forward"], other[0]["forward"])
@@ -254,6 +254,6 @@ def test_the_original_gives_the_same(shared: Path, tmp_path: Path, tensorflow_py
 
 def assert_same(ours: dict[str, list[Any]], theirs: dict[str, list[Any]]) -> None:
     """The same candidates; theirs come in any order."""
-    order = [theirs["candidates"].index(number) for number in ours["candidates"]]
+    order = [theirs["candidates"].index(i) for i in ours["candidates"]]
     assert [theirs["candidate_words"][k] for k in order] == ours["candidate_words"]
     np.testing.assert_allclose([theirs["logp"][k] for k in order], ours["logp"], atol=2e-4)

@@ -50,11 +50,11 @@ def expected_outputs(
 ) -> list[dict[str, np.ndarray]]:
     """Every output of each sentence, without padding, as the module's page describes them."""
     shares = np.exp(weights) / np.exp(weights).sum()
-    found = []
+    result = []
     for sentence in sentences:
         layers = reference.embed(sentence)
         mixed = scaling * sum(share * layer for share, layer in zip(shares, layers, strict=True))
-        found.append(
+        result.append(
             {
                 "word_emb": np.array([reference.token_vector(word) for word in sentence]),
                 "lstm_outputs1": layers[1],
@@ -63,7 +63,7 @@ def expected_outputs(
                 "default": mixed.mean(axis=0),
             }
         )
-    return found
+    return result
 
 
 def assert_outputs(found: dict[str, np.ndarray], expected: list[dict[str, np.ndarray]]) -> None:
@@ -71,77 +71,77 @@ def assert_outputs(found: dict[str, np.ndarray], expected: list[dict[str, np.nda
     assert sorted(found) == NAMES
     for name, arrays in found.items():
         assert arrays.dtype == np.float32
-        for row, wanted in zip(arrays, expected, strict=True):
+        for row, target in zip(arrays, expected, strict=True):
             if name == "default":
-                assert difference(row, wanted[name]) < CLOSE
+                assert difference(row, target[name]) < CLOSE
             else:
-                length = len(wanted[name])
-                assert difference(row[:length], wanted[name]) < CLOSE
+                length = len(target[name])
+                assert difference(row[:length], target[name]) < CLOSE
                 assert not row[length:].any()
 
 
 # ---------------------------------------------------------------------- calling
 def test_strings_give_all_outputs(module: elmokit.hub.Module, reference: Reference) -> None:
-    found = module(STRINGS)
-    assert {name: array.shape for name, array in found.items()} == {
+    result = module(STRINGS)
+    assert {name: array.shape for name, array in result.items()} == {
         "word_emb": (3, 6, 6),
         "lstm_outputs1": (3, 6, 12),
         "lstm_outputs2": (3, 6, 12),
         "elmo": (3, 6, 12),
         "default": (3, 12),
     }
-    assert_outputs(found, expected_outputs(reference, SPLIT, WEIGHTS, SCALING))
+    assert_outputs(result, expected_outputs(reference, SPLIT, WEIGHTS, SCALING))
 
 
 def test_tokens_give_them_too(module: elmokit.hub.Module, reference: Reference) -> None:
     padded = [(row + [""] * 7)[:8] for row in SPLIT]
     inputs = {"tokens": padded, "sequence_len": [6, 5, 2]}
-    found = module(inputs=inputs, signature="tokens", as_dict=True)
-    assert found["elmo"].shape == (3, 8, 12)  # as long as what was given
-    assert_outputs(found, expected_outputs(reference, SPLIT, WEIGHTS, SCALING))
+    result = module(inputs=inputs, signature="tokens", as_dict=True)
+    assert result["elmo"].shape == (3, 8, 12)  # as long as what was given
+    assert_outputs(result, expected_outputs(reference, SPLIT, WEIGHTS, SCALING))
     as_arrays = {"tokens": np.array(padded), "sequence_len": np.array([6, 5, 2], np.int32)}
     as_bytes = {
         "tokens": np.array([[token.encode() for token in row] for row in padded], object),
         "sequence_len": (6, 5, 2),
     }
     for other in (as_arrays, as_bytes):
-        np.testing.assert_array_equal(module(other, signature="tokens")["elmo"], found["elmo"])
+        np.testing.assert_array_equal(module(other, signature="tokens")["elmo"], result["elmo"])
 
 
 def test_only_the_tokens_within_the_length_count(
     module: elmokit.hub.Module, reference: Reference
 ) -> None:
-    found = module({"tokens": SPLIT[:1], "sequence_len": [2]}, signature="tokens")
-    assert found["elmo"].shape == (1, 6, 12)
-    assert_outputs(found, expected_outputs(reference, [["the", "cat"]], WEIGHTS, SCALING))
+    result = module({"tokens": SPLIT[:1], "sequence_len": [2]}, signature="tokens")
+    assert result["elmo"].shape == (1, 6, 12)
+    assert_outputs(result, expected_outputs(reference, [["the", "cat"]], WEIGHTS, SCALING))
 
 
 def test_strings_are_split_at_spaces_alone(
     module: elmokit.hub.Module, reference: Reference
 ) -> None:
-    found = module([" don't\tstop   now."])
+    result = module([" don't\tstop   now."])
     expected = expected_outputs(reference, [["don't\tstop", "now."]], WEIGHTS, SCALING)
-    assert_outputs(found, expected)
+    assert_outputs(result, expected)
 
 
 def test_old_and_new_ways_of_calling_it(module: elmokit.hub.Module) -> None:
     expected = module(STRINGS)
     np.testing.assert_array_equal(module(STRINGS, as_dict=False), expected["default"])
-    for found in (
+    for result in (
         module.signatures["default"](STRINGS),
         module.signatures["default"](strings=np.array(STRINGS)),
         module({"strings": [text.encode() for text in STRINGS]}),
         module.signatures["tokens"](tokens=SPLIT, sequence_len=[6, 5, 2]),
     ):
-        np.testing.assert_array_equal(found["elmo"], expected["elmo"])
+        np.testing.assert_array_equal(result["elmo"], expected["elmo"])
 
 
 def test_sentences_without_tokens_are_zeros(module: elmokit.hub.Module) -> None:
-    found = module(["", "the"])
-    assert found["elmo"].shape == (2, 1, 12)
-    assert not found["elmo"][0].any()
-    assert not found["default"][0].any()
-    assert found["default"][1].any()
+    result = module(["", "the"])
+    assert result["elmo"].shape == (2, 1, 12)
+    assert not result["elmo"][0].any()
+    assert not result["default"][0].any()
+    assert result["default"][1].any()
     assert module([])["elmo"].shape == (0, 0, 12)
     assert module(["", " "])["default"].shape == (2, 12)
 
@@ -168,7 +168,7 @@ def test_it_is_reached_without_an_import_of_its_own() -> None:
         ({"tokens": [[3]], "sequence_len": [1]}, "tokens", "takes strings, not 3"),
     ],
 )
-def test_wrong_inputs_are_told_in_a_sentence(
+def test_wrong_inputs_are_reported_in_one_sentence(
     module: elmokit.hub.Module, inputs: Any, signature: str, sentence: str
 ) -> None:
     with pytest.raises(elmokit.ElmokitError, match=sentence):
@@ -185,8 +185,8 @@ def test_the_module_is_a_model_like_any_other(folder: Path, reference: Reference
     }
     assert checkpoint.metadata["aggregation"] == {"weights": WEIGHTS.tolist(), "scaling": SCALING}
     for path in (folder, folder / "saved_model.pb"):
-        found = elmokit.load(path).embed_tokens(SPLIT[0]).layers
-        assert difference(found, reference.embed(SPLIT[0])) < CLOSE
+        result = elmokit.load(path).embed_tokens(SPLIT[0]).layers
+        assert difference(result, reference.embed(SPLIT[0])) < CLOSE
     assert "no softmax" in complaint(lambda: elmokit.load(folder).surprisal("the cat"))
 
 
@@ -203,17 +203,17 @@ def test_its_scalars_are_kept_by_our_own_format(
 
 def test_any_model_can_be_called_so_with_its_layers_averaged(tmp_path: Path) -> None:
     reference = make_reference(seed=4)
-    found = elmokit.hub.load(reference.save(tmp_path))(STRINGS)
-    assert_outputs(found, expected_outputs(reference, SPLIT, np.zeros(3), 1.0))
+    result = elmokit.hub.load(reference.save(tmp_path))(STRINGS)
+    assert_outputs(result, expected_outputs(reference, SPLIT, np.zeros(3), 1.0))
     bare = elmokit.hub.load(save_module(reference, tmp_path / "bare"))(STRINGS)  # no aggregation
-    np.testing.assert_array_equal(bare["elmo"], found["elmo"])
+    np.testing.assert_array_equal(bare["elmo"], result["elmo"])
 
 
 def test_a_module_of_more_layers_has_more_outputs(tmp_path: Path) -> None:
     reference = make_reference(make_options(layers=3))
     path = save_module(reference, tmp_path, weights=np.arange(4.0))
-    found = elmokit.hub.load(path)(STRINGS)
-    assert difference(found["lstm_outputs3"][0], reference.embed(SPLIT[0])[3]) < CLOSE
+    result = elmokit.hub.load(path)(STRINGS)
+    assert difference(result["lstm_outputs3"][0], reference.embed(SPLIT[0])[3]) < CLOSE
 
 
 def test_options_beside_it_say_what_the_variables_cannot(tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ def test_names_are_known_by_their_ends(
     renamed = {rename(name): array for name, array in tensors.items()}
     assert len(renamed) == len(tensors)
     write_bundle(tmp_path / "variables" / "variables", renamed)
-    found = elmokit.hub.load(tmp_path)(STRINGS)
-    np.testing.assert_array_equal(found["elmo"], module(STRINGS)["elmo"])
+    result = elmokit.hub.load(tmp_path)(STRINGS)
+    np.testing.assert_array_equal(result["elmo"], module(STRINGS)["elmo"])
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_what_was_not_recognised_is_listed(
         elmokit.load(tmp_path)
 
 
-def test_another_module_is_told_with_what_is_in_it(tmp_path: Path) -> None:
+def test_another_module_is_reported_with_its_variables(tmp_path: Path) -> None:
     encoder = {f"Encoder_en/block_{i}/dense/kernel": np.zeros((3, 2), np.float32) for i in range(7)}
     write_bundle(tmp_path / "variables" / "variables", encoder)
     assert "is not a known kind of ELMo; unknown variables: 'Encoder_en/block_0/dense/kernel' " \
@@ -352,8 +352,8 @@ def test_a_saved_model_of_the_original_program_is_read(
         pytest.skip("bilm-tf is not installed beside TensorFlow")
     assert done.returncode == 0, done.stderr[-2000:]
     module = elmokit.hub.load(tmp_path / "module")
-    found = module({"tokens": SPLIT, "sequence_len": list(map(len, SPLIT))}, signature="tokens")
+    result = module({"tokens": SPLIT, "sequence_len": list(map(len, SPLIT))}, signature="tokens")
     with np.load(tmp_path / "found.npz") as expected:
-        for number, sentence in enumerate(SPLIT):
-            row = found["elmo"][number, : len(sentence)]
-            np.testing.assert_allclose(row, expected[str(number)], atol=CLOSE)
+        for i, sentence in enumerate(SPLIT):
+            row = result["elmo"][i, : len(sentence)]
+            np.testing.assert_allclose(row, expected[str(i)], atol=CLOSE)

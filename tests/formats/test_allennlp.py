@@ -46,8 +46,8 @@ def test_an_archive_gives_the_vectors_of_its_elmo(folder: Path, reference: Refer
 
 def test_a_run_that_was_not_packed_has_its_best_weights(folder: Path, reference: Reference) -> None:
     (folder / "weights.th").rename(folder / "best.th")
-    found = elmokit.load(folder).embed_tokens(SENTENCE).layers
-    assert difference(found, reference.embed(SENTENCE)) < 2e-6
+    result = elmokit.load(folder).embed_tokens(SENTENCE).layers
+    assert difference(result, reference.embed(SENTENCE)) < 2e-6
 
 
 @pytest.mark.parametrize("prefix", ["_elmo.", "", "model.encoder.token_embedder_x._elmo."])
@@ -57,8 +57,8 @@ def test_the_elmo_may_be_anywhere_in_the_model(
     folder = save_task_model(reference, tmp_path / "task", state=state_of(reference, prefix))
     checkpoint = read_checkpoint(folder)
     assert checkpoint.metadata["scalar_mixes"] == FACTS
-    found = elmokit.load(folder).embed_tokens(SENTENCE).layers
-    assert difference(found, reference.embed(SENTENCE)) < 2e-6
+    result = elmokit.load(folder).embed_tokens(SENTENCE).layers
+    assert difference(result, reference.embed(SENTENCE)) < 2e-6
 
 
 @pytest.mark.parametrize("place", [FTA, "elmo_options.json", "named"])
@@ -101,19 +101,19 @@ def test_it_becomes_the_files_of_bilm_again(
     folder: Path, tmp_path: Path, reference: Reference
 ) -> None:
     convert(str(folder), str(tmp_path / "bilm"), to="bilm")
-    found = elmokit.load(tmp_path / "bilm").checkpoint()
+    result = elmokit.load(tmp_path / "bilm").checkpoint()
     expected = elmokit.load(reference.save(tmp_path / "published")).checkpoint()
-    assert found.config == expected.config
+    assert result.config == expected.config
     for name, tensor in expected.tensors.items():
-        np.testing.assert_allclose(found.tensors[name], tensor, atol=2.4e-7, rtol=0)
+        np.testing.assert_allclose(result.tensors[name], tensor, atol=2.4e-7, rtol=0)
 
 
 def test_a_layer_starts_with_the_trained_mixes(folder: Path, reference: Reference) -> None:
     elmo = elmokit.load(folder)
     layer = trained_layer(elmo, dropout=0.0)
-    found = layer([SENTENCE, ["bank"]])
+    result = layer([SENTENCE, ["bank"]])
     layers = reference.embed(SENTENCE)
-    for output, (weights, gamma) in zip(found.outputs, MIXES, strict=True):
+    for output, (weights, gamma) in zip(result.outputs, MIXES, strict=True):
         shares = np.exp(weights) / np.exp(weights).sum()
         mixed = gamma * np.einsum("l,ltd->td", shares, layers)
         assert difference(output[0].detach().numpy(), mixed) < 2e-6
@@ -140,8 +140,8 @@ def test_a_model_without_mixes_says_so() -> None:
 def test_words_that_were_cached_do_not_matter(tmp_path: Path, reference: Reference) -> None:
     state = state_of(reference) | {PREFIX + "_elmo_lstm._word_embedding.weight": torch.ones(7, 6)}
     folder = save_task_model(reference, tmp_path / "task", state=state)
-    found = elmokit.load(folder).embed_tokens(SENTENCE).layers
-    assert difference(found, reference.embed(SENTENCE)) < 2e-6
+    result = elmokit.load(folder).embed_tokens(SENTENCE).layers
+    assert difference(result, reference.embed(SENTENCE)) < 2e-6
 
 
 def test_what_a_task_model_needs_is_fetched_from_the_hub_and_not_more() -> None:
@@ -189,8 +189,8 @@ def test_the_archive_is_named_and_not_the_folder_it_was_unpacked_to(
     tmp_path: Path, reference: Reference
 ) -> None:
     path = save_task_model(reference, tmp_path / "task", state={"a.weight": torch.ones(3)})
-    said = complaint(lambda: elmokit.load(pack(path, tmp_path / "model.tar.gz")))
-    assert said == (
+    message = complaint(lambda: elmokit.load(pack(path, tmp_path / "model.tar.gz")))
+    assert message == (
         f"{tmp_path}/model.tar.gz/weights.th is a task model without an ELMo on characters"
     )
 
@@ -215,7 +215,7 @@ def test_any_name_of_options_is_only_a_name(
     assert read_checkpoint(folder).metadata["options"] == reference.options
 
 
-def test_a_configuration_that_is_missing_or_broken_is_told(folder: Path) -> None:
+def test_a_configuration_that_is_missing_or_damaged_is_reported(folder: Path) -> None:
     (folder / "config.json").write_text("{")
     assert "config.json is not valid JSON" in complaint(lambda: elmokit.load(folder))
     (folder / "config.json").unlink()

@@ -60,14 +60,14 @@ def variant(request: pytest.FixtureRequest) -> Reference:
 
 
 def datasets(path: Path) -> dict[str, np.ndarray]:
-    found = {}
+    result = {}
     with h5py.File(path) as file:
         file.visititems(
             lambda name, item: (
-                found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
+                result.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
             )
         )
-    return found
+    return result
 
 
 # ---------------------------------------------------------------------- both ways
@@ -78,11 +78,11 @@ def test_what_is_read_and_written_again_is_the_same_to_the_bit(
     first = read_checkpoint(weights)
     check_tensors(first, expected_shapes(first.config))
     bilm.write(first, tmp_path / "copy")
-    found = datasets(tmp_path / "copy" / "weights.hdf5")
-    assert sorted(found) == sorted(variant.stored)
+    result = datasets(tmp_path / "copy" / "weights.hdf5")
+    assert sorted(result) == sorted(variant.stored)
     for name, array in variant.stored.items():
-        assert found[name].dtype == np.float32, name
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+        assert result[name].dtype == np.float32, name
+        np.testing.assert_array_equal(result[name], array, err_msg=name)
     second = read_checkpoint(tmp_path / "copy")
     assert second.config == first.config
     assert second.vocabulary == first.vocabulary
@@ -98,12 +98,12 @@ def test_what_is_read_and_written_again_is_the_same_to_the_bit(
 
 def test_written_options_say_what_was_read(tmp_path: Path, variant: Reference) -> None:
     bilm.write(read_checkpoint(variant.save(tmp_path / "source")), tmp_path / "copy")
-    found = json.loads((tmp_path / "copy" / "options.json").read_text())
+    result = json.loads((tmp_path / "copy" / "options.json").read_text())
     clips = {name: variant.options["lstm"][name] or None for name in ("cell_clip", "proj_clip")}
-    assert found["lstm"] == {**variant.options["lstm"], **clips}  # a clip at 0 leaves nothing
-    assert found.get("char_cnn") == variant.options.get("char_cnn")
+    assert result["lstm"] == {**variant.options["lstm"], **clips}  # a clip at 0 leaves nothing
+    assert result.get("char_cnn") == variant.options.get("char_cnn")
     words = 0 if variant.vocabulary is None else len(variant.vocabulary)
-    assert found.get("n_tokens_vocab", 0) == words
+    assert result.get("n_tokens_vocab", 0) == words
 
 
 def test_every_option_becomes_its_field(tmp_path: Path) -> None:
@@ -121,10 +121,10 @@ def test_every_option_becomes_its_field(tmp_path: Path) -> None:
 
 def test_a_softmax_comes_with_its_vocabulary(tmp_path: Path) -> None:
     reference = with_softmax()
-    found = read_checkpoint(reference.save(tmp_path))
-    assert found.config.vocabulary_size == len(WORDS)
-    assert found.vocabulary == WORDS
-    np.testing.assert_array_equal(found.tensors["softmax.weight"], reference.stored["softmax/W"])
+    result = read_checkpoint(reference.save(tmp_path))
+    assert result.config.vocabulary_size == len(WORDS)
+    assert result.vocabulary == WORDS
+    np.testing.assert_array_equal(result.tensors["softmax.weight"], reference.stored["softmax/W"])
 
 
 def test_a_word_list_that_no_tensor_refers_to_is_left_out(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_other_kinds_of_floating_numbers_are_read(tmp_path: Path) -> None:
     expected = {name: array.astype(np.float16) for name, array in reference.stored.items()}
     for kind in ("float16", "float64", ">f4"):
         reference.stored = {name: array.astype(kind) for name, array in expected.items()}
-        found = read_checkpoint(reference.save(tmp_path / kind)).tensors
-        table = found["token_encoder.characters"]
+        result = read_checkpoint(reference.save(tmp_path / kind)).tensors
+        table = result["token_encoder.characters"]
         assert table.dtype == np.float32
         np.testing.assert_array_equal(table, expected["char_embed"].astype(np.float32))
 
@@ -153,17 +153,17 @@ def change_options(folder: Path, change: Callable[[dict[str, Any]], object]) -> 
     return weights
 
 
-@pytest.mark.parametrize("number", [261, 262, None])
-def test_both_numbers_of_characters_mean_the_same_table(tmp_path: Path, number: int | None) -> None:
+@pytest.mark.parametrize("count", [261, 262, None])
+def test_both_numbers_of_characters_mean_the_same_table(tmp_path: Path, count: int | None) -> None:
     def change(options: dict[str, Any]) -> None:
         del options["char_cnn"]["n_characters"]
-        if number is not None:
-            options["char_cnn"]["n_characters"] = number
+        if count is not None:
+            options["char_cnn"]["n_characters"] = count
 
-    found = read_checkpoint(change_options(tmp_path, change))
-    assert found.config.n_characters == 261
+    result = read_checkpoint(change_options(tmp_path, change))
+    assert result.config.n_characters == 261
     np.testing.assert_array_equal(
-        found.tensors["token_encoder.characters"], make_reference().stored["char_embed"]
+        result.tensors["token_encoder.characters"], make_reference().stored["char_embed"]
     )
 
 
@@ -211,7 +211,7 @@ def test_options_of_another_name_are_taken_only_if_there_is_no_choice(tmp_path: 
         read_checkpoint(weights)
 
 
-def test_missing_options_are_told_of(tmp_path: Path) -> None:
+def test_missing_options_are_reported(tmp_path: Path) -> None:
     weights = make_reference().save(tmp_path)
     (tmp_path / "options.json").unlink()
     with pytest.raises(ElmokitError, match=r"no options\.json beside .*weights\.hdf5"):
@@ -276,11 +276,11 @@ def test_any_value_anywhere_in_the_options_is_read_or_refused_in_a_sentence(
     if not weights.exists():
         make_reference().save(folder)
     options = make_options()
-    place: dict[str, Any] = data.draw(
+    section: dict[str, Any] = data.draw(
         st.sampled_from([options, options["lstm"], options["char_cnn"],
                          options["char_cnn"]["embedding"]])
     )  # fmt: skip
-    place[data.draw(st.sampled_from(sorted(place)))] = data.draw(JSON)
+    section[data.draw(st.sampled_from(sorted(section)))] = data.draw(JSON)
     (folder / "options.json").write_text(json.dumps(options))
     sentence = complaint(lambda: build_model(read_checkpoint(weights)))
     assert sentence == "" or "options.json" in sentence or "weights.hdf5" in sentence
@@ -328,8 +328,8 @@ def thicket(file: h5py.File) -> None:
     inner = file.create_group("g0")
     for level in range(1, 8):
         outer = file.create_group(f"g{level}")
-        for number in range(20):
-            outer[str(number)] = inner
+        for i in range(20):
+            outer[str(i)] = inner
         inner = outer
 
 
@@ -441,8 +441,8 @@ def test_a_compressed_file_of_a_real_model_is_read(tmp_path: Path) -> None:
     with h5py.File(weights, "w") as file:
         for name, array in reference.stored.items():
             file.create_dataset(name, data=array, compression="gzip", shuffle=True)
-    found = read_checkpoint(weights).tensors["token_encoder.characters"]
-    np.testing.assert_array_equal(found, reference.stored["char_embed"])
+    result = read_checkpoint(weights).tensors["token_encoder.characters"]
+    np.testing.assert_array_equal(result, reference.stored["char_embed"])
 
 
 # ---------------------------------------------------------------------- words

@@ -98,13 +98,13 @@ def test_a_short_suffix_is_as_good_as_a_long_one(bilm_folder: Path) -> None:
     assert read_checkpoint(bilm_folder / "weights.h5").config.num_layers == 2
 
 
-def test_several_files_of_weights_have_to_be_told_apart(bilm_folder: Path) -> None:
+def test_one_of_several_weight_files_must_be_named(bilm_folder: Path) -> None:
     shutil.copy(bilm_folder / "weights.hdf5", bilm_folder / "other.hdf5")
     with pytest.raises(ElmokitError, match=r"several weight files: name one of other\.hdf5, wei"):
         read_checkpoint(bilm_folder)
 
 
-def test_what_is_no_model_is_refused_with_its_name(tmp_path: Path, native_folder: Path) -> None:
+def test_what_is_not_a_model_is_refused_with_its_name(tmp_path: Path, native_folder: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "empty").mkdir()
     for path, sentence in (
@@ -130,8 +130,8 @@ def test_a_text_file_with_the_name_of_weights_is_refused(bilm_folder: Path) -> N
 def test_a_model_on_words_finds_its_vocabulary(tmp_path: Path) -> None:
     reference = make_reference(make_options(words=len(WORDS)), vocabulary=WORDS)
     elmo = elmokit.load(reference.save(tmp_path))
-    found = elmo.embed_tokens(["the", "unheard-of", "bank"]).layers
-    np.testing.assert_allclose(found, reference.embed(["the", "<UNK>", "bank"]), atol=1e-5)
+    result = elmo.embed_tokens(["the", "unheard-of", "bank"]).layers
+    np.testing.assert_allclose(result, reference.embed(["the", "<UNK>", "bank"]), atol=1e-5)
 
 
 # ---------------------------------------------------------------------- names of files
@@ -156,10 +156,10 @@ SAVED: dict[str, Callable[[Path], object]] = {
 def test_a_folder_is_what_its_files_are_and_so_is_each_of_them(tmp_path: Path, form: str) -> None:
     SAVED[form](tmp_path)
     names = (*detect.NATIVE, *detect.MANY_LANGS, *detect.ALLENNLP, *detect.SIDECARS)
-    found = [path for path in tmp_path.iterdir() if path.name in names]
+    result = [path for path in tmp_path.iterdir() if path.name in names]
     assert read_checkpoint(tmp_path).format == form
-    assert found
-    for path in found:
+    assert result
+    for path in result:
         assert read_checkpoint(path).format == form
 
 
@@ -185,7 +185,7 @@ def test_no_format_is_imported_but_the_one_that_is_there(native_folder: Path) ->
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "~nobody-of-that-name/model", "a\0b"])
-def test_a_name_that_no_file_can_have_is_told_of(name: str) -> None:
+def test_a_name_that_no_file_can_have_is_reported(name: str) -> None:
     assert complaint(lambda: read_checkpoint(name))
 
 
@@ -206,19 +206,21 @@ def test_what_lies_in_an_archive_has_a_name(packed: Path) -> None:
         ("cached/weights.hdf5", "characters"),
         ("cached/token_vectors.hdf5", "words"),
     ):
-        found = read_checkpoint(packed / name)
+        result = read_checkpoint(packed / name)
         beside = read_checkpoint(packed.with_suffix("") / name)
-        assert found.config.token_encoder == encoder
-        assert found.fingerprint() == beside.fingerprint()
-        assert found.source == str(packed / name)
+        assert result.config.token_encoder == encoder
+        assert result.fingerprint() == beside.fingerprint()
+        assert result.source == str(packed / name)
     assert elmokit.load(str(packed / "other")).config.num_layers == 2
 
 
 def test_an_archive_in_which_there_is_a_choice_says_what_to_choose_from(packed: Path) -> None:
-    said = complaint(lambda: read_checkpoint(packed))
-    assert said == f"{packed} contains several models: name one of {packed}/cached, {packed}/other"
-    said = complaint(lambda: read_checkpoint(packed / "cached"))
-    assert said == (
+    message = complaint(lambda: read_checkpoint(packed))
+    assert (
+        message == f"{packed} contains several models: name one of {packed}/cached, {packed}/other"
+    )
+    message = complaint(lambda: read_checkpoint(packed / "cached"))
+    assert message == (
         f"{packed}/cached has several weight files: name one of token_vectors.hdf5, weights.hdf5, "
         f"such as {packed}/cached/token_vectors.hdf5"
     )
@@ -231,7 +233,7 @@ def test_what_is_not_in_the_archive_is_not_found(packed: Path, name: str) -> Non
     )
 
 
-def test_a_file_that_is_no_archive_has_nothing_inside(bilm_folder: Path) -> None:
+def test_a_file_that_is_not_an_archive_has_nothing_inside(bilm_folder: Path) -> None:
     path = bilm_folder / "options.json" / "weights.hdf5"
     assert "options.json is not a model" in complaint(lambda: read_checkpoint(path))
 
@@ -239,9 +241,9 @@ def test_a_file_that_is_no_archive_has_nothing_inside(bilm_folder: Path) -> None
 # ---------------------------------------------------------------------- tokenizers
 def trained_with(folder: Path, tokenizer: object) -> Path:
     """A model whose metadata say so."""
-    found = read_checkpoint(make_reference().save(folder / "source"))
+    result = read_checkpoint(make_reference().save(folder / "source"))
     metadata = {"training": {"corpus": ["a.txt"], "tokenizer": tokenizer}}
-    native.write(replace(found, metadata=metadata), folder / "model")
+    native.write(replace(result, metadata=metadata), folder / "model")
     return folder / "model"
 
 
@@ -288,8 +290,8 @@ def test_the_commands_take_the_models_tokenizer_too(tmp_path: Path) -> None:
     ):
         command = ["embed", str(tmp_path / "text.txt"), str(tmp_path / "vectors.npz"), "--quiet"]
         assert main([*command, "--model", str(folder), "--overwrite", *more]) == 0
-        [[_, found, _]] = elmokit.read_vectors(tmp_path / "vectors.npz")
-        assert found == tokens
+        [[_, result, _]] = elmokit.read_vectors(tmp_path / "vectors.npz")
+        assert result == tokens
 
 
 def test_a_lasting_name_means_the_same_model_from_every_folder(

@@ -180,10 +180,10 @@ def assert_no_faults(ask: Callable[..., dict[str, Any]], model: Path, name: str)
     job = {"model": str(model), "name": name, "work": str(model.parent / "work" / "fuzz")}
     (model.parent / "work").mkdir()
     for first in range(0, NUMBER, CHUNK):
-        found = ask(job | {"first": first, "last": min(NUMBER, first + CHUNK)})
-        counts.update(loaded=found["loaded"], refused=found["refused"])
-        kinds.update(found["kinds"])
-        faults += found["faults"]
+        result = ask(job | {"first": first, "last": min(NUMBER, first + CHUNK)})
+        counts.update(loaded=result["loaded"], refused=result["refused"])
+        kinds.update(result["kinds"])
+        faults += result["faults"]
     print(f"{dict(counts)}, {len(kinds)} kinds of sentences, {len(faults)} faults")
     for fault in faults:
         print(fault)
@@ -200,8 +200,8 @@ def test_damaged_files_are_loaded_or_refused_in_a_sentence(
     tmp_path: Path, fuzzer: Callable[..., dict[str, Any]], name: str
 ) -> None:
     (tmp_path / "model").mkdir()
-    wanted = FORMATS[name](tmp_path / "model")
-    assert_no_faults(fuzzer, tmp_path / "model", wanted)
+    target = FORMATS[name](tmp_path / "model")
+    assert_no_faults(fuzzer, tmp_path / "model", target)
 
 
 @pytest.mark.fuzz
@@ -210,9 +210,9 @@ def test_damaged_files_are_loaded_or_refused_in_a_sentence(
 def test_damaged_files_of_the_original_systems_are_too(
     tmp_path: Path, shared: Path, fuzzer: Callable[..., dict[str, Any]], name: str
 ) -> None:
-    names, wanted = GOLDEN[name]
+    names, target = GOLDEN[name]
     (tmp_path / "model").mkdir()
     for file in names:
         content = (shared / "golden" / name.split()[0] / file).read_bytes()
         (tmp_path / "model" / file).write_bytes(content)
-    assert_no_faults(fuzzer, tmp_path / "model", wanted)
+    assert_no_faults(fuzzer, tmp_path / "model", target)

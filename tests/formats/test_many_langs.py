@@ -70,12 +70,12 @@ def folder(tmp_path: Path) -> Path:
 def test_every_sentence_has_the_vectors_of_the_original(golden: Path) -> None:
     elmo = elmokit.load(golden)
     sentences = json.loads((golden / "sentences.json").read_text(encoding="utf-8"))
-    found = [elmo.embed_tokens(sentence).layers for sentence in sentences]
+    result = [elmo.embed_tokens(sentence).layers for sentence in sentences]
     with np.load(golden / "expected.npz") as expected:
         assert len(expected.files) == len(sentences) == 5
-        for number, layers in enumerate(found):
-            np.testing.assert_allclose(layers, expected[f"layers_{number}"], **CLOSE)
-    for one, batched in zip(found, elmo.embed(sentences), strict=True):
+        for i, layers in enumerate(result):
+            np.testing.assert_allclose(layers, expected[f"layers_{i}"], **CLOSE)
+    for one, batched in zip(result, elmo.embed(sentences), strict=True):
         np.testing.assert_allclose(batched.layers, one, **CLOSE)
 
 
@@ -83,8 +83,8 @@ def test_every_sentence_has_the_vectors_of_the_original(golden: Path) -> None:
 def test_every_kind_has_the_vectors_of_a_plain_reading(tmp_path: Path, kind: str) -> None:
     reference = make_many_langs(**KINDS[kind])
     elmo = elmokit.load(reference.save(tmp_path))
-    for sentence, found in zip(SENTENCES, elmo.embed(SENTENCES), strict=True):
-        assert difference(found.layers, reference.embed(sentence)) < 2e-6
+    for sentence, result in zip(SENTENCES, elmo.embed(SENTENCES), strict=True):
+        assert difference(result.layers, reference.embed(sentence)) < 2e-6
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,10 +97,10 @@ def test_there_and_back_again_every_weight_and_every_entry_is_the_same(
     assert first.source_format == "many_langs"
     assert first.comparison.max_difference == second.comparison.max_difference == 0
     for name, arrays in reference.stored.items():
-        found = torch.load(tmp_path / "back" / name, weights_only=True)
-        assert set(found) == set(arrays)
+        result = torch.load(tmp_path / "back" / name, weights_only=True)
+        assert set(result) == set(arrays)
         for key, array in arrays.items():
-            np.testing.assert_array_equal(found[key].numpy(), array)
+            np.testing.assert_array_equal(result[key].numpy(), array)
     for name in ("char.dic", "word.dic"):
         lines = [
             sorted((tmp_path / where / name).read_bytes().split(b"\n"))
@@ -206,8 +206,8 @@ def test_a_line_with_an_id_alone_is_the_ideographic_space(tmp_path: Path) -> Non
             (folder / name).write_text(
                 lines.replace("\n\u3000\t", change), encoding="utf-8", newline=""
             )
-            found = elmokit.load(folder).embed_tokens(["\u3000", "a\u3000"]).layers
-            assert difference(found, expected) < 2e-6
+            result = elmokit.load(folder).embed_tokens(["\u3000", "a\u3000"]).layers
+            assert difference(result, expected) < 2e-6
 
 
 def test_only_a_newline_ends_a_line_and_only_a_tab_a_column(tmp_path: Path) -> None:
@@ -217,8 +217,8 @@ def test_only_a_newline_ends_a_line_and_only_a_tab_a_column(tmp_path: Path) -> N
     folder = reference.save(tmp_path / "source")
     convert(str(folder), str(tmp_path / "native"))
     sentence = [*odd, "two words", "\u00a0x", "x", "\u3000"]
-    for place in (folder, tmp_path / "native"):
-        elmo = elmokit.load(place)
+    for model in (folder, tmp_path / "native"):
+        elmo = elmokit.load(model)
         assert elmo.dictionaries is not None
         assert set(elmo.dictionaries.words or []) == set(words)
         assert difference(elmo.embed([sentence])[0].layers, reference.embed(sentence)) < 2e-6
@@ -237,9 +237,9 @@ def test_folders_archives_and_files_of_both_layouts_are_the_same_model(
     shutil.make_archive(str(tmp_path / "179"), "zip", tmp_path, "179")
     shutil.make_archive(str(tmp_path / "flat"), "gztar", folder)
     for path in ("179.zip", "flat.tar.gz", f"179/{ENCODER}", f"179/{EMBEDDER}", "179/config.json"):
-        found = read_checkpoint(tmp_path / path)
-        assert found.fingerprint() == expected
-        assert found.format == "many_langs"
+        result = read_checkpoint(tmp_path / path)
+        assert result.fingerprint() == expected
+        assert result.format == "many_langs"
     assert read_checkpoint(tmp_path / "179.zip").source == str(tmp_path / "179.zip")
 
 
@@ -311,8 +311,8 @@ def save(folder: Path, name: str, thing: object) -> None:
 
 
 def tensors_of(folder: Path, name: str) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = torch.load(folder / name, weights_only=True)
-    return found
+    result: dict[str, torch.Tensor] = torch.load(folder / name, weights_only=True)
+    return result
 
 
 def change_tensor(name: str, key: str, change: Callable[[torch.Tensor], Any]) -> Any:
@@ -345,13 +345,13 @@ def change_text(name: str, old: str, new: str) -> Any:
 def change_options(*keys: str, to: object) -> Any:
     def apply(folder: Path) -> None:
         options = json.loads((folder / "tiny.json").read_text())
-        place = options
+        section = options
         for key in keys[:-1]:
-            place = place[key]
+            section = section[key]
         if to is None:
-            del place[keys[-1]]
+            del section[keys[-1]]
         else:
-            place[keys[-1]] = to
+            section[keys[-1]] = to
         (folder / "tiny.json").write_text(json.dumps(options))
 
     return apply
@@ -492,8 +492,8 @@ def test_a_flipped_bit_in_the_weights_is_noticed(folder: Path) -> None:
     path = folder / ENCODER
     content = bytearray(path.read_bytes())
     numbers = make_many_langs().stored[ENCODER][BIAS].tobytes()
-    place = content.index(numbers)
-    content[place] ^= 1
+    position = content.index(numbers)
+    content[position] ^= 1
     path.write_bytes(content)
     with pytest.raises(ElmokitError, match=rf"{ENCODER} is damaged: the checksum of .* is wrong"):
         elmokit.load(folder)
@@ -523,8 +523,8 @@ def test_memory_stays_bounded_whatever_sizes_are_declared(folder: Path) -> None:
 
 
 def test_the_tables_name_every_tensor_of_the_model(tmp_path: Path) -> None:
-    for number, values in enumerate(KINDS.values()):
+    for i, values in enumerate(KINDS.values()):
         reference: ManyLangs = make_many_langs(**values)
-        config = read_checkpoint(reference.save(tmp_path / str(number))).config
+        config = read_checkpoint(reference.save(tmp_path / str(i))).config
         rows = [*many_langs.token_rows(config), *many_langs.layer_rows(config)]
         assert sorted(name for row in rows for name in row.ours) == sorted(expected_shapes(config))

@@ -48,15 +48,15 @@ def test_a_model_comes_back_to_the_bit_and_is_written_to_the_same_bytes(
     tmp_path: Path, checkpoint: Checkpoint
 ) -> None:
     native.write(checkpoint, tmp_path / "one")
-    found = read_checkpoint(tmp_path / "one")
-    assert found.config == checkpoint.config
-    assert found.metadata == checkpoint.metadata
-    assert found.format == "native"
-    assert sorted(found.tensors) == sorted(checkpoint.tensors)
+    result = read_checkpoint(tmp_path / "one")
+    assert result.config == checkpoint.config
+    assert result.metadata == checkpoint.metadata
+    assert result.format == "native"
+    assert sorted(result.tensors) == sorted(checkpoint.tensors)
     for name, tensor in checkpoint.tensors.items():
-        assert found.tensors[name].dtype == np.float32
-        np.testing.assert_array_equal(found.tensors[name], tensor, err_msg=name)
-    native.write(found, tmp_path / "two")
+        assert result.tensors[name].dtype == np.float32
+        np.testing.assert_array_equal(result.tensors[name], tensor, err_msg=name)
+    native.write(result, tmp_path / "two")
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert not (tmp_path / "one" / "vocab.txt").exists()
@@ -66,9 +66,9 @@ def test_a_saved_model_gives_the_same_vectors(tmp_path: Path) -> None:
     reference = make_reference()
     elmo = elmokit.load(reference.save(tmp_path / "bilm"))
     elmo.save_pretrained(tmp_path / "native")
-    found = elmokit.load(tmp_path / "native").embed_tokens(["the", "river", "bank"]).layers
-    np.testing.assert_array_equal(found, elmo.embed_tokens(["the", "river", "bank"]).layers)
-    np.testing.assert_allclose(found, reference.embed(["the", "river", "bank"]), atol=1e-5)
+    result = elmokit.load(tmp_path / "native").embed_tokens(["the", "river", "bank"]).layers
+    np.testing.assert_array_equal(result, elmo.embed_tokens(["the", "river", "bank"]).layers)
+    np.testing.assert_allclose(result, reference.embed(["the", "river", "bank"]), atol=1e-5)
 
 
 def test_float16_rounds_each_weight_and_halves_the_file(
@@ -76,10 +76,10 @@ def test_float16_rounds_each_weight_and_halves_the_file(
 ) -> None:
     native.write(checkpoint, tmp_path / "half", dtype="float16")
     native.write(checkpoint, tmp_path / "full")
-    found = native.read(tmp_path / "half").tensors
+    result = native.read(tmp_path / "half").tensors
     for name, tensor in checkpoint.tensors.items():
-        assert found[name].dtype == np.float32
-        np.testing.assert_array_equal(found[name], tensor.astype(np.float16).astype(np.float32))
+        assert result[name].dtype == np.float32
+        np.testing.assert_array_equal(result[name], tensor.astype(np.float16).astype(np.float32))
     half, full = (tmp_path / name / "model.safetensors" for name in ("half", "full"))
     numbers = sum(tensor.size for tensor in checkpoint.tensors.values())
     assert full.stat().st_size - half.stat().st_size == pytest.approx(2 * numbers, rel=0.02)
@@ -109,7 +109,7 @@ def test_a_vocabulary_of_another_length_is_refused(
         elmokit.load(tmp_path / "model")
 
 
-def test_facts_of_any_kind_are_kept(tmp_path: Path, checkpoint: Checkpoint) -> None:
+def test_metadata_of_any_kind_is_kept(tmp_path: Path, checkpoint: Checkpoint) -> None:
     metadata = {"perplexity": 39.7, "语料": ["新闻", None], "steps": 10}
     kept = Checkpoint(checkpoint.config, checkpoint.tensors, metadata=metadata)
     native.write(kept, tmp_path / "model")
@@ -224,7 +224,7 @@ FULL_DISK = """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit to set")
-def test_a_full_disk_is_told_of_and_leaves_nothing(tmp_path: Path, checkpoint: Checkpoint) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path, checkpoint: Checkpoint) -> None:
     native.write(checkpoint, tmp_path / "old")
     command = [sys.executable, "-c", textwrap.dedent(FULL_DISK), "old", "new"]
     run = subprocess.run(command, cwd=tmp_path, timeout=100, stderr=subprocess.PIPE)
@@ -244,8 +244,8 @@ def test_an_existing_folder_is_replaced_only_if_allowed(
     assert (tmp_path / "model" / "diary.txt").read_text() == "dear diary"
     (tmp_path / "model" / "config.json").write_text("{}")  # now it looks like a model's
     native.write(checkpoint, tmp_path / "model", overwrite=True)
-    found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
-    assert found == ["model", "model/config.json", "model/model.safetensors"]
+    result = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
+    assert result == ["model", "model/config.json", "model/model.safetensors"]
 
 
 def test_a_folder_is_not_made_where_there_is_none_to_put_it_in(

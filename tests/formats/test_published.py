@@ -37,8 +37,8 @@ def put_table(path: Path, table: np.ndarray) -> None:
 
 
 def assert_same(path: Path, reference: Reference) -> None:
-    found = elmokit.load(path).embed_tokens(SENTENCE).layers
-    assert difference(found, reference.embed(SENTENCE)) < CLOSE
+    result = elmokit.load(path).embed_tokens(SENTENCE).layers
+    assert difference(result, reference.embed(SENTENCE)) < CLOSE
 
 
 # ---------------------------------------------------------------------- models on words
@@ -84,7 +84,7 @@ def test_a_table_may_begin_with_a_row_for_padding(
     assert read_checkpoint(tmp_path).config.n_words == len(WORDS)
 
 
-def test_a_vocabulary_that_lacks_a_word_is_no_padding(tmp_path: Path, on_words: Reference) -> None:
+def test_a_vocabulary_that_lacks_a_word_is_not_padding(tmp_path: Path, on_words: Reference) -> None:
     on_words.save(tmp_path)
     text = (tmp_path / "vocab.txt").read_text(encoding="utf-8")
     (tmp_path / "vocab.txt").write_text(text.replace("river\n", ""), encoding="utf-8")
@@ -115,9 +115,9 @@ def test_a_checkpoint_takes_its_words_from_a_packed_list(tmp_path: Path) -> None
     save_training(with_softmax(make_reference()), tmp_path)
     (tmp_path / "vocab.txt.gz").write_bytes(gzip.compress((tmp_path / "vocab.txt").read_bytes()))
     (tmp_path / "vocab.txt").unlink()
-    found = read_checkpoint(tmp_path)
-    assert found.vocabulary == WORDS
-    assert found.config.vocabulary_size == len(WORDS)
+    result = read_checkpoint(tmp_path)
+    assert result.vocabulary == WORDS
+    assert result.config.vocabulary_size == len(WORDS)
 
 
 # ---------------------------------------------------------------------- token vectors
@@ -145,9 +145,9 @@ def test_token_vectors_become_a_folder_of_their_own(
     path = save_token_vectors(make_reference(), tmp_path / "cached")
     for to in ("native", "bilm"):
         assert main(["convert", str(path), str(tmp_path / to), "--to", to]) == 0
-        found = read_checkpoint(tmp_path / to)
-        assert found.vocabulary == WORDS
-        assert found.fingerprint() == read_checkpoint(path).fingerprint()
+        result = read_checkpoint(tmp_path / to)
+        assert result.vocabulary == WORDS
+        assert result.fingerprint() == read_checkpoint(path).fingerprint()
     assert "on 9 words, no softmax" in capsys.readouterr().out
 
 
@@ -158,10 +158,10 @@ def test_token_vectors_of_the_original_give_its_layers(shared: Path) -> None:
     lines = (golden / "sentences.txt").read_text(encoding="utf-8").splitlines()[:10]
     compared = 0
     with h5py.File(golden / "expected_embeddings.hdf5") as file:
-        for number, line in enumerate(lines):
+        for i, line in enumerate(lines):
             if all(word in elmo.vocabulary for word in line.split()):  # type: ignore[operator]
-                found, expected = elmo.embed(line).layers, file[str(number)][...]
-                np.testing.assert_allclose(found, expected, atol=1e-6, rtol=2.4e-7)
+                result, expected = elmo.embed(line).layers, file[str(i)][...]
+                np.testing.assert_allclose(result, expected, atol=1e-6, rtol=2.4e-7)
                 compared += 1
     assert compared
 
@@ -233,16 +233,16 @@ def test_a_folder_of_many_languages_keeps_it_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[1, 2]", "{", "\x00"])
-def test_another_meta_json_is_no_obstacle(tmp_path: Path, content: str) -> None:
+def test_another_meta_json_is_ignored(tmp_path: Path, content: str) -> None:
     make_reference().save(tmp_path)
     (tmp_path / "meta.json").write_text(content)
     assert "meta" not in read_checkpoint(tmp_path).metadata
 
 
-def test_facts_of_any_kind_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = read_checkpoint(make_reference().save(tmp_path / "model"))
-    found.metadata["meta"] = "only a word"
-    native.write(found, tmp_path / "native")
+def test_metadata_of_any_kind_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = read_checkpoint(make_reference().save(tmp_path / "model"))
+    result.metadata["meta"] = "only a word"
+    native.write(result, tmp_path / "native")
     assert main(["info", str(tmp_path / "native")]) == 0
     assert 'meta         "only a word"' in capsys.readouterr().out
 
@@ -252,8 +252,8 @@ def test_residues_of_a_protein_are_words(tmp_path: Path) -> None:
     reference = make_reference()
     elmo = elmokit.load(reference.save(tmp_path))
     protein = "SEQWENCEX"
-    found = elmo.embed_tokens(list(protein), layers=[1, 1, 1])  # the sum of the layers
+    result = elmo.embed_tokens(list(protein), layers=[1, 1, 1])  # the sum of the layers
     expected = reference.embed(list(protein)).sum(axis=0)
-    assert difference(found.vectors, expected) < CLOSE
+    assert difference(result.vectors, expected) < CLOSE
     [whole] = elmo.sentence_vectors([list(protein)], layers=[1, 1, 1])
     assert difference(whole, expected.mean(axis=0)) < CLOSE

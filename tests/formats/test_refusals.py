@@ -55,10 +55,10 @@ class Saved:
 
     def refused(self) -> str:
         """What is said of it: one sentence with the name of the file."""
-        said = complaint(lambda: elmokit.load(self.path))
-        assert self.file in said
-        assert "\n" not in said
-        return said
+        message = complaint(lambda: elmokit.load(self.path))
+        assert self.file in message
+        assert "\n" not in message
+        return message
 
 
 # ---------------------------------------------------------------------- each format
@@ -161,9 +161,9 @@ def test_it_is_loaded_as_it_is(saved: Saved) -> None:
 
 def test_a_missing_tensor_is_named(saved: Saved) -> None:
     saved.save({name: array for name, array in saved.tensors.items() if name != saved.name})
-    said = saved.refused()
-    assert re.search(r"lacks the \w+ '", said)
-    assert re.sub("^(lm|bilm)/", "", saved.name) in said
+    message = saved.refused()
+    assert re.search(r"lacks the \w+ '", message)
+    assert re.sub("^(lm|bilm)/", "", saved.name) in message
 
 
 def test_an_extra_tensor_is_named(saved: Saved) -> None:
@@ -174,13 +174,13 @@ def test_an_extra_tensor_is_named(saved: Saved) -> None:
 @pytest.mark.parametrize("shape", [(), (1,), (41,), (2, 3), (0,), (1, 40)])
 def test_a_wrong_shape_is_named(saved: Saved, shape: tuple[int, ...]) -> None:
     saved.save({**saved.tensors, saved.name: np.zeros(shape, np.float32)})
-    said = saved.refused()
-    assert f"{saved.name!r} has the shape {list(shape)}" in said
-    assert str(list(saved.tensors[saved.name].shape)) in said
+    message = saved.refused()
+    assert f"{saved.name!r} has the shape {list(shape)}" in message
+    assert str(list(saved.tensors[saved.name].shape)) in message
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_value_that_is_no_number_is_named(saved: Saved, value: float) -> None:
+def test_a_value_that_is_not_finite_is_named(saved: Saved, value: float) -> None:
     array = saved.tensors[saved.name].copy()
     array.flat[3] = value
     saved.save({**saved.tensors, saved.name: array})
@@ -189,9 +189,9 @@ def test_a_value_that_is_no_number_is_named(saved: Saved, value: float) -> None:
 
 def test_whole_numbers_are_not_taken_for_weights(saved: Saved) -> None:
     saved.save({**saved.tensors, saved.name: saved.tensors[saved.name].astype(np.int64)})
-    said = saved.refused()
-    assert repr(saved.name) in said
-    assert "floating" in said or "float32" in said
+    message = saved.refused()
+    assert repr(saved.name) in message
+    assert "floating" in message or "float32" in message
 
 
 # ---------------------------------------------------------------------- files
@@ -199,9 +199,11 @@ def files_of(saved: Saved) -> list[Path]:
     """The files with tensors in them."""
     suffixes = (".safetensors", ".hdf5", ".pkl", ".th", ".index")
     folder = saved.path if saved.path.is_dir() else saved.path.parent
-    found = [path for path in folder.rglob("*") if path.suffix in suffixes or ".data-" in path.name]
-    assert found
-    return found
+    result = [
+        path for path in folder.rglob("*") if path.suffix in suffixes or ".data-" in path.name
+    ]
+    assert result
+    return result
 
 
 def test_a_file_that_is_shorter_than_it_says_is_named(saved: Saved) -> None:
@@ -209,10 +211,10 @@ def test_a_file_that_is_shorter_than_it_says_is_named(saved: Saved) -> None:
         whole = path.read_bytes()
         for part in (0, 1, 100, len(whole) // 2, len(whole) - 1):
             path.write_bytes(whole[:part])
-            said = complaint(lambda: elmokit.load(saved.path))
-            assert str(path.parent) in said
-            assert path.name.partition(".data-")[0].removesuffix(".index") in said
-            assert "\n" not in said
+            message = complaint(lambda: elmokit.load(saved.path))
+            assert str(path.parent) in message
+            assert path.name.partition(".data-")[0].removesuffix(".index") in message
+            assert "\n" not in message
         path.write_bytes(whole)
     assert elmokit.load(saved.path).config.num_layers == 2
 
@@ -294,9 +296,9 @@ def memory_stays_small() -> Iterator[None]:
 
 
 def peak(status: Path) -> int:
-    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-    assert found
-    return int(found[1]) << 10
+    result = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+    assert result
+    return int(result[1]) << 10
 
 
 @pytest.mark.parametrize("form", DECLARED)
@@ -305,8 +307,8 @@ def test_gigantic_sizes_are_refused_and_take_no_memory(tmp_path: Path, form: str
     elmokit.load(saved.path)  # with all that is imported
     DECLARED[form](saved)
     with memory_stays_small():
-        said = saved.refused()
-    assert re.search(r"declares [\d,]+ bytes|truncated|safetensors file that can be read", said)
+        message = saved.refused()
+    assert re.search(r"declares [\d,]+ bytes|truncated|safetensors file that can be read", message)
 
 
 OPTIONS: dict[str, tuple[str, str]] = {  # the file with the sizes, and one of them
@@ -329,10 +331,12 @@ def test_gigantic_sizes_in_the_options_take_no_memory(tmp_path: Path, form: str,
     assert old in text
     (tmp_path / name).write_text(text.replace(old, old.replace("10", str(size))))
     with memory_stays_small():
-        said = complaint(lambda: elmokit.load(saved.path))
+        message = complaint(lambda: elmokit.load(saved.path))
     if size > 1 << 22:
-        assert str(tmp_path / name) in said or f"{tmp_path}: the model configuration's" in said
-        assert "lstm_dim must be an integer from 1 to 4194304" in said
+        assert (
+            str(tmp_path / name) in message or f"{tmp_path}: the model configuration's" in message
+        )
+        assert "lstm_dim must be an integer from 1 to 4194304" in message
     else:
-        assert saved.file in said
-        assert re.search(rf"has the shape \[.*\] but .* needs? \[.*{4 * size}", said)
+        assert saved.file in message
+        assert re.search(rf"has the shape \[.*\] but .* needs? \[.*{4 * size}", message)

@@ -54,10 +54,10 @@ def test_a_model_in_a_subfolder_of_an_archive_is_found(
     tmp_path: Path, contents: dict[str, bytes], kind: str
 ) -> None:
     path = pack(tmp_path / f"model{kind}", {"README.txt": b"hello", **contents})
-    found = read_checkpoint(path)
-    assert found.source == str(path)
+    result = read_checkpoint(path)
+    assert result.source == str(path)
     expected = make_reference().stored["char_embed"]
-    np.testing.assert_array_equal(found.tensors["token_encoder.characters"], expected)
+    np.testing.assert_array_equal(result.tensors["token_encoder.characters"], expected)
 
 
 def test_a_loaded_archive_gives_the_vectors_and_leaves_no_files(
@@ -66,8 +66,8 @@ def test_a_loaded_archive_gives_the_vectors_and_leaves_no_files(
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     elmo = elmokit.load(pack(tmp_path / "model.zip", contents))
-    found = elmo.embed_tokens(["the", "bank"]).layers
-    np.testing.assert_allclose(found, make_reference().embed(["the", "bank"]), atol=1e-5)
+    result = elmo.embed_tokens(["the", "bank"]).layers
+    np.testing.assert_allclose(result, make_reference().embed(["the", "bank"]), atol=1e-5)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
@@ -75,9 +75,9 @@ def test_a_native_model_in_an_archive_is_found(tmp_path: Path, contents: dict[st
     source = read_checkpoint(pack(tmp_path / "bilm.zip", contents))
     native.write(source, tmp_path / "native")
     members = {f"a/b/{path.name}": path.read_bytes() for path in (tmp_path / "native").iterdir()}
-    found = read_checkpoint(pack(tmp_path / "native.tgz", members))
-    assert found.format == "native"
-    assert found.fingerprint() == source.fingerprint()
+    result = read_checkpoint(pack(tmp_path / "native.tgz", members))
+    assert result.format == "native"
+    assert result.fingerprint() == source.fingerprint()
 
 
 def test_what_macos_adds_to_an_archive_is_not_a_model(
@@ -198,8 +198,8 @@ def test_a_name_of_any_length_in_a_tar_is_not_read(tmp_path: Path, kind: bytes) 
         file.write(b"x" * (1 << 23))
     tracemalloc.start()
     try:
-        said = complaint(lambda: read_checkpoint(tmp_path / "model.tar.gz"))
-        assert "model.tar.gz is not an archive that can be read: " in said
+        message = complaint(lambda: read_checkpoint(tmp_path / "model.tar.gz"))
+        assert "model.tar.gz is not an archive that can be read: " in message
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
@@ -212,8 +212,8 @@ def test_a_zip_with_a_rare_compression_method_is_refused(
     with zipfile.ZipFile(tmp_path / "model.zip", "w", method) as file:
         for name, content in contents.items():
             file.writestr(name, content)
-    said = complaint(lambda: read_checkpoint(tmp_path / "model.zip"))
-    assert said == f"{tmp_path}/model.zip is encrypted or uses an unsupported compression method"
+    message = complaint(lambda: read_checkpoint(tmp_path / "model.zip"))
+    assert message == f"{tmp_path}/model.zip is encrypted or uses an unsupported compression method"
 
 
 def test_a_sparse_file_in_a_tar_is_refused(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_more_files_than_a_model_can_have_are_not_unpacked(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "MAX_FILES", 20)
-    path = pack(tmp_path / f"many{kind}", {f"{number}.txt": b"" for number in range(21)})
+    path = pack(tmp_path / f"many{kind}", {f"{i}.txt": b"" for i in range(21)})
     with pytest.raises(ElmokitError, match=r"many.* unpacks to more than a model can be"):
         read_checkpoint(path)
 

@@ -8,6 +8,7 @@ from typing import Any
 import huggingface_hub
 import numpy as np
 import pytest
+from huggingface_hub.errors import RepositoryNotFoundError
 from reference import make_reference
 from tiny import tiny_elmo
 
@@ -43,8 +44,8 @@ def snapshot(cache: Path, name: str) -> Path:
 
 def fill(folder: Path, source: Path) -> None:
     """Files as links to blobs, as the library keeps them."""
-    for number, path in enumerate(source.iterdir()):
-        blob = folder.parents[1] / "blobs" / f"{number:040d}"
+    for i, path in enumerate(source.iterdir()):
+        blob = folder.parents[1] / "blobs" / f"{i:040d}"
         blob.write_bytes(path.read_bytes())
         (folder / path.name).symlink_to(Path("../../blobs") / blob.name)
 
@@ -55,16 +56,16 @@ def test_a_model_in_the_cache_is_loaded_by_its_name(tmp_path: Path, cache: Path,
     reference.save(tmp_path / "bilm")
     native.write(read_checkpoint(tmp_path / "bilm"), tmp_path / "native")
     fill(snapshot(cache, "somebody/small-elmo"), tmp_path / form)
-    found = elmokit.load("somebody/small-elmo").embed_tokens(["the", "bank"]).layers
-    np.testing.assert_allclose(found, reference.embed(["the", "bank"]), atol=1e-5)
+    result = elmokit.load("somebody/small-elmo").embed_tokens(["the", "bank"]).layers
+    np.testing.assert_allclose(result, reference.embed(["the", "bank"]), atol=1e-5)
 
 
-def test_a_name_that_is_nowhere_is_told_of(cache: Path) -> None:
+def test_a_name_that_does_not_exist_is_reported(cache: Path) -> None:
     with pytest.raises(ElmokitError, match=r"somebody/nothing is neither a file or folder here"):
         elmokit.load("somebody/nothing")
 
 
-def test_a_repository_without_a_model_is_told_of(cache: Path) -> None:
+def test_a_repository_without_a_model_is_reported(cache: Path) -> None:
     (snapshot(cache, "somebody/notes") / "README.md").write_text("hello")
     with pytest.raises(ElmokitError, match="is not a model folder"):
         elmokit.load("somebody/notes")
@@ -98,13 +99,13 @@ def test_what_cannot_be_a_name_on_the_hub_is_taken_for_a_path(
 
 
 @pytest.mark.parametrize("name", ["../x", "a..b/c", "-a/b", "a/.."])
-def test_a_name_that_the_hub_would_refuse_is_told_of(cache: Path, name: str, empty: Path) -> None:
+def test_a_name_that_the_hub_would_refuse_is_reported(cache: Path, name: str, empty: Path) -> None:
     with pytest.raises(ElmokitError, match=r"Hub|is not a model|no file or folder"):
         read_checkpoint(name)
 
 
 @pytest.mark.parametrize("error", [OSError(), ValueError("odd name\nmore"), RuntimeError("lost")])
-def test_whatever_goes_wrong_in_a_download_is_told_in_a_sentence(
+def test_any_error_of_a_download_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*arguments: object, **settings: object) -> str:
@@ -151,8 +152,8 @@ def test_a_pushed_model_is_a_native_folder(api: type[FakeApi], tmp_path: Path) -
     (tmp_path / "model").mkdir()
     for name, content in sent["files"].items():
         (tmp_path / "model" / name).write_bytes(content)
-    found = read_checkpoint(tmp_path / "model")
-    assert found.fingerprint() == elmo.checkpoint().fingerprint()
+    result = read_checkpoint(tmp_path / "model")
+    assert result.fingerprint() == elmo.checkpoint().fingerprint()
 
 
 def test_a_push_may_be_of_half_the_size(api: type[FakeApi]) -> None:
@@ -164,7 +165,7 @@ def test_a_push_may_be_of_half_the_size(api: type[FakeApi]) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(), RuntimeError("the connection\nwas lost")])
-def test_a_push_that_fails_is_told_in_a_sentence(api: type[FakeApi], error: Exception) -> None:
+def test_a_push_that_fails_is_one_sentence(api: type[FakeApi], error: Exception) -> None:
     api.error = error
     with pytest.raises(ElmokitError, match="cannot upload a/b: ") as caught:
         tiny_elmo().push_to_hub("a/b")
@@ -176,3 +177,17 @@ def test_a_push_needs_an_owner_and_a_name(api: type[FakeApi]) -> None:
         with pytest.raises(ElmokitError, match="the name of a Hub repository is owner/name, not"):
             tiny_elmo().push_to_hub(name)
     assert api.calls == []
+
+
+def test_a_repository_that_does_not_exist_is_a_missing_file(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FileNotFoundError, match="somebody/nothing is neither a file or folder"):
+        elmokit.load("somebody/nothing")
+
+    def fail(*arguments: object, **settings: object) -> str:
+        raise RepositoryNotFoundError.__new__(RepositoryNotFoundError, "404")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(FileNotFoundError, match="nor a repository on the Hub that you can read"):
+        hf_hub.download("somebody/nothing")

@@ -103,10 +103,10 @@ def test_what_was_written_is_read(tmp_path: Path, files: int, block_entries: int
     assert set(bundle.entries) == set(tensors)
     assert len(bundle.files) == files
     for name, array in tensors.items():
-        found = bundle.read(name)
-        assert found.dtype == np.float32
-        assert bundle.entries[name].shape == found.shape == array.shape
-        np.testing.assert_array_equal(found, array.astype(np.float32))
+        result = bundle.read(name)
+        assert result.dtype == np.float32
+        assert bundle.entries[name].shape == result.shape == array.shape
+        np.testing.assert_array_equal(result, array.astype(np.float32))
 
 
 def test_the_checkpoint_of_the_original_is_read_as_it_exported_it(shared: Path) -> None:
@@ -131,17 +131,17 @@ def test_an_index_cut_anywhere_is_refused(small: Path) -> None:
 def test_no_single_changed_byte_of_the_index_changes_a_tensor(small: Path) -> None:
     whole = index_of(small).read_bytes()
     refused = 0
-    for place in range(len(whole)):
+    for position in range(len(whole)):
         for change in (1, 0x80):
             changed = bytearray(whole)
-            changed[place] ^= change
+            changed[position] ^= change
             index_of(small).write_bytes(bytes(changed))
             if refusal(small):
                 refused += 1
                 continue
-            found = read_all(small)
+            result = read_all(small)
             for name, array in SMALL.items():
-                np.testing.assert_array_equal(found[name], array)
+                np.testing.assert_array_equal(result[name], array)
     # All but the zeros that fill the footer, and the empty block that TensorFlow adds.
     assert refused > 2 * (len(whole) - 40 - 13)
 
@@ -188,7 +188,9 @@ def test_data_that_is_too_short_or_missing_is_refused(small: Path) -> None:
         ({"more": b"\x08\xff"}, "it ends in the middle of a number"),
     ],
 )
-def test_a_lie_is_told_in_a_sentence(tmp_path: Path, lie: dict[str, object], sentence: str) -> None:
+def test_a_wrong_index_is_reported_in_one_sentence(
+    tmp_path: Path, lie: dict[str, object], sentence: str
+) -> None:
     write_bundle(tmp_path / "model", SMALL, **lie)
     with pytest.raises(ElmokitError, match=sentence):
         read_all(tmp_path / "model")
@@ -215,7 +217,7 @@ def test_an_index_without_a_header_is_refused(tmp_path: Path) -> None:
 
 def test_tensors_that_share_their_bytes_cannot_multiply(tmp_path: Path) -> None:
     array = np.zeros(1000, np.float32)
-    pairs = [header(), *(entry(f"{number:04d}", array, 0, 0) for number in range(50))]
+    pairs = [header(), *(entry(f"{i:04d}", array, 0, 0) for i in range(50))]
     write_index(tmp_path / "model", table(pairs), array.tobytes())
     assert "declares more tensors than its data files can hold" in refusal(tmp_path / "model")
 
@@ -267,7 +269,7 @@ def test_an_index_with_very_many_entries_takes_neither_time_nor_memory(tmp_path:
     assert "is too large for an index" in refusal(tmp_path / "model")
 
 
-def test_other_files_are_told_apart(tmp_path: Path) -> None:
+def test_files_of_other_formats_are_recognized(tmp_path: Path) -> None:
     write_index(tmp_path / "model", b"\x89HDF\r\n\x1a\n" + bytes(100))
     assert "it is truncated or of another format" in refusal(tmp_path / "model")
 

@@ -72,8 +72,8 @@ def write_trained(folder: Path, change: Callable[[dict[str, np.ndarray]], object
 def test_a_training_folder_gives_the_vectors_of_its_model(tmp_path: Path, variant: str) -> None:
     reference = VARIANTS[variant]()
     elmo = elmokit.load(save_training(reference, tmp_path))
-    for sentence, found in zip(SENTENCES, elmo.embed(SENTENCES), strict=True):
-        assert difference(found.layers, reference.embed(sentence)) < 1e-5
+    for sentence, result in zip(SENTENCES, elmo.embed(SENTENCES), strict=True):
+        assert difference(result.layers, reference.embed(sentence)) < 1e-5
     assert elmo.metadata["checkpoint"] == "model.ckpt-117"
     assert elmo.metadata["options"] == reference.options
 
@@ -86,14 +86,16 @@ def test_the_softmax_says_how_likely_a_word_is(tmp_path: Path, variant: str) -> 
     weight = reference.stored.get("softmax/W", reference.stored.get("embedding"))
     top = reference.embed(tokens, boundaries=True)[-1]
     (surprisal,) = elmo.surprisal([tokens])
-    for direction, bits in enumerate((surprisal.forward, surprisal.backward)):
+    for direction, result in enumerate((surprisal.forward, surprisal.backward)):
         for position, token in enumerate(tokens):
-            half = slice(direction * reference.size, (direction + 1) * reference.size)
-            row = top[position + 2 * direction, half]
+            row = top[
+                position + 2 * direction,
+                direction * reference.size : (direction + 1) * reference.size,
+            ]
             logits = weight @ row + reference.stored["softmax/b"]
             shares = np.exp(logits) / np.exp(logits).sum()
-            word = WORDS.index(token if token in WORDS else "<UNK>")
-            assert bits[position] == pytest.approx(-np.log2(shares[word]), abs=1e-4)
+            i = WORDS.index(token if token in WORDS else "<UNK>")
+            assert result[position] == pytest.approx(-np.log2(shares[i]), abs=1e-4)
     assert [filling.word in WORDS[3:] for filling in elmo.fill("the ___ .", k=3)] == [True] * 3
 
 
@@ -119,12 +121,12 @@ def test_a_text_is_evaluated_as_it_is_written(
     command = ["evaluate", str(text), "--model", str(trained), "--quiet"]
     command += ["--tokenizer", "whitespace"]
     assert main([*command, "--state", "fresh"]) == 0
-    found = float(re.findall(r"perplexity.* ([\d.]+)\n", capsys.readouterr().out)[0])
+    result = float(re.findall(r"perplexity.* ([\d.]+)\n", capsys.readouterr().out)[0])
     elmo = elmokit.load(trained)
     as_written, otherwise = (
         elmo.perplexity([["the", word, "bank", "."]]).average for word in ("<unk>", "<UNK>")
     )
-    assert found == pytest.approx(as_written, abs=0.006)
+    assert result == pytest.approx(as_written, abs=0.006)
     assert abs(as_written - otherwise) > 0.02
 
 
@@ -157,8 +159,8 @@ def test_the_checkpoint_that_is_named_is_taken_and_else_the_last(tmp_path: Path)
     expected = {step: make_reference(seed=step).embed(["the"]) for step in (8, 9, 10)}
 
     def step_of(path: Path) -> int:
-        found = elmokit.load(path).embed_tokens(["the"]).layers
-        return next(step for step, layers in expected.items() if difference(found, layers) < 1e-5)
+        result = elmokit.load(path).embed_tokens(["the"]).layers
+        return next(step for step, layers in expected.items() if difference(result, layers) < 1e-5)
 
     assert step_of(tmp_path) == 8  # the last that was written
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/home/x/run/model.ckpt-9"\n')
@@ -175,7 +177,7 @@ def test_the_checkpoint_that_is_named_is_taken_and_else_the_last(tmp_path: Path)
     assert step_of(tmp_path) == 9  # not one whose data are gone
 
 
-def test_several_checkpoints_without_numbers_have_to_be_told_apart(trained: Path) -> None:
+def test_several_checkpoints_without_steps_must_be_named(trained: Path) -> None:
     (trained / "checkpoint").unlink()
     for path in list(trained.glob("model.ckpt-117*")):
         shutil.copy(path, trained / path.name.replace("model.ckpt-117", "best"))
@@ -203,9 +205,9 @@ def test_it_is_read_from_an_archive(tmp_path: Path, kind: str) -> None:
     save = save_training if kind == "trained" else save_module
     expected = read_checkpoint(save(make_reference(), tmp_path / "inside" / kind))
     shutil.make_archive(str(tmp_path / "packed"), "gztar", tmp_path / "inside")
-    found = read_checkpoint(tmp_path / "packed.tar.gz")
-    assert found.fingerprint() == expected.fingerprint()
-    assert found.source == str(tmp_path / "packed.tar.gz")
+    result = read_checkpoint(tmp_path / "packed.tar.gz")
+    assert result.fingerprint() == expected.fingerprint()
+    assert result.source == str(tmp_path / "packed.tar.gz")
 
 
 @pytest.mark.parametrize("save", [save_training, save_module])
@@ -258,9 +260,9 @@ def test_variables_that_do_not_fit_are_named(
     trained: Path, change: Callable[[dict[str, np.ndarray]], object], sentence: str
 ) -> None:
     write_trained(trained, change)
-    said = complaint(lambda: elmokit.load(trained))
-    assert re.search(sentence, said)
-    assert str(trained) in said
+    message = complaint(lambda: elmokit.load(trained))
+    assert re.search(sentence, message)
+    assert str(trained) in message
 
 
 def test_files_that_are_missing_are_named(trained: Path) -> None:
@@ -307,12 +309,12 @@ def golden(shared: Path) -> Path:
 
 
 def test_the_weights_are_those_that_the_original_exported(golden: Path) -> None:
-    found, exported = read_checkpoint(golden), read_checkpoint(golden / "weights.hdf5")
-    assert (found.format, exported.format) == ("tensorflow", "bilm")
+    result, exported = read_checkpoint(golden), read_checkpoint(golden / "weights.hdf5")
+    assert (result.format, exported.format) == ("tensorflow", "bilm")
     for name, tensor in exported.tensors.items():
-        np.testing.assert_array_equal(found.tensors[name], tensor)
-    assert set(found.tensors) - set(exported.tensors) == {"softmax.weight", "softmax.bias"}
-    assert found.tensors["softmax.weight"].shape == (1234, 12)
+        np.testing.assert_array_equal(result.tensors[name], tensor)
+    assert set(result.tensors) - set(exported.tensors) == {"softmax.weight", "softmax.bias"}
+    assert result.tensors["softmax.weight"].shape == (1234, 12)
 
 
 def test_the_layers_are_those_that_the_original_computed(golden: Path) -> None:
@@ -320,9 +322,9 @@ def test_the_layers_are_those_that_the_original_computed(golden: Path) -> None:
     sentences = json.loads((golden / "sentences.json").read_text())
     with np.load(golden / "expected.npz") as expected:
         assert len(expected.files) == len(sentences) > 5
-        for number, text in enumerate(sentences):
-            found = elmo.embed_tokens(text).layers
-            np.testing.assert_allclose(found, expected[f"layers_{number}"], atol=1e-6, rtol=0)
+        for i, text in enumerate(sentences):
+            result = elmo.embed_tokens(text).layers
+            np.testing.assert_allclose(result, expected[f"layers_{i}"], atol=1e-6, rtol=0)
 
 
 def test_the_perplexity_is_the_one_that_the_original_reported(
