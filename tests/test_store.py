@@ -252,7 +252,7 @@ def test_beyond_the_limit_texts_are_computed_to_the_same_numbers(
 ) -> None:
     whole = LayerStore(elmo, folder=tmp_path / "whole")
     whole.prepare(TEXTS, quiet=True)
-    limit = 9 * TOKEN_BYTES + 2 * records.LINE  # the first two texts
+    limit = 9 * TOKEN_BYTES + 2 * records.ENTRY_BYTES  # the first two texts
     store = LayerStore(elmo, folder=tmp_path / "part", limit_bytes=limit)
     computed.clear()
     assert store.prepare(TEXTS, quiet=True) == 2
@@ -272,7 +272,7 @@ def size_of(folder: Path) -> int:
 
 
 def test_models_used_long_ago_make_room(elmo: Embedder, tmp_path: Path) -> None:
-    limit = 2 * (TOKENS * TOKEN_BYTES + DISTINCT * records.LINE)  # of two models
+    limit = 2 * (TOKENS * TOKEN_BYTES + DISTINCT * records.ENTRY_BYTES)  # of two models
     models = [elmo, tiny_elmo(seed=1), tiny_elmo(seed=2)]
     for number, model in enumerate(models[:2]):
         LayerStore(model, folder=tmp_path, limit_bytes=limit).prepare(TEXTS, quiet=True)

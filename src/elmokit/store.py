@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from elmokit.embed import Embedder
 from elmokit.io.paths import cache_folder
-from elmokit.io.records import KEY_BYTES, LINE, Records, remove_oldest
+from elmokit.io.records import ENTRY_BYTES, KEY_BYTES, Records, remove_oldest
 from elmokit.model.bilm import BiLMOutput, weights_version
 from elmokit.text.indexers import refuse_strings
 
@@ -137,7 +137,7 @@ class LayerStore:
         """Return the first texts, as many as the limit allows."""
         assert self.folder is not None
         assert self._records is not None
-        sizes = [len(text) * self._token_bytes + LINE for text in missing.values()]
+        sizes = [len(text) * self._token_bytes + ENTRY_BYTES for text in missing.values()]
         own, limit = self._records.folder, self.limit_bytes
         room = remove_oldest(self.folder, needed=sum(sizes), limit=limit, spare=own)
         fitting = sum(end <= room for end in accumulate(sizes))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elmokit.io import records
-from elmokit.io.records import DATA, INDEX, LINE, Records, remove_oldest
+from elmokit.io.records import DATA, ENTRY_BYTES, INDEX, Records, remove_oldest
 
 
 def key(number: int) -> bytes:
@@ -109,7 +109,7 @@ for number in range(int(sys.argv[2]), 60, 2):  # every third is everybody's
     running = [subprocess.Popen([*command, start]) for start in ("0", "1", "0")]
     assert [process.wait(timeout=100) for process in running] == [0, 0, 0]
     assert holds(Records(tmp_path), *range(60))
-    assert (tmp_path / INDEX).stat().st_size == 60 * LINE  # nothing is there twice
+    assert (tmp_path / INDEX).stat().st_size == 60 * ENTRY_BYTES  # nothing is there twice
 
 
 def test_damaged_bytes_are_not_given_and_can_be_replaced(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_damaged_bytes_are_not_given_and_can_be_replaced(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("file", [DATA, INDEX])
 def test_files_cut_anywhere_lose_only_what_was_cut(file: str, tmp_path: Path) -> None:
-    for cut in (1, 1001, LINE, LINE + 1, 10**6):
+    for cut in (1, 1001, ENTRY_BYTES, ENTRY_BYTES + 1, 10**6):
         folder = tmp_path / str(cut)
         Records(folder).append(some(1, 2, 3))
         size = (folder / file).stat().st_size
@@ -143,7 +143,7 @@ def test_files_cut_anywhere_lose_only_what_was_cut(file: str, tmp_path: Path) ->
 def test_bytes_that_say_nothing_in_the_index_are_passed_over(tmp_path: Path) -> None:
     Records(tmp_path).append(some(1))
     with (tmp_path / INDEX).open("ab") as file:
-        file.write(os.urandom(2 * LINE + 5))
+        file.write(os.urandom(2 * ENTRY_BYTES + 5))
     found = Records(tmp_path)
     assert holds(found, 1)
     found.append(some(2))
@@ -186,7 +186,7 @@ def test_the_folders_used_longest_ago_go_first(tmp_path: Path) -> None:
         os.utime(tmp_path / name / INDEX, (number, number))
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "todo.txt").write_text("not ours")
-    each = 1001 + LINE
+    each = 1001 + ENTRY_BYTES
     assert remove_oldest(tmp_path, needed=each, limit=5 * each, spare=tmp_path / "mine") == each
     assert len(list(tmp_path.iterdir())) == 5  # all fit
     room = remove_oldest(tmp_path, needed=each, limit=3 * each, spare=tmp_path / "mine")
@@ -203,7 +203,7 @@ def test_a_lock_that_is_never_given_back_is_an_error_of_the_disk(
 ) -> None:
     pytest.importorskip("fcntl")
     found = Records(tmp_path)
-    monkeypatch.setattr(records, "PATIENCE", 0.05)
+    monkeypatch.setattr(records, "LOCK_TIMEOUT", 0.05)
     with records.locked(tmp_path), pytest.raises(OSError, match="another process is writing"):
         found.append(some(1))
     found.append(some(1))

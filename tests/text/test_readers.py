@@ -66,7 +66,7 @@ def test_the_tokenizer_can_be_chosen(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "I don't.\n")
     assert tokens_of(path) == [["I", "do", "n't", "."]]
     assert tokens_of(path, tokenizer="whitespace") == [["I", "don't."]]
-    with pytest.raises(ElmokitError, match="no tokenizer"):
+    with pytest.raises(ElmokitError, match="tokenizer must be one of"):
         read_sentences(path, tokenizer="other")
 
 

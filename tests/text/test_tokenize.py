@@ -215,7 +215,7 @@ def test_no_pattern_is_slow(unit: str) -> None:
 def test_a_tokenizer_is_found_by_its_name() -> None:
     assert tokenizer("elmokit")("don't.") == ["do", "n't", "."]
     assert tokenizer("whitespace")(" don't.\tgo\n") == ["don't.", "go"]
-    with pytest.raises(ElmokitError, match=r"'spacy'.*elmokit, whitespace, chinese"):
+    with pytest.raises(ElmokitError, match="elmokit, whitespace, chinese, not 'spacy'"):
         tokenizer("spacy")
 
 

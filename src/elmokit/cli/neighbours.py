@@ -30,7 +30,7 @@ from elmokit.io.paths import check_output, find_files
 from elmokit.io.resumable import input_identity
 from elmokit.text.readers import Line, read_sentences, whole_lines
 from elmokit.text.tokenize import tokenizer as find_tokenizer
-from elmokit.vectors.static.table import read_vectors
+from elmokit.vectors.static.table import read_static_vectors
 
 # Nothing here is imported for type checkers alone: jsonargparse would import it, torch and all.
 
@@ -227,7 +227,7 @@ def find(
     check_output(json)
     opened = open_index(index)
     uses = read_queries(query, opened.settings["tokenizer"])
-    vectors = None if static is None else read_vectors(static, quiet=quiet)
+    vectors = None if static is None else read_static_vectors(static, quiet=quiet)
     store = open_store(
         model or opened.settings["model"],
         device=device,

@@ -15,7 +15,7 @@ from elmokit.cli.output import open_store, table, write_result
 from elmokit.data.labeled import BadLines
 from elmokit.figures import check_figure, write_figure
 from elmokit.io.paths import check_output
-from elmokit.vectors.static.table import read_vectors
+from elmokit.vectors.static.table import read_static_vectors
 
 
 def probe(
@@ -73,7 +73,7 @@ def probe(
         if bad.summary():
             print(f"elmokit: {bad.summary()}", file=sys.stderr)
     label_names(texts[0])  # too few or too many are told of before the model loads
-    static = None if vectors is None else read_vectors(vectors, quiet=quiet)
+    static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
     store = open_store(model, device=device, threads=threads)
     from elmokit.analysis.probes.linear import run_probes
 

@@ -24,7 +24,7 @@ from elmokit.formats.detect import own_tokenizer
 from elmokit.io.lines import name_of
 from elmokit.io.paths import check_output
 from elmokit.text.tokenize import tokenizer as tokenizer_named
-from elmokit.vectors.static.table import read_vectors
+from elmokit.vectors.static.table import read_static_vectors
 
 
 def similarity(
@@ -94,7 +94,7 @@ def similarity(
             second_column=second_column,
             score_column=score_column,
         )
-    static = None if vectors is None else read_vectors(vectors, quiet=quiet)
+    static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
     store = open_store(model, device=device, threads=threads)
     store.prepare(texts_of([*(training or []), *pairs]), quiet=quiet)
     result = measure_pairs(

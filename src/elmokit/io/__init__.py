@@ -1,1 +1,1 @@
-"""Files: atomic writes, resumable work, lines, records, paths."""
+"""Files: atomic writes, resumable outputs, lines, records, paths."""

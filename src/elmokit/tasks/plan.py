@@ -128,7 +128,7 @@ class Plan:
         from elmokit.store import LayerStore
         from elmokit.vectors.static import table as static
 
-        vectors = None if self.vectors is None else static.read_vectors(self.vectors)
+        vectors = None if self.vectors is None else static.read_static_vectors(self.vectors)
         bilm = None if self.elmo is None else load_elmo(self.elmo, self.device)
         store = None
         if bilm is not None and not self.settings.tune_elmo:

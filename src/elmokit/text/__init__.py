@@ -1,1 +1,1 @@
-"""From raw text to tokens, character ids and batches: the steps before the model."""
+"""From raw text to tokens and ids: the steps before the model, without torch."""

@@ -1,7 +1,7 @@
-"""Words to character ids: the second step of the flow, before the char-CNN.
+"""Convert words to character ids: the second step of the flow, before the char-CNN.
 
-A word is its UTF-8 bytes between two marks, cut and padded to a fixed length. Ids are shifted
-by one so that 0 stands for "no word here".
+A word is its UTF-8 bytes between two marks, truncated and padded to a fixed length. Ids are shifted
+by one so that 0 means "no word".
 
     id      1..256   257               258             259            260          261
     means   a byte   sentence begins   sentence ends   word begins    word ends    padding
@@ -19,9 +19,9 @@ BEGIN_SENTENCE_ID, END_SENTENCE_ID, BEGIN_WORD_ID, END_WORD_ID, PADDING_ID = ran
 
 
 class CharacterIndexer:
-    """Turns distinct words into rows of character ids, any script, never failing.
+    """Converts words of any script to rows of character ids; never raises.
 
-    Bytes beyond `max_characters - 2` are cut; lone surrogates have no bytes and vanish.
+    Bytes beyond `max_characters - 2` are dropped; lone surrogates have no bytes and are dropped.
     The words `<S>` and `</S>` are the sentence boundaries, as in the original systems.
     """
 
@@ -29,7 +29,7 @@ class CharacterIndexer:
         self.max_characters = max_characters
 
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """Character ids of each word: (words, max_characters)."""
+        """Return the character ids of each word: (words, max_characters)."""
         limit = self.max_characters - 2
         encoded = [word.encode("utf-8", "ignore")[:limit] for word in words]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))

@@ -1,13 +1,13 @@
-"""Words to ids of dictionaries: the second step of the flow for models on Unicode characters.
+"""Convert words to ids of dictionaries: the second step for models on Unicode characters.
 
 A model of ELMoForManyLangs looks up each character of a word, the word itself, or both. A row of
-ids holds all of it, the word cut to `max_characters - 2` characters:
+ids holds all of it, the word truncated to `max_characters - 2` characters:
 
-    column   0              1                    2 …
-    holds    the word's id  how many ids follow  begin mark, characters, end mark, padding …
+    column   0         1                      2 …
+    holds    word id   number of ids after it  begin mark, characters, end mark, padding …
 
 The published models were trained with the two marks swapped: a word begins with `<eow>` and ends
-with `<bow>`. So it is here.
+with `<bow>`. This module does the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEADER = 2  # columns before the characters
 
 @dataclass(frozen=True)
 class Dictionaries:
-    """What a model on Unicode characters knows by name; either may be absent."""
+    """The characters and words that a model on Unicode characters knows; either may be None."""
 
     characters: list[str] | None = None
     """Characters and marks, by id."""
@@ -48,53 +48,53 @@ def _check(name: str, entries: list[str] | None, needed: Sequence[str]) -> None:
         return
     known = set(entries)
     if len(known) != len(entries):
-        twice = Counter(entries).most_common(1)[0][0]
-        raise ElmokitError(f"the dictionary of {name} has {twice!r} twice")
+        repeated = Counter(entries).most_common(1)[0][0]
+        raise ElmokitError(f"the dictionary of {name} has {repeated!r} twice")
     missing = [mark for mark in needed if mark not in known]
     if missing:
         raise ElmokitError(f"the dictionary of {name} lacks {', '.join(missing)}")
 
 
 class UnicodeIndexer:
-    """Turns distinct words into rows of ids, any script, never failing.
+    """Converts words of any script to rows of ids; never raises.
 
     The sentence boundaries are `<S>` and `</S>` as everywhere in elmokit, or `<bos>` and `<eos>`
     as in the dictionaries. Nothing is lower-cased.
     """
 
     def __init__(self, dictionaries: Dictionaries, *, max_characters: int, padded: bool) -> None:
-        """Index by these dictionaries.
+        """Create an indexer.
 
         Args:
-            dictionaries: of characters, of words, or both.
-            max_characters: of a word with its two marks; longer words are cut.
-            padded: give every row `max_characters`, or only as many as the longest word needs.
+            dictionaries: The characters, the words, or both.
+            max_characters: Maximum length of a word with its two marks; longer ones are truncated.
+            padded: Whether every row has `max_characters`, not only as many as the longest word.
         """
         self.max_characters, self.padded = max_characters, padded
         self.characters = _ids(dictionaries.characters)
         self.words = _ids(dictionaries.words)
 
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """Ids of each word: (words, 2 + characters)."""
+        """Return the ids of each word: (words, 2 + characters)."""
         limit = self.max_characters - 2
-        cut = [BOUNDARIES.get(word) or word[:limit] for word in words]
-        rows = [self._characters_of(word) for word in cut] if self.characters else []
+        truncated = [BOUNDARIES.get(word) or word[:limit] for word in words]
+        rows = [self._character_ids(word) for word in truncated] if self.characters else []
         columns = max(map(len, rows), default=0)
         if rows and self.padded:
             columns = self.max_characters
         ids = np.zeros((len(words), HEADER + columns), np.int32)
         if self.words:
             unknown = self.words[UNKNOWN]
-            ids[:, 0] = [self.words.get(word, unknown) for word in cut]
+            ids[:, 0] = [self.words.get(word, unknown) for word in truncated]
         if rows:
             ids[:, 1] = [len(row) for row in rows]
             ids[:, HEADER:] = self.characters[PADDING]
-            for number, row in enumerate(rows):
-                ids[number, HEADER : HEADER + len(row)] = row
+            for i, row in enumerate(rows):
+                ids[i, HEADER : HEADER + len(row)] = row
         return ids
 
-    def _characters_of(self, word: str) -> list[int]:
-        """The ids of a word's characters between its marks."""
+    def _character_ids(self, word: str) -> list[int]:
+        """Return the ids of a word's characters between its marks."""
         known = self.characters
         unknown = known[UNKNOWN]
         if word in BOUNDARIES.values():
@@ -105,4 +105,4 @@ class UnicodeIndexer:
 
 
 def _ids(entries: list[str] | None) -> dict[str, int]:
-    return {entry: number for number, entry in enumerate(entries or [])}
+    return {entry: index for index, entry in enumerate(entries or [])}

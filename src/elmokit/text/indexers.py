@@ -1,4 +1,4 @@
-"""Which ids a model's token encoder takes for a word: the last step of the text room."""
+"""Choose the indexer that makes the ids of a model's token encoder: the last step of text/."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from elmokit.text.vocabulary import Vocabulary, WordIndexer
 
 
 class Indexer(Protocol):
-    """What turns words into the rows of ids that a token encoder takes."""
+    """Converts words to the rows of ids that a token encoder takes."""
 
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """Ids of each word: (words, columns)."""
+        """Return the ids of each word: (words, columns)."""
         ...
 
 
 def make_indexer(
     config: BiLMConfig, vocabulary: Vocabulary | None, dictionaries: Dictionaries | None = None
 ) -> Indexer:
-    """What turns words into the ids that a model takes."""
+    """Return the indexer for a model."""
     if config.token_encoder == "characters":
         return CharacterIndexer(config.max_characters)
     if config.token_encoder == "unicode":
         if dictionaries is None:
             raise ElmokitError("a model on Unicode characters needs its dictionaries")
-        longest = config.max_characters
-        return UnicodeIndexer(dictionaries, max_characters=longest, padded=config.has_filters)
+        return UnicodeIndexer(
+            dictionaries, max_characters=config.max_characters, padded=config.has_filters
+        )
     if vocabulary is None:
         raise ElmokitError("a model on words needs its vocabulary")
     return WordIndexer(vocabulary)
 
 
 def refuse_strings(sentences: Sequence[Sequence[str]]) -> None:
-    """A string is a sequence too, of its characters, which is never what was meant."""
+    """Raise if a sentence is a string, whose tokens would be its characters."""
     for sentence in [sentences, *sentences]:
         if isinstance(sentence, str):
             raise ElmokitError(

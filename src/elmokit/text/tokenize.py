@@ -1,9 +1,10 @@
-"""From text to tokens: the first step of the flow.
+"""Split text into tokens: the first step of the flow.
 
-`tokenize` splits like the Penn Treebank (`do n't`, `John 's`, punctuation apart), which is how the
-corpora behind the published models look, but rewrites nothing: every character of the text that
-is not whitespace ends up in exactly one token, in order. Tokens joined by spaces come out the
-same, so text that is tokenized already is safe. `split_sentences` comes before it for running text.
+`tokenize` splits like the Penn Treebank (`do n't`, `John 's`, separate punctuation), which is how
+the corpora of the published models look, but it rewrites nothing: every character of the text that
+is not whitespace ends up in exactly one token, in order. Tokens joined by spaces are tokenized to
+the same tokens, so text that is already tokenized is safe. For running text, `split_sentences`
+comes first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-# Abbreviations that keep their dot. TITLES stand before something and never end a sentence,
+# Abbreviations that keep their dot. TITLES precede something and never end a sentence,
 # CLOSERS may end one, NUMBERED are ordinary words unless a number follows ("No. 5", "Sat. 3 May").
 TITLES = _words("""
     Mr Mrs Ms Mx Messrs Dr Drs Prof Rev Hon Fr St Ste Mt Ft Gen Col Maj Capt Cmdr Lt Sgt Cpl Pvt Adm
@@ -77,9 +78,9 @@ PICTOGRAPH = (
 )
 EAST_ASIAN = re.compile(f"[{HAN}{KANA}]")
 
-# Marks that may end a sentence, with the quotes and brackets that close behind them (“ closes in
-# German, where a space follows, and opens in Chinese). The pattern begins with a plain class, which
-# the search is fast at, and has no way to fail after it.
+# Marks that may end a sentence, with the quotes and brackets that close after them (“ closes in
+# German, where a space follows, and opens in Chinese). The pattern begins with a plain character
+# class, which is fast to search for, and cannot fail after it.
 OPENING = " \"'“‘„«‹([{¿¡"
 CLOSING = " \"'”’“‘»«›)]}」』）》"
 CONTINUING = tuple("-–—,;:.…!?%)]}/")
@@ -94,12 +95,12 @@ DOTTED = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]{1,3}")  # U.S, p.m, without the la
 
 
 def tokenize(text: str) -> list[str]:
-    """Split `text` into tokens; takes any string and runs in linear time.
+    """Split any string into tokens, in linear time.
 
     >>> tokenize("Mr. O'Neil doesn't owe $1,234.56 (yet)...")
     ['Mr.', "O'Neil", 'does', "n't", 'owe', '$', '1,234.56', '(', 'yet', ')', '...']
     """
-    # Without whitespace at the end, the pattern matches wherever the one before it ended.
+    # Without trailing whitespace, the pattern always matches where the previous match ended.
     tokens: list[str] = _token_pattern(text.isascii()).findall(text.rstrip())
     return tokens
 
@@ -127,12 +128,12 @@ def _sentences_of(paragraph: str) -> Iterator[str]:
 
 
 def _ends_sentence(paragraph: str, start: int, mark: re.Match[str]) -> bool:
-    """Whether the sentence that began at `start` ends with that punctuation `mark`."""
+    """Tell whether the sentence that begins at `start` ends with the punctuation `mark`."""
     if not ASIAN_FULL_STOPS.isdisjoint(mark.group()):
         return True
     if not paragraph.startswith(" ", mark.end()):
         return mark.group()[0] in "!?" and EAST_ASIAN.match(paragraph, mark.end()) is not None
-    # A slice of fixed length, not the rest of the paragraph, keeps the whole linear.
+    # A slice of fixed length, not the rest of the paragraph, keeps the running time linear.
     following = paragraph[mark.end() : mark.end() + 40].lstrip(OPENING)
     if following[:1].islower() or following[:1] in CONTINUING:
         return False
@@ -144,7 +145,7 @@ def _ends_sentence(paragraph: str, start: int, mark: re.Match[str]) -> bool:
 
 
 def _dot_ends_sentence(word: str, following: re.Match[str] | None, *, at_start: bool) -> bool:
-    """Whether a single dot behind `word` is a full stop rather than part of an abbreviation."""
+    """Tell whether a single dot after `word` is a full stop, not part of an abbreviation."""
     next_word = following.group() if following else ""
     if word in TITLES or (word in NUMBERED and next_word[:1].isdigit()):
         return False
@@ -157,17 +158,17 @@ def _dot_ends_sentence(word: str, following: re.Match[str] | None, *, at_start: 
 
 
 def split_whitespace(text: str) -> list[str]:
-    """Split `text` that is tokenized already, at whitespace alone."""
+    """Split text that is already tokenized at whitespace."""
     return text.split()
 
 
 def segment_chinese(text: str) -> list[str]:
-    """Split Chinese `text` into words, which have no spaces between them, with jieba."""
+    """Split Chinese text, which has no spaces between words, with jieba."""
     return [str(word) for word in _jieba().cut(text) if not word.isspace()]
 
 
 def token_offsets(text: str, tokens: Iterable[str]) -> list[tuple[int, int]]:
-    """Where the tokens of a `text` stand: of each its first character and the one after its last.
+    """Return the start and end of each token in `text`, in characters.
 
     >>> token_offsets("He's in.", ["He", "'s", "in", "."])
     [(0, 2), (2, 4), (5, 7), (7, 8)]
@@ -177,7 +178,7 @@ def token_offsets(text: str, tokens: Iterable[str]) -> list[tuple[int, int]]:
         start = _skip_whitespace(text, end)
         end = start + len(token)
         if not token or text[start:end] != token:
-            raise ElmokitError(f"the token {token!r} is not in its place in {text[:60]!r}")
+            raise ElmokitError(f"the token {token!r} does not follow in the text {text[:60]!r}")
         offsets.append((start, end))
     if _skip_whitespace(text, end) < len(text):
         raise ElmokitError(f"the tokens of {text[:60]!r} end before the text does")
@@ -185,9 +186,9 @@ def token_offsets(text: str, tokens: Iterable[str]) -> list[tuple[int, int]]:
 
 
 def token_span(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:
-    """The tokens that have the characters from `start` up to `end`: the first, and after the last.
+    """Return the span of the tokens that overlap the characters from `start` to `end`.
 
-    `offsets` are those of `token_offsets`. Tokens are whole, whitespace belongs to none.
+    `offsets` are those of `token_offsets`. Whitespace belongs to no token.
 
     >>> token_span([(0, 2), (2, 4), (5, 7), (7, 8)], 1, 7)
     (0, 3)
@@ -210,16 +211,16 @@ TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
 
 
 def tokenizer(name: str) -> Callable[[str], list[str]]:
-    """The tokenizer of that `name`: "elmokit", "whitespace" or "chinese"."""
+    """Return the tokenizer named "elmokit", "whitespace" or "chinese"."""
     if name not in TOKENIZERS:
         choices = ", ".join(TOKENIZERS)
-        raise ElmokitError(f"there is no tokenizer named {name!r}: it may be one of {choices}")
+        raise ElmokitError(f"tokenizer must be one of {choices}, not {name!r}")
     return TOKENIZERS[name]
 
 
 @cache
 def _jieba() -> ModuleType:
-    with warnings.catch_warnings():  # its sources draw syntax warnings from newer Pythons
+    with warnings.catch_warnings():  # Newer Pythons warn about its syntax.
         warnings.simplefilter("ignore")
         jieba = require("jieba", extra="chinese", purpose="Segmenting Chinese text")
     jieba.setLogLevel(logging.ERROR)
@@ -228,16 +229,17 @@ def _jieba() -> ModuleType:
 
 @cache
 def _token_pattern(is_ascii: bool) -> re.Pattern[str]:
-    """One pattern for all tokens, compiled at first use.
+    """Return one pattern for all tokens, compiled at first use.
 
-    ASCII text has no combining marks and no ideographs: without their long classes its pattern,
-    the first that most programs need, compiles three times faster and finds the same tokens.
+    ASCII text has no combining marks and no ideographs: without their long character classes its
+    pattern, the first that most programs need, compiles three times faster and finds the same
+    tokens.
 
-    It stays linear because an alternative that can fail after a long look is bounded. A token comes
-    out the same between spaces because what looks beyond the token either skips whitespace or,
-    where it fails, only makes tokens smaller.
+    Matching is linear because every alternative that can fail after a long match is bounded. A
+    token between spaces is tokenized to itself because a lookahead either skips whitespace or, if
+    it fails, only makes tokens smaller.
     """
-    # The cheap test first; (?!) matches nothing.
+    # The cheap test comes first; (?!) matches nothing.
     extend = "(?!)" if is_ascii else rf"(?=[^\x00-\xac])[{_extending_characters()}]"
     unspaced = "" if is_ascii else HAN + KANA
     letter = rf"[^\W\d_{unspaced}]"
@@ -276,7 +278,7 @@ def _token_pattern(is_ascii: bool) -> re.Pattern[str]:
         rf"[nN]['’][tT](?!{alnum})",
         rf"(?i:[cdjlmnst]|[a-z]{{0,8}}qu)['’](?:(?={vowel})|(?<!['’].['’])(?=\s+{vowel}))",
         rf"{clitic}|['’](?:(?i:em|til|tis|twas|n['’]?)|\d\ds)(?!{alnum})",
-        # Words and numbers, with -5 and .5 where no operand stands before the sign; Vor- und.
+        # Words and numbers, with -5 and .5 where no operand precedes the sign; Vor- und.
         rf"(?:(?<![\w)\]])[-+−](?=\.?\d))?(?:(?<![\w.])\.(?=\d))?{word}(?:-(?=\s*,|\s+[a-z]))?",
         rf"(?<![\w@#])[@#](?=\d*[^\W\d]){tag_run}",
         # Marks of markup (<unk>, -LRB-), emoticons, runs of one punctuation mark.
@@ -290,12 +292,12 @@ def _token_pattern(is_ascii: bool) -> re.Pattern[str]:
         rf"[{KANA}]+(?:{extend}[{KANA}]*)*",
         r"\S",
     ]
-    # Most tokens of running text are these: plain words and marks with nothing special behind.
+    # Most tokens of running text: plain words and marks with nothing special after them.
     fast = r"[A-Za-z]+(?=[\s,])|[,;?!\"”)](?=\s)"
     return re.compile(rf"\s*({fast}|(?:{'|'.join(alternatives)})(?:{extend})*)")
 
 
-# Where combining marks can stand: the large blocks of ideographs and syllables have none.
+# Ranges with combining marks: the large blocks of ideographs and syllables have none.
 MARKED = (
     (0x300, 0x3400),
     (0xA000, 0xAC00),
@@ -308,7 +310,7 @@ MARKED = (
 
 
 def _extending_characters() -> str:
-    """The inside of a character class: all that is never parted from the character before it.
+    """Return the inside of a character class: all that stays with the character before it.
 
     Combining marks and variation selectors, joiners, the soft hyphen, skin tones, flag tags.
     """

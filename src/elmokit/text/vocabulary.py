@@ -1,6 +1,6 @@
-"""The words a softmax predicts, or that a model on word ids takes as its input.
+"""The vocabulary: words that a softmax predicts, or that a model on word ids takes as input.
 
-One word a line, the line number its id; `<S>`, `</S>` and `<UNK>` come first.
+A file has one word per line, whose position is its id; `<S>`, `</S>` and `<UNK>` come first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 
 UNKNOWN = "<UNK>"
 SPECIAL = (BEGIN_SENTENCE, END_SENTENCE, UNKNOWN)
-LARGEST = 1 << 30  # bytes of a list of words, unpacked
+MAX_BYTES = 1 << 30  # size of a vocabulary file, decompressed
 
 
 class Vocabulary:
@@ -26,13 +26,13 @@ class Vocabulary:
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = list(words)
-        self.ids = {word: number for number, word in enumerate(self.words)}
+        self.ids = {word: index for index, word in enumerate(self.words)}
         missing = [word for word in SPECIAL if word not in self.ids]
         if missing:
             raise ElmokitError(f"the vocabulary lacks {', '.join(missing)}")
         if len(self.ids) != len(self.words):
-            twice = next(word for i, word in enumerate(self.words) if self.ids[word] != i)
-            raise ElmokitError(f"the vocabulary has the word {twice!r} twice")
+            repeated = next(word for i, word in enumerate(self.words) if self.ids[word] != i)
+            raise ElmokitError(f"the vocabulary has the word {repeated!r} twice")
         self.unknown = self.ids[UNKNOWN]
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class Vocabulary:
         return word in self.ids
 
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """Ids of the words, unknown ones as `<UNK>`: (words,)."""
+        """Return the ids of words, that of `<UNK>` for unknown ones: (words,)."""
         unknown = self.unknown
         ids = self.ids
         return np.fromiter((ids.get(word, unknown) for word in words), np.int32, len(words))
@@ -61,7 +61,7 @@ class Vocabulary:
             raise ElmokitError(f"{path}: {error}") from None
 
     def text(self) -> str:
-        """The contents of `vocab.txt`; a word that would not come back from there is refused."""
+        """Return the contents of `vocab.txt`; raise for a word that it cannot hold."""
         for word in self.words:
             if "\n" in word or word.endswith("\r") or not _is_text(word):
                 raise ElmokitError(f"the word {word!r} cannot be a line of a vocabulary file")
@@ -69,32 +69,32 @@ class Vocabulary:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a file, unpacked if it is packed."""
-    packed = path.suffix == ".gz"
+    """Return the bytes of a file, decompressed if it is a .gz."""
+    is_gzip = path.suffix == ".gz"
     try:
-        with gzip.open(path) if packed else path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+        with gzip.open(path) if is_gzip else path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None)
-        if reason or not packed:
+        if reason or not is_gzip:
             raise ElmokitError(f"cannot read {path}: {reason}") from None
         raise ElmokitError(f"{path} is not a gzip file that can be read") from None
-    if len(content) > LARGEST:
+    if len(content) > MAX_BYTES:
         raise ElmokitError(f"{path} is too large for a list of words")
     return content
 
 
 def _is_text(word: str) -> bool:
-    """Whether UTF-8 can hold a word: lone surrogates have no bytes."""
+    """Tell whether UTF-8 can encode a word: it cannot if there are lone surrogates."""
     return word.isascii() or not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 class WordIndexer:
-    """Turns words into rows of one id each, for models whose token vectors are a table."""
+    """Converts words to rows of one id, for models whose token vectors are a table."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
 
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """Word ids: (words, 1)."""
+        """Return the word ids: (words, 1)."""
         return self.vocabulary.encode(words)[:, None]

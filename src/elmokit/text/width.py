@@ -1,4 +1,4 @@
-"""How many columns of a terminal or a figure a text takes."""
+"""Measure the width of text in a terminal or a figure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 
 
 def text_width(text: str) -> int:
-    """Columns of a terminal that a text takes: Chinese characters take two."""
+    """Return the number of terminal columns that a text takes; Chinese characters take two."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text

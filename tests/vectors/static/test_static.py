@@ -20,7 +20,7 @@ from tiny import complaint
 from elmokit.errors import ElmokitError
 from elmokit.vectors.static import reader as static_rows
 from elmokit.vectors.static import table as static
-from elmokit.vectors.static.table import StaticVectors, load, read_vectors, save
+from elmokit.vectors.static.table import StaticVectors, load, read_static_vectors, save
 
 WORDS = ["the", "Bank", "银行", "naïve", "don't", "2008", "…", "a\u00a0b", "x\u0085y", "z\u2028z"]
 FORMATS = "glove word2vec crlf fasttext binary unbroken".split()
@@ -73,7 +73,7 @@ def make(folder: Path, kind: str = "glove", name: str = "vectors", **changes: An
 def test_every_format_gives_its_words_and_numbers(kind: str, packed: str, tmp_path: Path) -> None:
     path = tmp_path / f"vectors.any{packed}"
     path.write_bytes(PACKERS[packed](written(kind, [w.encode() for w in WORDS], table())))
-    found = read_vectors(path)
+    found = read_static_vectors(path)
     assert found.words == WORDS
     assert found.vectors.dtype == np.float32
     np.testing.assert_array_equal(found.vectors, table())
@@ -87,7 +87,7 @@ def test_where_blocks_end_does_not_matter(
 ) -> None:
     monkeypatch.setattr("elmokit.io.lines.BLOCK_BYTES", 64)  # the header is in the first
     monkeypatch.setattr(static_rows, "BLOCK_BYTES", block)
-    found = read_vectors(make(tmp_path, kind))
+    found = read_static_vectors(make(tmp_path, kind))
     assert found.words == WORDS
     np.testing.assert_array_equal(found.vectors, table())
 
@@ -95,16 +95,16 @@ def test_where_blocks_end_does_not_matter(
 def test_a_word_with_spaces_has_its_numbers_at_the_right(tmp_path: Path) -> None:
     words = [b"the", b". . .", b"at name@domain.com", b"windows 3.1", b"iphone 6", b"the end"]
     for kind in ("glove", "word2vec"):
-        found = read_vectors(make(tmp_path, kind, words=words))
+        found = read_static_vectors(make(tmp_path, kind, words=words))
         assert found.words == [word.decode() for word in words]
         np.testing.assert_array_equal(found.vectors, table(len(words)))
 
 
 def test_a_file_without_a_header_may_begin_with_a_number_as_word(tmp_path: Path) -> None:
     (tmp_path / "v").write_text("7 0.5 2\n8 1 1\n")
-    assert read_vectors(tmp_path / "v").words == ["7", "8"]
+    assert read_static_vectors(tmp_path / "v").words == ["7", "8"]
     (tmp_path / "v").write_text("\ufeff\n7 0.5 2\n\n8 1 1\n\n")  # empty lines do not count
-    assert read_vectors(tmp_path / "v").vectors.tolist() == [[0.5, 2], [1, 1]]
+    assert read_static_vectors(tmp_path / "v").vectors.tolist() == [[0.5, 2], [1, 1]]
 
 
 def test_words_that_are_not_utf8_or_repeated_are_reported(
@@ -115,7 +115,7 @@ def test_words_that_are_not_utf8_or_repeated_are_reported(
         caplog.clear()
         path = make(tmp_path, kind, words=words)
         for _ in range(2):  # the second time from the cache
-            found = read_vectors(path, cache=tmp_path / "kept")
+            found = read_static_vectors(path, cache=tmp_path / "kept")
             assert found.words == ["a", "caf\ufffd", "b"]
             np.testing.assert_array_equal(found.vectors, table(len(words))[[0, 1, 5]])
         said = caplog.messages
@@ -128,11 +128,11 @@ def test_words_that_are_not_utf8_or_repeated_are_reported(
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_limit_counts_distinct_words_from_the_beginning(kind: str, tmp_path: Path) -> None:
     path = make(tmp_path, kind, words=[b"a", b"a", b"b", b"c", b"d"])
-    found = read_vectors(path, limit=3)
+    found = read_static_vectors(path, limit=3)
     assert found.words == ["a", "b", "c"]
     np.testing.assert_array_equal(found.vectors, table(5)[[0, 2, 3]])
-    assert read_vectors(path, limit=None).words == ["a", "b", "c", "d"]
-    assert "limit must be at least 1" in complaint(lambda: read_vectors(path, limit=0))
+    assert read_static_vectors(path, limit=None).words == ["a", "b", "c", "d"]
+    assert "limit must be at least 1" in complaint(lambda: read_static_vectors(path, limit=0))
 
 
 def test_numbers_are_those_that_python_reads(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_numbers_are_those_that_python_reads(tmp_path: Path) -> None:
     shown += "1e-05 -.5 5. +3 1E3 0 -0.0 3.4028234e38 1e-46 0.1".split()
     (tmp_path / "v").write_text(f"word {' '.join(shown)}\n")
     expected = np.array([float(number) for number in shown]).astype(np.float32)
-    np.testing.assert_array_equal(read_vectors(tmp_path / "v").vectors[0], expected)
+    np.testing.assert_array_equal(read_static_vectors(tmp_path / "v").vectors[0], expected)
 
 
 # ---------------------------------------------------------------------- bad files
@@ -173,11 +173,11 @@ BAD: dict[str, tuple[bytes, str]] = {
     "more words": (b"1 1\na 1.5\nb 2.5\n", "FILE has more words than the 1 of its line 1"),
     "fastText .bin": (
         struct.pack("<ii", 793712314, 12) + b"\0" * 90,
-        "FILE is a fastText model with subwords; take its .vec file",
+        "FILE is a fastText model with subwords: use its .vec file",
     ),
     "zip": (b"PK\x03\x04\x14\0\0\0", "FILE is a zip archive: unpack it"),
-    "pickle": (b"\x80\x04\x95\x10\0\0\0", "FILE is a Python pickle, which is never read"),
-    "bzip2": (b"BZh91AY&SY\x01\x02", "FILE is compressed by bzip2: unpack it first"),
+    "pickle": (b"\x80\x04\x95\x10\0\0\0", "FILE is a Python pickle, which is unsafe to read"),
+    "bzip2": (b"BZh91AY&SY\x01\x02", "FILE is compressed with bzip2: unpack it first"),
     "UTF-16": ("a 1 2\n".encode("utf-16"), "FILE is UTF-16 text: convert it to UTF-8"),
     "binary": (b"\x01\x02\0\0\0\x05abc", "FILE is a binary file of an unknown kind"),
 }
@@ -189,7 +189,7 @@ def test_a_bad_file_is_told_of_with_its_line(name: str, tmp_path: Path, own_cach
     path = tmp_path / "vectors"
     path.write_bytes(content)
     for cache in (None, own_cache):
-        said = complaint(lambda cache=cache: read_vectors(path, cache=cache))
+        said = complaint(lambda cache=cache: read_static_vectors(path, cache=cache))
         assert sentence.replace("FILE", str(path)) in said
     assert list(own_cache.iterdir()) == []  # nothing of it is kept
 
@@ -204,7 +204,9 @@ def test_a_bad_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return read_rows(*args, **settings)
 
     monkeypatch.setattr(static, "read_rows", counted)
-    assert "line 2" in complaint(lambda: read_vectors(tmp_path / "v", cache=tmp_path / "kept"))
+    assert "line 2" in complaint(
+        lambda: read_static_vectors(tmp_path / "v", cache=tmp_path / "kept")
+    )
     assert len(times) == 1
 
 
@@ -225,16 +227,16 @@ def test_a_bad_binary_file_is_told_of_with_its_word(tmp_path: Path) -> None:
     path = tmp_path / "vectors"
     for content, sentence in cases.items():
         path.write_bytes(content)
-        assert sentence.replace("FILE", str(path)) in complaint(lambda: read_vectors(path))
+        assert sentence.replace("FILE", str(path)) in complaint(lambda: read_static_vectors(path))
 
 
 def test_no_file_a_folder_and_a_wrong_name_are_told_of(tmp_path: Path) -> None:
-    assert "there is no file" in complaint(lambda: read_vectors(tmp_path / "none"))
-    assert "is a directory" in complaint(lambda: read_vectors(tmp_path))
+    assert "there is no file" in complaint(lambda: read_static_vectors(tmp_path / "none"))
+    assert "is a directory" in complaint(lambda: read_static_vectors(tmp_path))
     (tmp_path / "plain.gz").write_bytes(b"a 1 2\n")
-    assert "is not a .gz file" in complaint(lambda: read_vectors(tmp_path / "plain.gz"))
+    assert "is not a .gz file" in complaint(lambda: read_static_vectors(tmp_path / "plain.gz"))
     (tmp_path / "cut.xz").write_bytes(lzma.compress(b"a 1 2\n" * 99)[:-20])
-    assert "is truncated" in complaint(lambda: read_vectors(tmp_path / "cut.xz"))
+    assert "is truncated" in complaint(lambda: read_static_vectors(tmp_path / "cut.xz"))
 
 
 @pytest.mark.parametrize("start", [b"a ", b"9999999 9999\na ", b"9999999 9999\na \0 "])
@@ -243,7 +245,7 @@ def test_a_small_file_cannot_ask_for_much_memory(start: bytes, tmp_path: Path) -
     path.write_bytes(gzip.compress(start + b"1 " * 15_000_000))  # 30 MB without a newline
     tracemalloc.start()
     try:
-        assert complaint(lambda: read_vectors(path))
+        assert complaint(lambda: read_static_vectors(path))
         assert tracemalloc.get_traced_memory()[1] < 24 << 20
     finally:
         tracemalloc.stop()
@@ -257,7 +259,7 @@ def test_a_mutated_file_is_refused_in_a_sentence_or_read_in_full(kind: str, tmp_
     refused = 0
     for _ in range(150):
         path.write_bytes(mutated(original, source))
-        said = complaint(lambda: check(read_vectors(path)))
+        said = complaint(lambda: check(read_static_vectors(path)))
         assert said == "" or str(path) in said
         refused += bool(said)
     assert 15 < refused < 145
@@ -319,8 +321,8 @@ def test_of_equal_words_the_first_counts() -> None:
 
 def test_the_fingerprint_changes_with_words_and_numbers_alone(tmp_path: Path) -> None:
     path = make(tmp_path)
-    found = read_vectors(path)
-    kept = read_vectors(make(tmp_path, "binary", "other"), cache=tmp_path / "kept")
+    found = read_static_vectors(path)
+    kept = read_static_vectors(make(tmp_path, "binary", "other"), cache=tmp_path / "kept")
     assert kept.fingerprint() == found.fingerprint()
     changed = np.array(found.vectors)
     changed[-1, -1] += 1
@@ -350,53 +352,53 @@ def test_a_file_is_read_once_and_then_mapped(
 ) -> None:
     path = make(tmp_path, kind)
     for _ in range(2):
-        found = read_vectors(path, cache=tmp_path / "kept")
+        found = read_static_vectors(path, cache=tmp_path / "kept")
         assert isinstance(found.vectors, np.memmap)
         assert found.words == WORDS
         assert found.source == str(path)
         np.testing.assert_array_equal(found.vectors, table())
         monkeypatch.setattr(static, "read_rows", refuse_to_read)
     with pytest.raises(AssertionError, match="read again"):  # another limit is another place
-        read_vectors(path, limit=2, cache=tmp_path / "kept")
+        read_static_vectors(path, limit=2, cache=tmp_path / "kept")
 
 
 def test_only_large_files_go_to_the_users_cache(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make(tmp_path)
-    assert not isinstance(read_vectors(path).vectors, np.memmap)
+    assert not isinstance(read_static_vectors(path).vectors, np.memmap)
     assert not own_cache.exists()
     monkeypatch.setattr(static, "LARGE_BYTES", 100)
-    assert isinstance(read_vectors(path, quiet=True).vectors, np.memmap)
+    assert isinstance(read_static_vectors(path, quiet=True).vectors, np.memmap)
     assert [place.name.startswith("vectors-") for place in own_cache.iterdir()] == [True]
     monkeypatch.delenv("ELMOKIT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    read_vectors(path, quiet=True)
+    read_static_vectors(path, quiet=True)
     assert len(list((tmp_path / "xdg" / "elmokit" / "vectors").iterdir())) == 1
 
 
 def test_a_changed_file_is_read_again_and_takes_the_place_of_the_old(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     path = make(tmp_path)
-    read_vectors(path, cache=kept)
+    read_static_vectors(path, cache=kept)
     make(tmp_path, vectors=table()[::-1])
     os.utime(path, ns=(1, 1))
-    np.testing.assert_array_equal(read_vectors(path, cache=kept).vectors, table()[::-1])
+    np.testing.assert_array_equal(read_static_vectors(path, cache=kept).vectors, table()[::-1])
     make(tmp_path, words=[b"one", b"two"])
     os.utime(path, ns=(1, 1))  # the time is the same, the size is not
-    assert read_vectors(path, cache=kept).words == ["one", "two"]
+    assert read_static_vectors(path, cache=kept).words == ["one", "two"]
     assert len(list(kept.iterdir())) == 1
 
 
 @pytest.mark.parametrize("file", ["metadata.json", "words.txt", "vectors.npy"])
 def test_a_damaged_cache_is_made_anew(file: str, tmp_path: Path) -> None:
     path, kept = make(tmp_path), tmp_path / "kept"
-    read_vectors(path, cache=kept)
+    read_static_vectors(path, cache=kept)
     (place,) = kept.iterdir()
     whole = (place / file).read_bytes()
     for damaged in (b"", whole[:-9], b"{}", b"\x93NUMPY" + whole[6:40]):
         (place / file).write_bytes(damaged)
-        found = read_vectors(path, cache=kept)
+        found = read_static_vectors(path, cache=kept)
         assert found.words == WORDS
         np.testing.assert_array_equal(found.vectors, table())
         assert (place / file).read_bytes() == whole
@@ -407,27 +409,27 @@ def test_a_cache_that_cannot_be_written_is_no_error(
 ) -> None:
     path = make(tmp_path)
     (tmp_path / "file").write_text("in the way")
-    assert read_vectors(path, cache=tmp_path / "file").words == WORDS
-    assert read_vectors(path, cache=tmp_path / "file" / "below").words == WORDS
+    assert read_static_vectors(path, cache=tmp_path / "file").words == WORDS
+    assert read_static_vectors(path, cache=tmp_path / "file" / "below").words == WORDS
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("elmokit.vectors.static.cache.write_npy_header", full)
-    assert read_vectors(path, cache=tmp_path / "kept").words == WORDS
+    assert read_static_vectors(path, cache=tmp_path / "kept").words == WORDS
     assert list((tmp_path / "kept").iterdir()) == []
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_cache_is_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, kept = make(tmp_path), tmp_path / "kept"
-    read_vectors(path, cache=kept)
+    read_static_vectors(path, cache=kept)
     kept.chmod(0o555)
     try:
         monkeypatch.setattr(static, "read_rows", refuse_to_read)
-        assert read_vectors(path, cache=kept).words == WORDS
+        assert read_static_vectors(path, cache=kept).words == WORDS
         monkeypatch.undo()
-        assert read_vectors(path, cache=kept, limit=2).words == WORDS[:2]
+        assert read_static_vectors(path, cache=kept, limit=2).words == WORDS[:2]
     finally:
         kept.chmod(0o755)
 
@@ -440,11 +442,11 @@ def test_another_process_may_have_been_faster(
 
     def slow(*args: Any, **settings: Any) -> Any:
         monkeypatch.setattr(static, "read_rows", rows)
-        read_vectors(path, cache=kept)  # the other one begins later and ends earlier
+        read_static_vectors(path, cache=kept)  # the other one begins later and ends earlier
         return rows(*args, **settings)
 
     monkeypatch.setattr(static, "read_rows", slow)
-    np.testing.assert_array_equal(read_vectors(path, cache=kept).vectors, table())
+    np.testing.assert_array_equal(read_static_vectors(path, cache=kept).vectors, table())
     assert len(list(kept.iterdir())) == 1
 
 
@@ -515,7 +517,7 @@ def test_a_published_file_reads_as_a_plain_loop_reads_it(shared: Path, own_cache
     path = shared / "data" / "vectors" / "glove.50d.100k.txt.xz"
     if not path.is_file():
         pytest.skip(f"there is no {path}")
-    found = read_vectors(path, quiet=True)
+    found = read_static_vectors(path, quiet=True)
     assert (len(found), found.dim) == (100_000, 50)
     assert isinstance(found.vectors, np.memmap)
     with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
@@ -540,7 +542,7 @@ def test_gensim_reads_the_same(kind: str, tmp_path: Path) -> None:
     theirs = models.KeyedVectors.load_word2vec_format(
         path, binary=kind in ("binary", "unbroken"), no_header=kind == "glove"
     )
-    ours = read_vectors(path)
+    ours = read_static_vectors(path)
     assert theirs.index_to_key == ours.words
     np.testing.assert_array_equal(theirs.vectors, ours.vectors)
 
@@ -553,7 +555,7 @@ def test_what_gensim_writes_is_read(binary: bool, tmp_path: Path) -> None:
     theirs = models.KeyedVectors(7)
     theirs.add_vectors(WORDS[:7], table(7))
     theirs.save_word2vec_format(str(tmp_path / "vectors"), binary=binary)
-    ours = read_vectors(tmp_path / "vectors")
+    ours = read_static_vectors(tmp_path / "vectors")
     assert sorted(ours.words) == sorted(WORDS[:7])
     for word in WORDS[:7]:
         np.testing.assert_array_equal(ours.vectors[ours.index[word]], theirs[word])
@@ -561,9 +563,9 @@ def test_what_gensim_writes_is_read(binary: bool, tmp_path: Path) -> None:
 
 def test_the_metadata_of_the_cache_says_which_file_it_is_of(tmp_path: Path) -> None:
     path, kept = make(tmp_path), tmp_path / "kept"
-    read_vectors(path, cache=kept)
+    read_static_vectors(path, cache=kept)
     (place,) = kept.iterdir()
     metadata = json.loads((place / "metadata.json").read_text())
     assert (metadata["path"], metadata["bytes"]) == (str(path), path.stat().st_size)
     with pytest.raises(ElmokitError, match="there is no file"):
-        read_vectors(tmp_path / "gone", cache=kept)
+        read_static_vectors(tmp_path / "gone", cache=kept)

@@ -1,10 +1,10 @@
-"""Files of static word vectors as blocks of rows: GloVe, word2vec (text and binary), fastText.
+"""Parse files of static word vectors: GloVe, word2vec (text and binary), fastText.
 
     bytes ─► whole lines, or records of a binary file ─► (words, float32 rows)
 
-Which format a file has is seen from its first bytes. A line of text is a word and its numbers; the
-word may have spaces in it, so numbers are counted from the right. Nothing is believed of a size
-that a file declares before the rows themselves are there.
+The format is detected from the first bytes. A line of text is a word and its numbers; the word may
+have spaces in it, so numbers are counted from the right. No memory is allocated for a size that a
+file declares before the rows are read.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 Rows: TypeAlias = "tuple[list[bytes], NDArray[np.float32]]"  # n words and (n, columns)
 
 BLOCK_BYTES = 4 << 20  # parsed at once
-LARGEST_LINE = 1 << 20
-LONGEST_WORD = 4096  # bytes, in a binary file
-MOST_COLUMNS = 1 << 14
+MAX_LINE_BYTES = 1 << 20
+MAX_WORD_BYTES = 4096  # in a binary file
+MAX_COLUMNS = 1 << 14
 
 HEADER = re.compile(rb"[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n")
-CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # text has none of these, numbers of a binary many
+CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # in binary numbers, never in text
 # A number that belongs to the vector, not to a word such as "windows 3.1".
 STRAY_NUMBER = re.compile(rb"(^| )[-+]?[0-9]*\.[0-9]{4,}(e[-+]?[0-9]+)?$")
-PICKLE = "is a Python pickle, which is never read: save the vectors in word2vec's format"
-FOREIGN = {  # how files begin that are not read, and what to say
-    b"\xba\x16O/": "is a fastText model with subwords; take its .vec file, which has the vectors",
+PICKLE = "is a Python pickle, which is unsafe to read: save the vectors in word2vec's format"
+UNSUPPORTED = {  # first bytes of other files, and the message
+    b"\xba\x16O/": "is a fastText model with subwords: use its .vec file, which has the vectors",
     b"PK\x03\x04": "is a zip archive: unpack it and give the file inside",
-    b"BZh": "is compressed by bzip2: unpack it first (.gz, .xz and .zst are read as they are)",
-    b"\x89HDF": "is an HDF5 file, not one of word vectors",
+    b"BZh": "is compressed with bzip2: unpack it first (.gz, .xz and .zst are read directly)",
+    b"\x89HDF": "is an HDF5 file, not a file of word vectors",
     b"\x93NUMPY": "is a NumPy file, which has no words",
     b"\x80\x02": PICKLE,
     b"\x80\x03": PICKLE,
@@ -53,25 +53,26 @@ FOREIGN = {  # how files begin that are not read, and what to say
 
 
 class Header(NamedTuple):
-    """What the first line of word2vec and fastText says."""
+    """The first line of word2vec and fastText files."""
 
     words: int
     columns: int
-    bytes: int  # of the line itself
+    bytes: int  # length of the line itself
 
 
 def read_rows(
     path: FilePath, *, on_bytes: Callable[[int], None] = lambda _: None
 ) -> Iterator[Rows]:
-    """The words of a file and their vectors, some thousands at a time.
+    """Yield the words of a file and their vectors, some thousands at a time.
 
-    Words are as in the file, repeated ones too. Trouble is an ElmokitError that names the line.
+    Words are as in the file, including repeated ones. Errors name the line.
     """
     name = name_of(path)
-    blocks = _larger(read_blocks(path, on_bytes=on_bytes))
+    blocks = _join_blocks(read_blocks(path, on_bytes=on_bytes))
     start = next(blocks, b"").removeprefix(BYTE_ORDER_MARK)
-    for magic, sentence in FOREIGN.items():
-        if start.startswith(magic) and CONTROL.search(start[:4096]):  # words begin so too
+    for magic, sentence in UNSUPPORTED.items():
+        # A word may begin with these bytes, too, but text has no control characters.
+        if start.startswith(magic) and CONTROL.search(start[:4096]):
             raise ElmokitError(f"{name} {sentence}")
     header = _header(start, name)
     rest = chain([start[header.bytes if header else 0 :]], blocks)
@@ -79,14 +80,14 @@ def read_rows(
         _check_declared(path, name, header, 4 * header.columns + 1)
         return _binary_rows(rest, name, header)
     if header is None and b"\0" in start[:8192]:
-        raise ElmokitError(f"{name} is a binary file of an unknown kind, not one of word vectors")
+        raise ElmokitError(f"{name} is a binary file of an unknown kind, not word vectors")
     if header:
         _check_declared(path, name, header, 2 * header.columns)
     return _text_rows(rest, name, header)
 
 
-def _larger(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in larger blocks."""
+def _join_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Join blocks into larger ones."""
     parts: list[bytes] = []
     size = 0
     for block in blocks:
@@ -101,24 +102,24 @@ def _larger(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 # ---------------------------------------------------------------------- which format
 def _header(start: bytes, name: str) -> Header | None:
-    """Words and columns, if the first line is two whole numbers and nothing else."""
-    found = HEADER.match(start)
-    if found is None:
+    """Return the header if the first line is two whole numbers, else None."""
+    match = HEADER.match(start)
+    if match is None:
         return None
-    words, columns = int(found[1]), int(found[2])
-    if not 1 <= columns <= MOST_COLUMNS:
+    words, columns = int(match[1]), int(match[2])
+    if not 1 <= columns <= MAX_COLUMNS:
         raise ElmokitError(
             f"line 1 of {name} says that vectors have {columns} columns; "
-            f"they may have 1 to {MOST_COLUMNS}"
+            f"they may have 1 to {MAX_COLUMNS}"
         )
     if words < 1:
         raise ElmokitError(f"line 1 of {name} says that there are no words")
-    return Header(words, columns, found.end())
+    return Header(words, columns, match.end())
 
 
 def _is_binary(records: bytes, columns: int, path: FilePath) -> bool:
-    """Whether vectors are bytes, not digits: the first is no line of numbers, and looks so."""
-    line = records[:LARGEST_LINE].partition(b"\n")[0].rstrip(b" \r")
+    """Tell whether vectors are binary: the first is not a line of numbers and looks binary."""
+    line = records[:MAX_LINE_BYTES].partition(b"\n")[0].rstrip(b" \r")
     fields = line.rsplit(b" ", columns)
     numbers = _numbers(b" ".join(fields[1:]))
     if len(fields) == columns + 1 and numbers is not None and len(numbers) == columns:
@@ -130,9 +131,9 @@ def _is_binary(records: bytes, columns: int, path: FilePath) -> bool:
 
 
 def _check_declared(path: FilePath, name: str, header: Header, row_bytes: int) -> None:
-    """Refuse a file that is too short for the words it declares, before all of it is read."""
-    compressed = Path(path).suffix.lower() in COMPRESSIONS
-    if compressed or not Path(path).is_file():
+    """Raise if a file is too short for the words it declares, before all of it is read."""
+    is_compressed = Path(path).suffix.lower() in COMPRESSIONS
+    if is_compressed or not Path(path).is_file():
         return
     size = Path(path).stat().st_size
     if header.words * row_bytes > size:
@@ -159,27 +160,27 @@ def _text_rows(blocks: Iterable[bytes], name: str, header: Header | None) -> Ite
 
 
 def _lines(blocks: Iterable[bytes], name: str, first: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Whole lines, many at a time, and the number of the first of them."""
+    """Yield whole lines, many at a time, and the line number of the first of them."""
     pending = b""
     for block in blocks:
         *lines, pending = (pending + block).split(b"\n")
         if lines:
             yield first, lines
             first += len(lines)
-        if len(pending) > LARGEST_LINE:
+        if len(pending) > MAX_LINE_BYTES:
             raise ElmokitError(f"line {first} of {name} is too long for a word and its vector")
     if pending:
         yield first, [pending]
 
 
 def _columns(lines: list[bytes], first: int, name: str) -> int:
-    """Numbers of the first line that is not empty, where no header says it; 0 if all are empty."""
-    found = ((n, line.rstrip(b" \r")) for n, line in enumerate(lines, first))
-    number, line = next(((n, line) for n, line in found if line), (first, b""))
+    """Return the number of columns of the first line that is not empty; 0 if all are empty."""
+    stripped = ((n, line.rstrip(b" \r")) for n, line in enumerate(lines, first))
+    number, line = next(((n, line) for n, line in stripped if line), (first, b""))
     columns = line.count(b" ")
-    if line and not 1 <= columns <= MOST_COLUMNS:
+    if line and not 1 <= columns <= MAX_COLUMNS:
         raise ElmokitError(f"line {number} of {name} is not a word and its numbers")
-    if line:  # what is not of word vectors at all is told of here
+    if line:  # This rejects files of anything else.
         _check_numbers(line.partition(b" ")[2], number, name)
     return columns
 
@@ -187,7 +188,7 @@ def _columns(lines: list[bytes], first: int, name: str) -> int:
 def _split(
     lines: list[bytes], first: int, columns: int, name: str
 ) -> tuple[list[bytes], list[bytes], list[int]]:
-    """Of each line that is not empty: the word, the numbers behind it, and its place."""
+    """Return the word, the numbers and the line number of each line that is not empty."""
     words, values, numbers = [], [], []
     for number, line in enumerate(lines, first):
         line = line.rstrip(b" \r")
@@ -216,13 +217,13 @@ def _split_from_the_right(line: bytes, number: int, columns: int, name: str) -> 
 def _table(
     words: list[bytes], values: list[bytes], numbers: list[int], columns: int, name: str
 ) -> NDArray[np.float32]:
-    """The numbers of many lines: (lines, columns)."""
-    found = _numbers(b" ".join(values))
-    if found is None or len(found) != len(words) * columns:
+    """Return the numbers of many lines: (lines, columns)."""
+    flat = _numbers(b" ".join(values))
+    if flat is None or len(flat) != len(words) * columns:
         for number, vector in zip(numbers, values, strict=True):
             _check_numbers(vector, number, name)
-        raise AssertionError("each line alone is right, but all together are not")
-    table = found.reshape(-1, columns)
+        raise AssertionError("each line is valid alone, but not all together")
+    table = flat.reshape(-1, columns)
     if (wrong := _not_finite(table)) is not None:
         raise ElmokitError(
             f"line {numbers[wrong]} of {name}: the vector of {_shown(words[wrong])} has a number "
@@ -232,12 +233,12 @@ def _table(
 
 
 def _numbers(text: bytes) -> NDArray[np.float32] | None:
-    """Numbers with one space between them; None if something else is there."""
+    """Parse numbers separated by single spaces; return None if there is anything else."""
     if any(blank in text for blank in (b"  ", b"\t", b"\v", b"\f", b"\r")):
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # older releases of NumPy warn and stop
+            warnings.simplefilter("error")  # Older releases of NumPy warn and stop.
             return np.fromstring(text, np.float32, sep=" ")
     except (ValueError, DeprecationWarning):
         return None
@@ -245,8 +246,8 @@ def _numbers(text: bytes) -> NDArray[np.float32] | None:
 
 def _check_numbers(vector: bytes, number: int, name: str) -> None:
     for field in vector.split(b" "):
-        found = _numbers(field)
-        if found is None or len(found) != 1:
+        parsed = _numbers(field)
+        if parsed is None or len(parsed) != 1:
             raise ElmokitError(f"line {number} of {name}: {_shown(field)} is not a number")
 
 
@@ -257,7 +258,7 @@ def _shown(field: bytes) -> str:
 
 # ---------------------------------------------------------------------- binary
 def _binary_rows(blocks: Iterable[bytes], name: str, header: Header) -> Iterator[Rows]:
-    """Records of a word, a space and the bytes of float32 numbers, with or without a newline."""
+    """Parse records of a word, a space and float32 bytes, with or without a newline."""
     pending, done = b"", 0
     for block in blocks:
         pending += block
@@ -281,13 +282,13 @@ def _binary_rows(blocks: Iterable[bytes], name: str, header: Header) -> Iterator
 def _records(
     data: bytes, header: Header, done: int, name: str
 ) -> tuple[list[bytes], list[bytes], int]:
-    """Words and vectors of the whole records in `data`, and how many bytes they take."""
+    """Return words and vectors of the complete records in `data`, and their size in bytes."""
     words: list[bytes] = []
     vectors: list[bytes] = []
     start, size = 0, 4 * header.columns
     while done + len(words) < header.words:
-        blank = data.find(b" ", start, start + LONGEST_WORD)
-        if blank < 0 and len(data) - start >= LONGEST_WORD:
+        blank = data.find(b" ", start, start + MAX_WORD_BYTES)
+        if blank < 0 and len(data) - start >= MAX_WORD_BYTES:
             raise ElmokitError(f"word {done + len(words) + 1} of {name} has no end")
         end = blank + 1 + size
         if blank < 0 or end > len(data):
@@ -299,15 +300,15 @@ def _records(
 
 
 def _check_binary(words: list[bytes], table: NDArray[np.float32], done: int, name: str) -> None:
-    broken = next((number for number, word in enumerate(words) if b"\n" in word), None)
+    broken = next((i for i, word in enumerate(words) if b"\n" in word), None)
     if (wrong := _not_finite(table)) is None:
         wrong = broken
     if wrong is not None:
-        what = "has a newline in it" if wrong == broken else "has a number that is not finite"
-        raise ElmokitError(f"word {done + wrong + 1} of {name}, {_shown(words[wrong])}, {what}")
+        problem = "has a newline in it" if wrong == broken else "has a number that is not finite"
+        raise ElmokitError(f"word {done + wrong + 1} of {name}, {_shown(words[wrong])}, {problem}")
 
 
 def _not_finite(table: NDArray[np.float32]) -> int | None:
-    """The first row with a NaN or an infinity."""
+    """Return the first row with a NaN or an infinity, None if all are finite."""
     wrong = np.flatnonzero((~np.isfinite(table)).any(axis=1))
     return int(wrong[0]) if len(wrong) else None

@@ -127,7 +127,7 @@ def _digit(words: Sequence[str]) -> str:
 
 
 # ---------------------------------------------------------------------- reading
-def read_vectors(
+def read_static_vectors(
     path: FilePath,
     *,
     limit: int | None = 400_000,
