@@ -46,13 +46,11 @@ def test_the_outputs_are_mixes_of_the_embedders_layers(elmo: Embedder) -> None:
     with torch.no_grad():
         layer.mixes[1].weights.copy_(torch.tensor([0.0, 1.0, 2.0]))
         layer.mixes[1].gamma.fill_(3.0)
-    found = layer(SENTENCES)
-    assert [output.shape for output in found.outputs] == [(3, 4, 12), (3, 4, 12)]
+    actual = layer(SENTENCES)
+    assert [output.shape for output in actual.outputs] == [(3, 4, 12), (3, 4, 12)]
     share = np.exp([0.0, 1.0, 2.0]) / np.exp([0.0, 1.0, 2.0]).sum()
     for row, sentence in enumerate(elmo.embed(SENTENCES)):
-        one, two = (
-            output[row, : len(sentence.tokens)].detach().numpy() for output in found.outputs
-        )
+        one, two = (output[row, : len(sentence)].detach().numpy() for output in actual.outputs)
         assert difference(one, sentence.layers.mean(axis=0)) < 1e-5
         assert difference(two, 3 * np.einsum("l,ltd->td", share, sentence.layers)) < 1e-5
 
@@ -63,13 +61,13 @@ def test_padding_is_zero_and_the_mask_says_where(
     elmo: Embedder, trainable: bool, layer_norm: bool
 ) -> None:
     layer = ElmoLayer(elmo, trainable=trainable, layer_norm=layer_norm)
-    found = layer(SENTENCES)
-    assert found.mask.sum(1).tolist() == [4, 0, 1]
-    assert (found.outputs[0][~found.mask] == 0).all()
-    assert (found.outputs[0][found.mask] != 0).any()
+    actual = layer(SENTENCES)
+    assert actual.mask.sum(1).tolist() == [4, 0, 1]
+    assert (actual.outputs[0][~actual.mask] == 0).all()
+    assert (actual.outputs[0][actual.mask] != 0).any()
 
 
-def test_what_stands_in_the_padding_of_kept_layers_does_not_come_out(elmo: Embedder) -> None:
+def test_the_content_of_padding_does_not_reach_the_outputs(elmo: Embedder) -> None:
     layer, kept = ElmoLayer(elmo).eval(), elmo.layers_of(SENTENCES)
     expected = layer.mix(kept).outputs[0]
     garbage = kept.hidden_states.masked_fill(~kept.mask[None, :, :, None], 7.0)
@@ -94,8 +92,8 @@ def test_a_trainable_layer_trains_the_bilm_and_the_embedder_notices(elmo: Embedd
     step(layer)
     assert all(parameter.grad is not None for parameter in elmo.model.parameters())
     after = elmo.embed(SENTENCES)[0].layers
-    for number in range(3):
-        assert difference(after[number], before[number]) > 1e-4
+    for i in range(3):
+        assert difference(after[i], before[i]) > 1e-4
     trained = layer.hidden_states(SENTENCES).hidden_states[:, 0].detach().numpy()
     assert difference(after, trained) < 1e-5  # not some of the old weights and some of the new
     with torch.no_grad():
@@ -105,7 +103,7 @@ def test_a_trainable_layer_trains_the_bilm_and_the_embedder_notices(elmo: Embedd
         )
 
 
-def test_weights_changed_behind_the_back_are_seen_after_the_cache_is_cleared(
+def test_weights_changed_through_data_are_seen_after_the_cache_is_cleared(
     elmo: Embedder,
 ) -> None:
     before = elmo.embed(SENTENCES)[0].layers
@@ -128,9 +126,9 @@ def test_a_trainable_layer_has_the_dropout_of_the_bilm_in_training_only(elmo: Em
     assert torch.equal(*evaluated)
 
 
-def test_one_layer_alone_can_be_asked_for(elmo: Embedder) -> None:
-    found = ElmoLayer(elmo, layer=1).eval()([SENTENCES[0]]).outputs[0][0].detach().numpy()
-    assert difference(found, elmo.embed_tokens(SENTENCES[0], layers=1).vectors) < 1e-6
+def test_one_layer_can_be_used_alone(elmo: Embedder) -> None:
+    actual = ElmoLayer(elmo, layer=1).eval()([SENTENCES[0]]).outputs[0][0].detach().numpy()
+    assert difference(actual, elmo.embed_tokens(SENTENCES[0], layers=1).vectors) < 1e-6
     with pytest.raises(ElmokitError, match="there is no layer 3"):
         ElmoLayer(elmo, layer=3)
 
@@ -179,13 +177,13 @@ def test_a_layer_can_be_copied_and_saved_whole(elmo: Embedder) -> None:
 
 
 @pytest.mark.parametrize("trainable", [False, True])
-def test_strings_in_place_of_tokens_are_refused(elmo: Embedder, trainable: bool) -> None:
+def test_strings_instead_of_tokens_raise(elmo: Embedder, trainable: bool) -> None:
     layer = ElmoLayer(elmo, trainable=trainable)
     for wrong in (["the river bank"], "the river bank", [["the"], "bank"]):
         with pytest.raises(ElmokitError, match="as a list of tokens, not as the string"):
             layer(wrong)
 
 
-def test_a_layer_without_outputs_is_refused(elmo: Embedder) -> None:
+def test_a_layer_without_outputs_raises(elmo: Embedder) -> None:
     with pytest.raises(ElmokitError, match="outputs must be at least 1, not 0"):
         ElmoLayer(elmo, outputs=0)

@@ -67,8 +67,8 @@ class ByInference:
     def __call__(
         self, batch: Batch, state: BiLMState | str | None = None
     ) -> tuple[list[np.ndarray], BiLMState | None]:
-        found, after = self.elmo.embed_batch(batch, state=state)
-        return [sentence.layers for sentence in found], after
+        actual, after = self.elmo.embed_batch(batch, state=state)
+        return [sentence.layers for sentence in actual], after
 
 
 @pytest.fixture(params=[ByTraining, ByInference])
@@ -92,10 +92,10 @@ def expected_top(bilm: Path, number: int, sentence: int) -> np.ndarray:
 def test_the_first_sentence_of_each_list_is_what_a_fresh_model_gives(
     bilm: Path, lists: list[Batch], run: ByTraining
 ) -> None:
-    found, state = run([sentences[0] for sentences in lists])
+    actual, state = run([sentences[0] for sentences in lists])
     assert state is None
-    for number in range(3):
-        np.testing.assert_allclose(found[number][2], expected_top(bilm, number, 0), **CLOSE)
+    for i in range(3):
+        np.testing.assert_allclose(actual[i][2], expected_top(bilm, i, 0), **CLOSE)
 
 
 def test_all_thirty_are_what_a_model_with_carried_state_gives(
@@ -103,23 +103,23 @@ def test_all_thirty_are_what_a_model_with_carried_state_gives(
 ) -> None:
     state: BiLMState | str | None = "carry"
     for sentence in range(10):
-        found, state = run([sentences[sentence] for sentences in lists], state)
-        for number in range(3):
-            expected = expected_top(bilm, number, sentence)
-            np.testing.assert_allclose(found[number][2], expected, **CLOSE)
+        actual, state = run([sentences[sentence] for sentences in lists], state)
+        for i in range(3):
+            expected = expected_top(bilm, i, sentence)
+            np.testing.assert_allclose(actual[i][2], expected, **CLOSE)
 
 
 def test_without_carried_state_the_later_sentences_differ(
     bilm: Path, lists: list[Batch], run: ByTraining
 ) -> None:
-    [found], _ = run([lists[0][1]])
-    assert np.abs(found[2] - expected_top(bilm, 0, 1)).max() > 1e-4
+    [actual], _ = run([lists[0][1]])
+    assert np.abs(actual[2] - expected_top(bilm, 0, 1)).max() > 1e-4
 
 
 def thirty(bilm: Path) -> tuple[Batch, list[np.ndarray]]:
     sentences = [line.split() for line in (bilm / "sentences.txt").read_text().splitlines()]
     with h5py.File(bilm / "expected_embeddings.hdf5") as file:
-        return sentences, [file[str(number)][...] for number in range(len(sentences))]
+        return sentences, [file[str(i)][...] for i in range(len(sentences))]
 
 
 def carried_layers(run: ByTraining | ByInference, sentences: Batch) -> list[np.ndarray]:
@@ -160,19 +160,19 @@ def test_in_double_precision_thirty_sentences_agree_better_than_in_single(bilm: 
 
 def test_three_layers_of_the_first_ten_sentences(bilm: Path, run: ByTraining) -> None:
     sentences, expected = thirty(bilm)
-    found, _ = run(sentences[:10])
+    actual, _ = run(sentences[:10])
     close = CLOSE_TO_LARGE if isinstance(run, ByTraining) else CLOSE_FROM_CONSTANT_START
     for row in range(10):
-        np.testing.assert_allclose(found[row], expected[row], **close)
-        assert np.sqrt(np.square(found[row] - expected[row]).mean()) < 2.5e-7
+        np.testing.assert_allclose(actual[row], expected[row], **close)
+        assert np.sqrt(np.square(actual[row] - expected[row]).mean()) < 2.5e-7
 
 
 def test_the_embedder_gives_them_in_any_order_and_batch(bilm: Path, elmo: Embedder) -> None:
     sentences, expected = thirty(bilm)
     for size in (1, 3, None):
-        found = elmo.embed(sentences[9::-1], batch_size=size)
+        actual = elmo.embed(sentences[9::-1], batch_size=size)
         for row in range(10):
-            layers = found[9 - row].layers
+            layers = actual[9 - row].layers
             np.testing.assert_allclose(layers, expected[row], **CLOSE_FROM_CONSTANT_START)
 
 
@@ -199,9 +199,9 @@ def test_an_export_of_the_training_script_loads_and_gives_its_vectors(shared: Pa
         expected = [file[f"layers_{number}"] for number in range(len(file.files))]
     assert len(sentences) == len(expected) > 5
     for run in (ByTraining(elmo), ByInference(elmo)):
-        found, _ = run(sentences)
-        for layers, wanted in zip(found, expected, strict=True):
-            np.testing.assert_allclose(layers, wanted, **CLOSE)
+        actual, _ = run(sentences)
+        for layers, target in zip(actual, expected, strict=True):
+            np.testing.assert_allclose(layers, target, **CLOSE)
 
 
 def test_the_reference_of_these_tests_agrees_with_the_original(bilm: Path) -> None:
@@ -215,8 +215,8 @@ def test_the_reference_of_these_tests_agrees_with_the_original(bilm: Path) -> No
         )
     reference = Reference(json.loads((bilm / "options.json").read_text()), tensors)
     sentences, expected = thirty(bilm)
-    for number in (3, 5):
-        layers = reference.embed(sentences[number])
-        np.testing.assert_allclose(layers, expected[number], **CLOSE_TO_LARGE)
+    for i in (3, 5):
+        layers = reference.embed(sentences[i])
+        np.testing.assert_allclose(layers, expected[i], **CLOSE_TO_LARGE)
     carried = reference.embed_batches([[sentences[3]], [sentences[13]]], rows=1)
     np.testing.assert_allclose(carried[1][0], expected[13], **CLOSE_TO_LARGE)

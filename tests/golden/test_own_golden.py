@@ -30,8 +30,8 @@ def test_a_loaded_model_gives_the_expected_vectors(
     sentences: list[list[str]], expected: list[np.ndarray]
 ) -> None:
     elmo = elmokit.load(FOLDER)
-    for found, wanted in zip(elmo.embed(sentences), expected, strict=True):
-        np.testing.assert_allclose(found.layers, wanted, atol=1e-6, rtol=1e-6)
+    for actual, target in zip(elmo.embed(sentences), expected, strict=True):
+        np.testing.assert_allclose(actual.layers, target, atol=1e-6, rtol=1e-6)
 
 
 def test_the_training_path_gives_the_expected_vectors(
@@ -40,9 +40,9 @@ def test_the_training_path_gives_the_expected_vectors(
     elmo = elmokit.load(FOLDER / "weights.hdf5")
     with torch.no_grad():
         layers = elmo.model(make_batch(sentences, elmo.indexer)).hidden_states.numpy()
-    for row, wanted in enumerate(expected):
-        found = layers[:, row, : len(sentences[row])]
-        np.testing.assert_allclose(found, wanted, atol=1e-6, rtol=1e-6)
+    for row, target in enumerate(expected):
+        actual = layers[:, row, : len(sentences[row])]
+        np.testing.assert_allclose(actual, target, atol=1e-6, rtol=1e-6)
 
 
 def test_the_golden_vectors_tell_words_and_contexts_apart(

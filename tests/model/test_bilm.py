@@ -95,7 +95,7 @@ def test_an_unknown_representation_raises_and_lists_the_known_ones(
         run(elmo)[name]
 
 
-def test_a_forward_layer_sees_only_what_stands_before_it(elmo: Embedder) -> None:
+def test_a_forward_layer_sees_only_the_words_before_it(elmo: Embedder) -> None:
     one, other = run(elmo, [["a", "b", "c"]]), run(elmo, [["a", "b", "x"]])
     for layer in (1, 2):
         forward, backward = f"forward_{layer}", f"backward_{layer}"
@@ -108,7 +108,7 @@ def test_a_forward_layer_sees_only_what_stands_before_it(elmo: Embedder) -> None
         assert not torch.allclose(one[forward][:, 1:], other[forward][:, 1:], atol=1e-4)
 
 
-def test_a_batch_may_be_empty_and_so_may_all_its_sentences(elmo: Embedder) -> None:
+def test_a_batch_and_its_sentences_may_be_empty(elmo: Embedder) -> None:
     assert run(elmo, []).hidden_states.shape == (3, 0, 0, 12)
     assert run(elmo, [[], []]).hidden_states.shape == (3, 2, 0, 12)
     assert run(elmo, [[], []], boundaries=True).hidden_states.shape == (3, 2, 2, 12)
@@ -124,18 +124,18 @@ def test_padding_is_zero(elmo: Embedder) -> None:
         assert (output.hidden_states[:, output.mask] != 0).any(dim=-1).all()
 
 
-def test_what_stands_in_the_padding_of_a_batch_changes_nothing(elmo: Embedder) -> None:
+def test_the_content_of_padding_does_not_matter(elmo: Embedder) -> None:
     batch = make_batch(SENTENCES, elmo.indexer)
     garbage = batch.index.clone()
     garbage[~batch.mask] = 3
     garbage = torch.cat([garbage, torch.full((4, 5), 2)], dim=1)  # and wider than need be
     expected = elmo.model(batch)
-    found = elmo.model(TokenBatch(batch.features, garbage, batch.lengths))
-    assert torch.equal(found.hidden_states[:, :, :4], expected.hidden_states)
-    assert (found.hidden_states[:, :, 4:] == 0).all()
+    actual = elmo.model(TokenBatch(batch.features, garbage, batch.lengths))
+    assert torch.equal(actual.hidden_states[:, :, :4], expected.hidden_states)
+    assert (actual.hidden_states[:, :, 4:] == 0).all()
 
 
-def test_no_gradient_reaches_a_word_that_stands_in_the_padding_only() -> None:
+def test_no_gradient_reaches_a_word_that_occurs_only_in_padding() -> None:
     elmo = word_elmo()
     batch = make_batch([["the", "river"], ["bank"]], elmo.indexer)
     features = torch.cat([batch.features, torch.tensor([[8]], dtype=torch.int32)])
@@ -182,7 +182,7 @@ def test_a_returned_state_is_after_the_last_word_of_each_sentence(elmo: Embedder
         torch.testing.assert_close(state.backward[0][0][row], output["backward_1"][row, 0])
 
 
-def test_zeros_are_what_carrying_starts_from(elmo: Embedder) -> None:
+def test_a_carried_state_starts_from_zeros(elmo: Embedder) -> None:
     zeros = BiLMState.zeros(elmo.config, len(SENTENCES), "cpu")
     asked, given = run(elmo, state="carry"), run(elmo, state=zeros)
     assert torch.equal(asked.hidden_states, given.hidden_states)
@@ -192,7 +192,7 @@ def test_zeros_are_what_carrying_starts_from(elmo: Embedder) -> None:
     assert torch.equal(asked.state.forward[1][1], given.state.forward[1][1])
 
 
-def test_a_state_is_not_changed_by_going_on_from_it(elmo: Embedder) -> None:
+def test_continuing_from_a_state_does_not_change_it(elmo: Embedder) -> None:
     state = run(elmo, state="carry").state
     first = run(elmo, state=state).hidden_states
     again = run(elmo, state=state).hidden_states
@@ -216,7 +216,7 @@ def test_rows_beyond_a_smaller_batch_keep_their_state(elmo: Embedder) -> None:
         assert not torch.allclose(c_0[:2], c_1[:2])
 
 
-def test_a_state_with_too_few_rows_is_refused_with_both_numbers(elmo: Embedder) -> None:
+def test_a_state_with_too_few_rows_raises_and_names_both_numbers(elmo: Embedder) -> None:
     state = run(elmo, SENTENCES[:2], state="carry").state
     with pytest.raises(ElmokitError, match="has 2 rows but the batch has 4 sentences"):
         run(elmo, state=state)
@@ -224,7 +224,7 @@ def test_a_state_with_too_few_rows_is_refused_with_both_numbers(elmo: Embedder) 
         elmo.embed_batch(SENTENCES, state=state)
 
 
-def test_a_word_that_asks_for_no_state_is_refused(elmo: Embedder) -> None:
+def test_an_unknown_string_as_state_raises(elmo: Embedder) -> None:
     with pytest.raises(ElmokitError, match=r"state must be 'carry'.* not 'carried'"):
         run(elmo, state="carried")
     with pytest.raises(ElmokitError, match=r"state must be 'carry'.* not 'carried'"):
@@ -323,13 +323,13 @@ def test_a_sentence_has_the_same_vectors_in_any_batch(
     alone = [elmo.embed([sentence])[0].layers for sentence in sentences]
     order = list(range(len(sentences)))
     random.shuffle(order)
-    mixed = [sentences[number] for number in order] + others
+    mixed = [sentences[i] for i in order] + others
     fast = elmo.embed(mixed, batch_size=size)
     slow = run(elmo, mixed).hidden_states.detach().numpy()
-    for place, number in enumerate(order):
-        assert difference(fast[place].layers, alone[number]) < 1e-5
-        length = len(sentences[number])
-        assert difference(slow[:, place, :length], alone[number]) < 1e-5
+    for position, i in enumerate(order):
+        assert difference(fast[position].layers, alone[i]) < 1e-5
+        length = len(sentences[i])
+        assert difference(slow[:, position, :length], alone[i]) < 1e-5
 
 
 def test_a_sentence_has_the_same_vectors_while_the_model_trains(elmo: Embedder) -> None:
@@ -337,8 +337,8 @@ def test_a_sentence_has_the_same_vectors_while_the_model_trains(elmo: Embedder) 
     elmo.model.train()
     elmo.model.dropout.p, before = 0.5, elmo.model.dropout.p
     try:
-        for found, wanted in zip(elmo.embed(SENTENCES), expected, strict=True):
-            np.testing.assert_array_equal(found.layers, wanted.layers)
+        for actual, target in zip(elmo.embed(SENTENCES), expected, strict=True):
+            np.testing.assert_array_equal(actual.layers, target.layers)
     finally:
         elmo.model.eval()
         elmo.model.dropout.p = before
@@ -353,13 +353,13 @@ def test_a_sentence_has_the_same_vectors_from_several_threads_at_once() -> None:
     def work(start: int) -> None:
         try:
             for step in range(len(texts)):
-                number = (start + step) % len(texts)
+                i = (start + step) % len(texts)
                 if step % 5 == start:
                     elmo.clear_cache()
-                found = elmo.embed([texts[number], texts[step]])
-                for layers, wanted in ((found[0], number), (found[1], step)):
+                actual = elmo.embed([texts[i], texts[step]])
+                for layers, wanted in ((actual[0], i), (actual[1], step)):
                     if difference(layers.layers, expected[wanted]) > 1e-5:
-                        wrong.append((start, number))
+                        wrong.append((start, i))
         except BaseException as error:
             wrong.append(error)
 

@@ -1,4 +1,4 @@
-"""The character encoder: sums of table rows give what torch's convolutions give, there and back."""
+"""The character encoder: table rows give what torch's convolutions give, forward and backward."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_vectors_and_every_gradient_are_those_of_the_convolutions(
 
 
 @pytest.mark.parametrize("words", [WORDS, [*WORDS, "x-ray " * 10]], ids=["short", "no padding"])
-def test_what_a_gpu_computes_is_the_same(words: list[str]) -> None:
+def test_convolutions_as_on_a_gpu_give_the_same(words: list[str]) -> None:
     model = encoder()
     ids = trim(torch.from_numpy(CharacterIndexer().encode(words)), model.max_width)
     characters = model.padded_characters()

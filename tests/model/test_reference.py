@@ -42,7 +42,7 @@ def references(draw: st.DrawFn) -> Reference:
         filters.append((max_characters - draw(st.integers(0, 2)), 2))
     project_tokens = draw(st.booleans())
     if not project_tokens:
-        size = sum(number for _, number in filters)
+        size = sum(i for _, i in filters)
     words = draw(st.sampled_from([0, 0, len(KNOWN)]))
     options = make_options(
         layers=draw(st.integers(1, 3)),
@@ -93,18 +93,18 @@ def test_training_and_inference_give_the_vectors_of_the_reference(
 
 @EXAMPLES
 @given(references(), SENTENCES)
-def test_boundaries_that_are_kept_have_the_vectors_of_the_reference(
+def test_kept_boundaries_have_the_vectors_of_the_reference(
     reference: Reference, sentences: list[list[str]]
 ) -> None:
     elmo = load_reference(reference)
     output = elmo.model(make_batch(sentences, elmo.indexer), boundaries=True)
-    for row, found in enumerate(elmo.embed(sentences, boundaries=True)):
+    for row, actual in enumerate(elmo.embed(sentences, boundaries=True)):
         expected = reference.embed(sentences[row], boundaries=True)
-        assert found.tokens == ["<S>", *sentences[row], "</S>"]
-        assert difference(found.layers, expected) < TOLERANCE
-        slow = output.hidden_states[:, row, : len(found.tokens)].detach().numpy()
+        assert actual.tokens == ["<S>", *sentences[row], "</S>"]
+        assert difference(actual.layers, expected) < TOLERANCE
+        slow = output.hidden_states[:, row, : len(actual)].detach().numpy()
         assert difference(slow, expected) < TOLERANCE
-        assert output.lengths[row] == len(found.tokens)
+        assert output.lengths[row] == len(actual)
 
 
 @EXAMPLES
@@ -118,18 +118,18 @@ def test_a_carried_state_gives_the_vectors_of_the_reference(
     expected = reference.embed_batches(batches, rows)
     fast_state: BiLMState | str | None = "carry"
     slow_state: BiLMState | str | None = "carry"
-    for batch, wanted in zip(batches, expected, strict=True):
-        found, fast_state = elmo.embed_batch(batch, state=fast_state)
+    for batch, target in zip(batches, expected, strict=True):
+        actual, fast_state = elmo.embed_batch(batch, state=fast_state)
         with torch.no_grad():
             output = elmo.model(make_batch(batch, elmo.indexer), state=slow_state)
         slow_state = output.state
         for row, sentence in enumerate(batch):
             slow = output.hidden_states[:, row, : len(sentence)].numpy()
-            assert difference(found[row].layers, wanted[row]) < TOLERANCE
-            assert difference(slow, wanted[row]) < TOLERANCE
+            assert difference(actual[row].layers, target[row]) < TOLERANCE
+            assert difference(slow, target[row]) < TOLERANCE
 
 
-def test_the_clips_of_the_reference_bite() -> None:
+def test_the_reference_does_clip() -> None:
     """Otherwise the tests above would not notice a model without them."""
     sentence = ["the", "river", "bank"] * 3
     free = make_reference(make_options(cell_clip=0, proj_clip=0), scale=2.0).embed(sentence)
@@ -148,8 +148,8 @@ def test_training_without_dropout_is_the_same_as_evaluation(
     evaluated = training_layers(elmo, sentences)
     elmo.model.dropout.p = 0.0
     elmo.model.train()
-    for found, expected in zip(training_layers(elmo, sentences), evaluated, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for actual, expected in zip(training_layers(elmo, sentences), evaluated, strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_dropout_changes_the_layers_in_training_only() -> None:
@@ -170,19 +170,21 @@ def test_the_buffer_of_gates_may_be_of_any_size(monkeypatch: pytest.MonkeyPatch)
     expected = [reference.embed(sentence) for sentence in sentences]
     for floats in (1, 100, 500, 10**6):
         monkeypatch.setattr("elmokit.model.fast.inference.REUSED_GATE_FLOATS", floats)
-        for found, wanted in zip(load_reference(reference).embed(sentences), expected, strict=True):
-            assert difference(found.layers, wanted) < TOLERANCE
+        for actual, target in zip(
+            load_reference(reference).embed(sentences), expected, strict=True
+        ):
+            assert difference(actual.layers, target) < TOLERANCE
 
 
-def test_words_are_encoded_the_same_in_bags_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_encoded_the_same_in_groups_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     reference = make_reference(make_options(filters=[[1, 3], [3, 4], [50, 2]]))
     words = ["a", "abc" * 20, "", "<S>", "naïve", "b", "ab" * 12]
     expected = np.array([reference.token_vector(word) for word in words])
     for size in (1, 2, 3, 256):
         monkeypatch.setattr("elmokit.model.fast.inference.ENCODER_WORDS", size)
         elmo = load_reference(reference)
-        found = elmo.embed_tokens(words, layers=0).vectors[:, : elmo.config.projection_dim]
-        assert difference(found, expected) < TOLERANCE
+        actual = elmo.embed_tokens(words, layers=0).vectors[:, : elmo.config.projection_dim]
+        assert difference(actual, expected) < TOLERANCE
 
 
 def test_a_snapshot_for_inference_does_not_change_with_its_model() -> None:
@@ -198,15 +200,17 @@ def test_a_snapshot_for_inference_does_not_change_with_its_model() -> None:
 
 
 @pytest.mark.parametrize(("precision", "least"), [("float16", 0.9999), ("int8", 0.99)])
-def test_smaller_weights_turn_the_vectors_only_a_little(precision: str, least: float) -> None:
+def test_smaller_weights_change_the_direction_of_vectors_only_slightly(
+    precision: str, least: float
+) -> None:
     options = make_options(cells=64, size=16, filters=[[1, 8], [2, 16], [3, 24]], highways=2)
     reference = make_reference(options, scale=1.0)
     sentences = [["the", "river", "bank", "naïve", "中文", "."], ["boats"], ["a"] * 20]
     elmo = load_reference(reference, precision=precision)
-    for sentence, found in zip(sentences, elmo.embed(sentences), strict=True):
+    for sentence, actual in zip(sentences, elmo.embed(sentences), strict=True):
         expected = reference.embed(sentence)
-        assert np.isfinite(found.layers).all()
-        norms = np.linalg.norm(found.layers, axis=2) * np.linalg.norm(expected, axis=2)
-        cosine = (found.layers * expected).sum(axis=2) / norms
+        assert np.isfinite(actual.layers).all()
+        norms = np.linalg.norm(actual.layers, axis=2) * np.linalg.norm(expected, axis=2)
+        cosine = (actual.layers * expected).sum(axis=2) / norms
         assert cosine.min() > least
-        assert difference(found.layers, expected) > 0  # it did run with smaller weights
+        assert difference(actual.layers, expected) > 0  # it did run with smaller weights

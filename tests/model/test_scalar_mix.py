@@ -47,12 +47,12 @@ def test_a_mix_is_the_softmax_of_its_weights_times_gamma(
     share /= share.sum()
     np.testing.assert_allclose(mix.proportions().detach().numpy(), share, rtol=1e-4, atol=1e-6)
     expected = gamma * sum(s * layer for s, layer in zip(share, layers, strict=True))
-    found = mix(torch.from_numpy(layers)).detach().numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    actual = mix(torch.from_numpy(layers)).detach().numpy()
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_layer_norm_counts_the_real_tokens_only(masked: bool) -> None:
+def test_layer_norm_ignores_padding(masked: bool) -> None:
     layers = random_layers(3, 2, 4, 5)
     mask = MASK if masked else np.ones((2, 4), bool)
     mix = ScalarMix(3, layer_norm=True, initial=[1.0, 0.0, -1.0], gamma=2.0)
@@ -60,11 +60,11 @@ def test_layer_norm_counts_the_real_tokens_only(masked: bool) -> None:
     layer = [normalised(layer, mask) for layer in layers]
     expected = 2.0 * sum(s * n for s, n in zip(share, layer, strict=True))
     given = torch.from_numpy(mask) if masked else None
-    found = mix(torch.from_numpy(layers), given).detach().numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    actual = mix(torch.from_numpy(layers), given).detach().numpy()
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_what_stands_in_the_padding_does_not_change_a_layer_norm() -> None:
+def test_the_content_of_padding_does_not_change_a_layer_norm() -> None:
     layers = random_layers(3, 2, 4, 5)
     mix = ScalarMix(3, layer_norm=True)
     before = mix(torch.from_numpy(layers), torch.from_numpy(MASK))
@@ -86,12 +86,12 @@ def test_layer_norm_of_nothing_and_of_a_constant_is_finite() -> None:
 def test_a_mix_of_one_layer_is_that_layer_times_gamma(only: int) -> None:
     layers = random_layers(3, 2, 4, 5)
     mix = ScalarMix(3, only=only, gamma=1.5)
-    found = mix(torch.from_numpy(layers)).detach().numpy()
-    np.testing.assert_allclose(found, 1.5 * layers[only], rtol=1e-6)
+    actual = mix(torch.from_numpy(layers)).detach().numpy()
+    np.testing.assert_allclose(actual, 1.5 * layers[only], rtol=1e-6)
     assert mix.proportions().tolist() == np.eye(3)[only].tolist()
     normal = ScalarMix(3, only=only, layer_norm=True)
-    found = normal(torch.from_numpy(layers), torch.from_numpy(MASK)).detach().numpy()
-    np.testing.assert_allclose(found, normalised(layers[only], MASK), rtol=1e-4, atol=1e-5)
+    actual = normal(torch.from_numpy(layers), torch.from_numpy(MASK)).detach().numpy()
+    np.testing.assert_allclose(actual, normalised(layers[only], MASK), rtol=1e-4, atol=1e-5)
 
 
 def test_only_the_scale_of_a_single_layer_is_learned() -> None:
@@ -143,11 +143,11 @@ def test_the_penalty_is_lambda_times_the_square_and_pulls_to_the_average() -> No
     assert distance[-1] < 0.02 < distance[0]
 
 
-def test_there_is_no_penalty_unless_it_was_asked_for() -> None:
+def test_there_is_no_penalty_by_default() -> None:
     assert ScalarMix(3, initial=[1.0, 2.0, 3.0]).penalty().item() == 0.0
 
 
-def test_wrong_arguments_of_a_mix_are_told_of() -> None:
+def test_wrong_arguments_of_a_mix_raise() -> None:
     with pytest.raises(ElmokitError, match="2 initial weights were given for 3 layers"):
         ScalarMix(3, initial=[1.0, 2.0])
     for only in (3, -4):

@@ -37,7 +37,7 @@ def elmo(request: pytest.FixtureRequest, tmp_path: Path) -> Embedder:
 
 
 def words_of(lengths: range) -> list[str]:
-    return ["aBé水今"[number % 5] * number for number in lengths]
+    return ["aBé水今"[i % 5] * i for i in lengths]
 
 
 # ---------------------------------------------------------------------- numbers
@@ -49,8 +49,8 @@ def test_a_word_of_any_length_has_the_vector_of_a_plain_reading(tmp_path: Path, 
     expected = np.array([reference.token_vector(word) for word in words])
     together = elmo.embed([words], layers=0)[0].vectors
     alone = np.concatenate([elmo.embed([[word]], layers=0)[0].vectors for word in words])
-    for found in (together, alone):
-        assert difference(found, np.concatenate([expected, expected], axis=1)) < 2e-6
+    for actual in (together, alone):
+        assert difference(actual, np.concatenate([expected, expected], axis=1)) < 2e-6
     with torch.no_grad():
         slow = elmo.model.token_encoder(torch.from_numpy(elmo.indexer.encode(words)))
     assert difference(slow.numpy(), expected) < 2e-6
@@ -70,9 +70,9 @@ def test_the_module_and_the_fast_model_agree_and_carry_the_same_state(elmo: Embe
     sentences = SENTENCES[:3]
     with torch.no_grad():
         slow = elmo.model(make_batch(sentences, elmo.indexer), state="carry")
-    for number, sentence in enumerate(elmo.embed(sentences)):
-        found = slow.hidden_states[:, number, : len(sentences[number])]
-        assert difference(found.numpy(), sentence.layers) < 1e-5
+    for i, sentence in enumerate(elmo.embed(sentences)):
+        actual = slow.hidden_states[:, i, : len(sentences[i])]
+        assert difference(actual.numpy(), sentence.layers) < 1e-5
     _, state = elmo.embed_batch(sentences, state="carry")
     assert state is not None
     assert slow.state is not None
@@ -81,12 +81,12 @@ def test_the_module_and_the_fast_model_agree_and_carry_the_same_state(elmo: Embe
         torch.testing.assert_close(c, other_c, atol=1e-5, rtol=0)
 
 
-def test_a_sentence_has_the_same_vectors_in_any_company(elmo: Embedder) -> None:
+def test_a_sentence_has_the_same_vectors_in_any_batch(elmo: Embedder) -> None:
     alone = [elmo.embed([sentence])[0].layers for sentence in SENTENCES]
     elmo.clear_cache()
     for batch_size in (1, 2, None):
-        found = elmo.embed([*SENTENCES[::-1], ["b" * 400]], batch_size=batch_size)[:-1]
-        for one, sentence in zip(alone, found[::-1], strict=True):
+        actual = elmo.embed([*SENTENCES[::-1], ["b" * 400]], batch_size=batch_size)[:-1]
+        for one, sentence in zip(alone, actual[::-1], strict=True):
             assert difference(sentence.layers, one) < 1e-5
 
 
@@ -96,8 +96,8 @@ def test_smaller_weights_give_nearly_the_same_vectors(
 ) -> None:
     folder = make_many_langs().save(tmp_path)
     exact = elmokit.load(folder).embed_tokens(SENTENCES[0]).layers
-    found = elmokit.load(folder, precision=precision).embed_tokens(SENTENCES[0]).layers
-    assert 1e-6 < difference(found, exact) < bound
+    actual = elmokit.load(folder, precision=precision).embed_tokens(SENTENCES[0]).layers
+    assert 1e-6 < difference(actual, exact) < bound
 
 
 # ---------------------------------------------------------------------- everything around it
@@ -119,7 +119,7 @@ def test_each_distinct_word_is_encoded_once(
     assert rows == [2, 1]
 
 
-def test_gradients_reach_every_weight_and_are_those_of_differences(elmo: Embedder) -> None:
+def test_gradients_reach_every_weight_and_are_those_of_finite_differences(elmo: Embedder) -> None:
     model = copy.deepcopy(elmo.model).double()
     batch = make_batch([["ab", "水"], ["今天x", "B", "ab"]], elmo.indexer)
     weights = torch.randn(6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
@@ -131,14 +131,14 @@ def test_gradients_reach_every_weight_and_are_those_of_differences(elmo: Embedde
     loss().backward()
     for name, parameter in model.token_encoder.named_parameters():
         assert parameter.grad is not None, name
-        place = int(parameter.grad.abs().argmax())
-        expected = float(parameter.grad.view(-1)[place])
+        position = int(parameter.grad.abs().argmax())
+        expected = float(parameter.grad.view(-1)[position])
         with torch.no_grad():
             around = []
             for step in (1e-6, -1e-6):
-                parameter.view(-1)[place] += step
+                parameter.view(-1)[position] += step
                 around.append(float(loss()))
-                parameter.view(-1)[place] -= step
+                parameter.view(-1)[position] -= step
         assert expected == pytest.approx((around[0] - around[1]) / 2e-6, rel=1e-3, abs=1e-6), name
         assert expected != 0.0, name
 
@@ -146,9 +146,9 @@ def test_gradients_reach_every_weight_and_are_those_of_differences(elmo: Embedde
 def test_the_layer_of_a_task_model_trains_it(elmo: Embedder) -> None:
     for trainable in (False, True):
         layer = elmokit.ElmoLayer(elmo, dropout=0.0, trainable=trainable)
-        found = layer([["ab", "水"], ["今天"]])
-        assert found.outputs[0].shape == (2, 2, 12)
-        found.outputs[0].sum().backward()
+        actual = layer([["ab", "水"], ["今天"]])
+        assert actual.outputs[0].shape == (2, 2, 12)
+        actual.outputs[0].sum().backward()
         gradients = [p.grad is not None for p in elmo.model.token_encoder.parameters()]
         assert all(gradients) if trainable else not any(gradients)
 
@@ -161,10 +161,10 @@ def test_copies_and_pickles_keep_the_dictionaries(elmo: Embedder) -> None:
 
 
 def test_poolings_and_boundaries_work_as_for_other_models(elmo: Embedder) -> None:
-    found = elmo.embed_tokens(["ab", "水"], boundaries=True)
-    assert found.tokens == ["<S>", "ab", "水", "</S>"]
-    plain = elmo.embed_tokens(["ab", "水"])
-    assert difference(found.layers[:, 1:-1], plain.layers) < 1e-6
+    actual = elmo.embed(["ab", "水"], boundaries=True)
+    assert actual.tokens == ["<S>", "ab", "水", "</S>"]
+    plain = elmo.embed(["ab", "水"])
+    assert difference(actual.layers[:, 1:-1], plain.layers) < 1e-6
     mean = elmo.sentence_vectors([["ab", "水"]])[0]
     np.testing.assert_allclose(mean, plain.layers.mean((0, 1)), atol=1e-6)
     assert "has no softmax" in complaint(lambda: elmo.surprisal("ab"))

@@ -4,14 +4,18 @@ The full loss of a prediction with output vector x and target word t is
 
     loss = -s_t + log sum over all words k of exp(s_k),       s_k = w_k x + b_k
 
-For a large vocabulary the sum runs over the target and a sample S of the other words. Each word is
-in the sample with a known probability q_k, and dividing by it makes the sampled sum an estimate of
-the full one without bias (importance sampling):
+For a large vocabulary a sample S of the words stands for all of them. Each word is in the sample
+with a known probability q_k, and dividing by it makes the sum over a sample an unbiased estimate
+of the sum over all words (importance sampling):
 
-    sum over all k of exp(s_k)  ≈  exp(s_t) / q_t  +  sum over k in S, k != t, of exp(s_k) / q_k
+    sum over all k of exp(s_k)  ≈  sum over k in S of exp(s_k) / q_k
 
-So q_k enters as a shift of the logits: s'_k = s_k - log q_k, the target's too, as in TensorFlow's
-sampled softmax. Words are drawn log-uniformly, low ids (frequent words) more often.
+The division is a shift of the logits, s'_k = s_k - log q_k. The target takes part whether it was
+drawn or not, with a logit shifted in the same way, as in TensorFlow's sampled softmax:
+
+    loss = -s'_t + log( exp(s'_t) + sum over k in S, k != t, of exp(s'_k) )
+
+Words are drawn log-uniformly: low ids (frequent words) more often.
 
 One sample serves all predictions of a step, in both directions:
 

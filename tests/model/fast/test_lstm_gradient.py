@@ -43,7 +43,7 @@ class Case:
         self.masks = [(torch.rand(shape) > 0.3).to(dtype) / 0.7 for _ in range(config.num_layers)]
 
     def parameters(self) -> list[Tensor]:
-        return [p for way in self.ways for layer in way for p in layer.parameters()]
+        return [p for direction in self.ways for layer in direction for p in layer.parameters()]
 
     def leaves(self) -> list[Tensor]:
         return [*self.parameters(), self.inputs]
@@ -52,15 +52,15 @@ class Case:
         """The top outputs and the states at the end, as `LSTMLayer` and autograd give them."""
         tops: list[Tensor] = []
         ends: list[list[Tensor]] = []
-        for way in range(2):
-            x = self.inputs[way]
+        for direction in range(2):
+            x = self.inputs[direction]
             ends.append([])
-            for number, layer in enumerate(self.ways[way]):
-                dropped = x * self.masks[number][way]
-                start = tuple(tensor[way] for tensor in self.starts[number])
+            for i, layer in enumerate(self.ways[direction]):
+                dropped = x * self.masks[i][direction]
+                start = tuple(tensor[direction] for tensor in self.starts[i])
                 y, end = layer(dropped, [self.rows] * self.steps, start)
-                x = y + x if number and self.config.skip_connections else y
-                ends[way].extend(end)
+                x = y + x if i and self.config.skip_connections else y
+                ends[direction].extend(end)
             tops.append(x)
         return torch.stack(tops), [torch.stack(pair) for pair in zip(*ends, strict=True)]
 
@@ -82,7 +82,7 @@ def config(**fields: object) -> BiLMConfig:
 
 CONFIGS = {
     "no clips": config(cell_clip=0, projection_clip=0),
-    "clips that bite": config(cell_clip=0.3, projection_clip=0.2, num_layers=3),
+    "clips that take effect": config(cell_clip=0.3, projection_clip=0.2, num_layers=3),
     "no projection": config(lstm_dim=3, project_state=False, cell_clip=0.3),
     "no skip": config(skip_connections=False),
 }
@@ -105,16 +105,16 @@ def test_results_and_every_gradient_are_those_of_autograd(name: str) -> None:
 def test_in_single_precision_they_are_those_of_autograd_in_double(name: str) -> None:
     """On most processors the weights are in blocks then."""
     single, double = (Case(CONFIGS[name], dtype=d) for d in (torch.float32, torch.float64))
-    found = []
+    actual = []
     for case, run in ((single, single.by_hand), (double, double.plain)):
         top, ends = run()
         grads = torch.autograd.grad(top.square().sum(), case.leaves())
-        found.append([tensor.double() for tensor in (top, *ends, *grads)])
-    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+        actual.append([tensor.double() for tensor in (top, *ends, *grads)])
+    torch.testing.assert_close(actual[0], actual[1], rtol=1e-4, atol=1e-5)
 
 
-def test_windows_one_after_the_other_use_the_same_memory() -> None:
-    case = Case(CONFIGS["clips that bite"])
+def test_consecutive_windows_use_the_same_memory() -> None:
+    case = Case(CONFIGS["clips that take effect"])
     first = torch.autograd.grad(case.by_hand()[0].square().sum(), case.leaves())
     buffers = lstm_gradient._spare[case.ways[0][0]]
     again = torch.autograd.grad(case.by_hand()[0].square().sum(), case.leaves())
@@ -126,25 +126,25 @@ def test_windows_one_after_the_other_use_the_same_memory() -> None:
     assert gone() is None  # with the model
 
 
-def test_windows_before_their_gradients_have_memory_of_their_own() -> None:
+def test_windows_that_await_their_gradients_have_their_own_memory() -> None:
     case = Case(CONFIGS["no clips"])
     alone = torch.autograd.grad(case.by_hand()[0].square().sum(), case.leaves())
     tops = [case.by_hand()[0] for _ in range(2)]
     case.inputs.data.mul_(2)
     case.by_hand()
     for top in tops:
-        found = torch.autograd.grad(top.square().sum(), case.leaves())
-        torch.testing.assert_close(found, alone, rtol=0, atol=0)
+        actual = torch.autograd.grad(top.square().sum(), case.leaves())
+        torch.testing.assert_close(actual, alone, rtol=0, atol=0)
 
 
-def test_the_clips_of_the_test_really_clip() -> None:
-    case = Case(CONFIGS["clips that bite"])
+def test_the_clips_take_effect() -> None:
+    case = Case(CONFIGS["clips that take effect"])
     h, c, *_ = case.by_hand()[1]
     assert (h.abs() == 0.2).any()
     assert (c.abs() == 0.3).any()
 
 
-@pytest.mark.parametrize("name", ["clips that bite", "no projection"])
+@pytest.mark.parametrize("name", ["clips that take effect", "no projection"])
 def test_gradients_agree_with_finite_differences(name: str) -> None:
     case = Case(CONFIGS[name], steps=2, rows=2)
     factors = torch.randn_like(case.by_hand()[0])
@@ -154,16 +154,16 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
 
     leaves, step = case.leaves(), 1e-6
     for leaf, grad in zip(leaves, torch.autograd.grad(value(), leaves), strict=True):
-        numbers, found = leaf.data.view(-1), torch.empty_like(grad).flatten()
-        for place in range(len(numbers)):
-            here = numbers[place].item()
+        numbers, actual = leaf.data.view(-1), torch.empty_like(grad).flatten()
+        for position in range(len(numbers)):
+            here = numbers[position].item()
             sides = []
             for there in (here + step, here - step):
-                numbers[place] = there
+                numbers[position] = there
                 sides.append(value().item())
-            numbers[place] = here
-            found[place] = (sides[0] - sides[1]) / (2 * step)
-        torch.testing.assert_close(grad.flatten(), found, rtol=1e-5, atol=1e-7)
+            numbers[position] = here
+            actual[position] = (sides[0] - sides[1]) / (2 * step)
+        torch.testing.assert_close(grad.flatten(), actual, rtol=1e-5, atol=1e-7)
 
 
 def test_gradients_are_computed_once() -> None:
@@ -182,7 +182,7 @@ def test_the_gradient_of_one_direction_alone_is_right() -> None:
     assert not by_hand[-1][1].any()
 
 
-def test_states_are_cut_from_the_gradient_and_hold_no_other_steps() -> None:
+def test_states_are_detached_and_do_not_keep_other_steps_in_memory() -> None:
     case = Case(CONFIGS["no clips"])
     for state in case.by_hand()[1]:
         assert not state.requires_grad
@@ -190,7 +190,7 @@ def test_states_are_cut_from_the_gradient_and_hold_no_other_steps() -> None:
 
 
 def test_one_thread_and_two_give_the_same_numbers() -> None:
-    case = Case(CONFIGS["clips that bite"])
+    case = Case(CONFIGS["clips that take effect"])
     before = torch.get_num_threads()
     try:
         results = []
