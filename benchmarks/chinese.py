@@ -26,7 +26,7 @@ from elmokit.analysis.uses import purity, similarities
 from elmokit.cli.demo import Use, use_vectors
 from elmokit.embed import Embedder
 from elmokit.pretrain.corpus import Corpus, prepare
-from elmokit.pretrain.evaluate import sentences_of
+from elmokit.pretrain.evaluation import sentences_of
 
 HERE = Path(__file__).parent
 TRAINING = {

@@ -109,12 +109,11 @@ def resident(process: int) -> int:
 
 def read_all(path: str) -> None:
     """Do everything but run the model, for the whole file."""
-    from elmokit.cli.embed import whole_lines
     from elmokit.embed import Embedder
     from elmokit.formats.detect import read_checkpoint
-    from elmokit.text.readers import read_sentences
+    from elmokit.text.readers import read_sentences, whole_lines
 
-    elmo = Embedder.from_checkpoint(read_checkpoint(Path(path).with_name("small")))
+    elmo = Embedder.from_pretrained(read_checkpoint(Path(path).with_name("small")))
     start = time.perf_counter()
     tokens = sentences = 0
     for window in elmo.windows(whole_lines(read_sentences(path, split=True)), kept=3):

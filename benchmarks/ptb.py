@@ -31,7 +31,7 @@ import elmokit
 from elmokit.embed import Embedder
 from elmokit.language import Perplexity
 from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus, Sentences, Types, prepare
-from elmokit.pretrain.evaluate import ROWS, perplexity
+from elmokit.pretrain.evaluation import ROWS, perplexity
 from elmokit.pretrain.objective import Batcher
 from elmokit.text.indexers import make_indexer
 from elmokit.text.vocabulary import Vocabulary

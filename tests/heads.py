@@ -10,16 +10,16 @@ from tiny import tiny_elmo
 from torch import Tensor
 
 from elmokit.tasks.layers.embedder import Inputs, known_words
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TrainSettings
 from elmokit.tasks.task import Task
 
 PLACEMENTS = ("input", "output", "both")
 
 
-def complete(task: Task, **given: Any) -> Settings:
+def complete(task: Task, **given: Any) -> TrainSettings:
     """Small settings, without dropout."""
     given = {"hidden": 16, "word_dim": 16, "dropout": 0.0, "elmo_dropout": 0.0, **given}
-    return Settings(**given).completed(task.defaults, has_vectors=False)
+    return task.settings(**given).with_word_dim(has_vectors=False)
 
 
 def make_model(task: Task, examples: Sequence[Any], *, elmo: Any = None, **given: Any) -> Any:

@@ -85,7 +85,7 @@ def save_like_others(published: Path, folder: Path) -> None:
     words = ["<S>", "</S>", "<UNK>", "river", "bank"]
     (folder / "cached" / "vocab.txt").write_text("\n".join(words))
     with h5py.File(folder / "cached" / "token_vectors.hdf5", "w") as file:
-        file["embedding"] = elmokit.load(published).embed(words, layers=0).vectors[:, :128]
+        file["embedding"] = elmokit.load(published).embed_tokens(words, layers=0).vectors[:, :128]
 
 
 @pytest.fixture
