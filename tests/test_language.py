@@ -36,9 +36,9 @@ def probabilities(elmo: Embedder, tokens: list[str]) -> tuple[np.ndarray, np.nda
         out = elmo.model(make_batch([tokens], elmo.indexer), boundaries=True)
         top = elmo.config.num_layers
         logits = [
-            out[f"{way}_{top}"][0].double() @ elmo.model.softmax.weight.double().T
+            out[f"{direction}_{top}"][0].double() @ elmo.model.softmax.weight.double().T
             + elmo.model.softmax.bias.double()
-            for way in ("forward", "backward")
+            for direction in ("forward", "backward")
         ]
     exponentials = [np.exp(x.numpy()) for x in logits]
     return tuple(e / e.sum(1, keepdims=True) for e in exponentials)
@@ -47,17 +47,17 @@ def probabilities(elmo: Embedder, tokens: list[str]) -> tuple[np.ndarray, np.nda
 def test_surprisal_is_minus_log2_of_the_word_in_both_directions(elmo: Embedder) -> None:
     tokens = "he sat on the unknownword bank .".split()
     forward, backward = probabilities(elmo, tokens)
-    found = elmo.surprisal(" ".join(tokens))
+    result = elmo.surprisal(" ".join(tokens))
     ids = [WORDS.index(word) if word in WORDS else 2 for word in tokens]
-    assert found.tokens == tokens
+    assert result.tokens == tokens
     np.testing.assert_allclose(
-        found.forward, [-np.log2(forward[t, w]) for t, w in enumerate(ids)], atol=1e-4
+        result.forward, [-np.log2(forward[t, w]) for t, w in enumerate(ids)], atol=1e-4
     )
     np.testing.assert_allclose(
-        found.backward, [-np.log2(backward[t + 2, w]) for t, w in enumerate(ids)], atol=1e-4
+        result.backward, [-np.log2(backward[t + 2, w]) for t, w in enumerate(ids)], atol=1e-4
     )
-    np.testing.assert_allclose(found.average, (found.forward + found.backward) / 2)
-    assert found.known.tolist() == [True, True, True, True, False, True, True]
+    np.testing.assert_allclose(result.average, (result.forward + result.backward) / 2)
+    assert result.known.tolist() == [True, True, True, True, False, True, True]
 
 
 def test_surprisal_of_an_empty_sentence_is_empty(elmo: Embedder) -> None:
@@ -75,9 +75,9 @@ def test_a_gap_is_filled_by_the_words_that_make_the_sentence_likely(elmo: Embedd
         scores[word] = (ahead + back) / 2
     total = sum(np.exp(score) for score in scores.values())
     best = sorted(scores, key=lambda word: -scores[word])
-    found = elmo.fill("he sat on ___ bank .", k=4)
-    assert [filling.word for filling in found] == best[:4]
-    for filling in found:
+    result = elmo.fill("he sat on ___ bank .", k=4)
+    assert [filling.word for filling in result] == best[:4]
+    for filling in result:
         assert filling.probability == pytest.approx(np.exp(scores[filling.word]) / total, rel=1e-3)
 
 

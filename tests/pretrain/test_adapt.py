@@ -72,7 +72,7 @@ def metadata_of(options: Options) -> dict[str, Any]:
     return json.loads(Path(options["out"], "config.json").read_text())["metadata"]
 
 
-def test_adapting_goes_on_from_the_model_and_its_softmax(model: str, domain: Options) -> None:
+def test_adapting_starts_from_the_model_and_its_softmax(model: str, domain: Options) -> None:
     assert adapt(model, domain).stopped_by == 0
     before, after = elmokit.load(model), elmokit.load(domain["out"])
     assert after.vocabulary is not None

@@ -23,6 +23,6 @@ def test_a_long_gradient_is_scaled_down_and_a_short_one_is_left(scale: float) ->
     torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(theirs.parameters(), 2.0))
     assert (norm > 2.0) == (scale > 1)
     parameters = zip(ours.parameters(), theirs.parameters(), before, strict=True)
-    for found, wanted, whole in parameters:
-        torch.testing.assert_close(found.grad, wanted.grad)
-        assert torch.equal(found.grad, whole) == (scale < 1)
+    for result, expected, whole in parameters:
+        torch.testing.assert_close(result.grad, expected.grad)
+        assert torch.equal(result.grad, whole) == (scale < 1)

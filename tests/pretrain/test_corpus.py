@@ -84,7 +84,7 @@ def test_a_text_can_be_taken_as_it_is_written(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "a <unk> b <UNK> <S> </S> a")
     options = {"tokenizer": "whitespace", "valid_fraction": 0.0}
     assert len(prepare(file, tmp_path / "c", **options).types) == 5
-    corpus = prepare(file, tmp_path / "c", as_written=True, **options)  # made anew
+    corpus = prepare(file, tmp_path / "c", as_written=True, **options)  # It is encoded again.
     assert decoded(corpus, corpus.train) == [["a", "<unk>", "b", "<UNK>", "<UNK>", "<UNK>", "a"]]
     assert len(corpus.types) == 6
 
@@ -96,10 +96,10 @@ def test_running_text_is_split_as_the_reader_does(
     paragraph = "It was late.\nDr. Who had walked for a very long time along the river, and the\n"
     file = tmp_path / "a.txt"
     file.write_text((paragraph + "house was\nstill far. Why?\n\n") * 40 + "The end")
-    wanted = [line.tokens for line in read_sentences(file, split=True)]
+    expected = [line.tokens for line in read_sentences(file, split=True)]
     monkeypatch.setattr(sources, "CHUNK_CHARACTERS", 300)
     corpus = prepare(file, tmp_path / "c", valid_fraction=0)
-    assert decoded(corpus, corpus.train) == wanted
+    assert decoded(corpus, corpus.train) == expected
     assert len(list(sources.chunks_of_lines(file, split=True))) > 5
 
 
@@ -123,10 +123,10 @@ def test_compressed_files_globs_and_folders_are_read(tmp_path: Path) -> None:
     (folder / "b.txt.xz").write_bytes(lzma.compress(b"b b\n"))
     write(folder / "c.jsonl", json.dumps({"text": ["c\nc", "d"]}))
     options = {"tokenizer": "whitespace", "valid_fraction": 0}
-    wanted = [["a", "a"], ["b", "b"], ["c", "c", "d"]]
+    expected = [["a", "a"], ["b", "b"], ["c", "c", "d"]]
     for number, given in enumerate([folder, str(folder / "*"), sorted(folder.iterdir())]):
         corpus = prepare(given, tmp_path / f"c{number}", **options)
-        assert decoded(corpus, corpus.train) == wanted
+        assert decoded(corpus, corpus.train) == expected
 
 
 def test_an_unchanged_corpus_is_not_encoded_again(

@@ -60,7 +60,7 @@ Trainer.one_step = failing
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As torchrun sets it; what the processes note is found in the folder of the test."""
+    """As torchrun sets it; what the processes note is written into the folder of the test."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
 
@@ -79,11 +79,11 @@ def free_port() -> str:
 
 def start(options: Options, *, world: int = 2, before: str = "") -> list[subprocess.Popen[str]]:
     """The processes of a run, as a launcher starts them."""
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": str(world)}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": str(world)}
     return [
         subprocess.Popen(
             [sys.executable, "-c", before + COMMAND, *arguments(options)],
-            env={**os.environ, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={**os.environ, **address, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -92,7 +92,7 @@ def start(options: Options, *, world: int = 2, before: str = "") -> list[subproc
 
 
 def finish(processes: list[subprocess.Popen[str]], *, seconds: float = 120) -> Ends:
-    """Exit code and words of each; one that goes on for too long is a failure."""
+    """Exit code and words of each; one that runs for too long is a failure."""
     end = time.monotonic() + seconds
     try:
         words = [
@@ -117,11 +117,11 @@ def wait_for_a_line(options: Options, processes: list[subprocess.Popen[str]]) ->
 
 def figures(options: Options) -> dict[str, float]:
     """The losses and held-out perplexities of the log, by step."""
-    found = {}
+    result = {}
     for line in read_log(Path(options["out"], "log.jsonl")):
         values = line.get("heldout") or {"loss": line["loss"]}
-        found |= {f"{name} after step {line['step']}": value for name, value in values.items()}
-    return found
+        result |= {f"{name} after step {line['step']}": value for name, value in values.items()}
+    return result
 
 
 def weights(options: Options) -> dict[str, np.ndarray[Any, Any]]:
@@ -133,10 +133,10 @@ def weights(options: Options) -> dict[str, np.ndarray[Any, Any]]:
 def assert_same_run(one: Options, other: Options, tolerance: float = 1e-4) -> None:
     """The same losses, held-out perplexities, weights and LSTM states."""
     assert steps_of(one)[-1] == 40
-    found, wanted = figures(one), figures(other)
-    assert {f"{what} after step 40" for what in ("loss", "forward", "backward")} <= wanted.keys()
-    for name, value in wanted.items():
-        assert found[name] == pytest.approx(value, abs=tolerance), name
+    result, expected = figures(one), figures(other)
+    assert {f"{what} after step 40" for what in ("loss", "forward", "backward")} <= expected.keys()
+    for name, value in expected.items():
+        assert result[name] == pytest.approx(value, abs=tolerance), name
     tensors = weights(other)
     assert weights(one).keys() == tensors.keys()
     for name, tensor in weights(one).items():
@@ -178,7 +178,7 @@ def test_every_row_is_read_by_one_process_in_every_step(options: Options, tmp_pa
             assert parts[total, epoch, step] == [2] * 6  # 3 processes with 2 parts
 
 
-def test_a_run_of_two_that_was_killed_goes_on_to_the_same_result(options: Options) -> None:
+def test_a_run_of_two_that_was_killed_resumes_to_the_same_result(options: Options) -> None:
     whole = options | {"out": options["out"] + "-whole"}
     assert finish(start(whole)) == [(0, ""), (0, "")]
     processes = start(options)
@@ -191,7 +191,7 @@ def test_a_run_of_two_that_was_killed_goes_on_to_the_same_result(options: Option
     assert_same_run(options, whole, tolerance=1e-6)
 
 
-def test_a_run_goes_on_with_another_number_of_processes(options: Options) -> None:
+def test_a_run_resumes_with_another_number_of_processes(options: Options) -> None:
     options |= {"dropout": 0.3}
     whole = options | {"out": options["out"] + "-whole"}
     assert pretrain(whole).stopped_by == 0
@@ -205,8 +205,8 @@ def test_a_run_goes_on_with_another_number_of_processes(options: Options) -> Non
 def test_torchrun_starts_the_command(options: Options) -> None:
     options |= {"max_steps": 10}
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    place = ["--master-addr", "127.0.0.1", "--master-port", free_port()]
-    command = [*launcher, *place, "-m", "elmokit", *arguments(options | {"quiet": False})]
+    address = ["--master-addr", "127.0.0.1", "--master-port", free_port()]
+    command = [*launcher, *address, "-m", "elmokit", *arguments(options | {"quiet": False})]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("of the softmax, 10 steps by 2 processes\n") == 1
@@ -249,7 +249,7 @@ def test_when_another_fails_in_the_middle_the_first_ends_too(options: Options) -
     assert silent == ""
 
 
-def test_when_one_is_killed_the_other_says_that_the_run_can_go_on(options: Options) -> None:
+def test_when_one_is_killed_the_other_says_that_the_run_can_be_resumed(options: Options) -> None:
     processes = start(options | {"max_steps": 100_000, "epochs": 10_000})
     wait_for_a_line(options, processes)
     processes[1].kill()
@@ -270,7 +270,7 @@ def test_a_signal_to_one_stops_all_at_the_same_step(options: Options) -> None:
     assert json.loads((last / "state.json").read_text())["step"] >= steps_of(options)[-1]
 
 
-def test_a_launcher_that_says_only_half_is_told_of(
+def test_a_launcher_that_sets_half_of_the_environment_is_reported(
     options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")

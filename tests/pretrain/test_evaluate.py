@@ -64,20 +64,20 @@ def slow(folder: Path, tmp_path: Path) -> Slow:
 
     def losses(stretches: int) -> np.ndarray:
         sums = np.zeros((2, len(SENTENCES)))
-        for way in range(2):
+        for direction in range(2):
             pairs = []
-            for number, words in enumerate(SENTENCES):
+            for index, words in enumerate(SENTENCES):
                 line = ["<S>", *words, "</S>"]
-                line = line[::-1] if way else line
-                pairs += [(number, a, b) for a, b in pairwise(line)]
+                line = line[::-1] if direction else line
+                pairs += [(index, a, b) for a, b in pairwise(line)]
             for row in range(stretches):
                 stretch = pairs[row * len(pairs) // stretches : (row + 1) * len(pairs) // stretches]
                 vectors = [reference.token_vector(word) for _, word, _ in stretch]
-                outputs, _ = reference.direction(way, vectors, reference.zeros()[way])
-                for (number, _, target), top in zip(stretch, outputs[-1], strict=True):
+                outputs, _ = reference.direction(direction, vectors, reference.zeros()[direction])
+                for (index, _, target), top in zip(stretch, outputs[-1], strict=True):
                     logits = weight @ top + bias
-                    wanted = logits[WORDS.index(target if target in WORDS else "<UNK>")]
-                    sums[way, number] += np.log(np.exp(logits).sum()) - wanted
+                    expected = logits[WORDS.index(target if target in WORDS else "<UNK>")]
+                    sums[direction, index] += np.log(np.exp(logits).sum()) - expected
         return sums
 
     return losses
@@ -102,8 +102,8 @@ def test_losses_are_those_of_one_token_at_a_time(
     folder: Path, slow: Slow, corpus: Corpus, stretches: int
 ) -> None:
     elmo = elmokit.load(folder)
-    found, unknown = text_losses(elmo, corpus, carry=True, stretches=stretches)
-    np.testing.assert_allclose(found, slow(stretches), rtol=2e-5)
+    result, unknown = text_losses(elmo, corpus, carry=True, stretches=stretches)
+    np.testing.assert_allclose(result, slow(stretches), rtol=2e-5)
     assert unknown == sum(word not in WORDS for words in SENTENCES for word in words) > 0
 
 
@@ -128,16 +128,16 @@ def test_fresh_losses_are_those_of_each_sentence_alone(
     folder: Path, corpus: Corpus, text: Path
 ) -> None:
     elmo = elmokit.load(folder)
-    found, _ = text_losses(elmo, corpus, carry=False)
-    for number, words in enumerate(SENTENCES):
+    result, _ = text_losses(elmo, corpus, carry=False)
+    for index, words in enumerate(SENTENCES):
         bits = elmo.surprisal(words)
         # a surprisal has every word, and leaves out the sentence's end and beginning
         assert (bits.forward.sum() * np.log(2), bits.backward.sum() * np.log(2)) < tuple(
-            found[:, number]
+            result[:, index]
         )
     average = elmo.perplexity(SENTENCES)
     tokens = sum(len(words) + 1 for words in SENTENCES)
-    assert average.average == pytest.approx(np.exp(found.sum() / (2 * tokens)), rel=1e-6)
+    assert average.average == pytest.approx(np.exp(result.sum() / (2 * tokens)), rel=1e-6)
     assert average.tokens == tokens
 
 

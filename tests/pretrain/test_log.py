@@ -40,9 +40,9 @@ def assert_as_in_the_log(options: Options) -> None:
     held_out = [(line["step"], line["heldout"]["average"]) for line in lines if "heldout" in line]
     assert [step for step, _ in losses] == [20, 40, 60]
     assert [step for step, _ in held_out] == [25, 50, 60]
-    for name, wanted in (("loss", losses), ("heldout/average", held_out)):
-        assert [step for step, _ in events[name]] == [step for step, _ in wanted]
-        assert [v for _, v in events[name]] == pytest.approx([v for _, v in wanted], rel=1e-6)
+    for name, expected in (("loss", losses), ("heldout/average", held_out)):
+        assert [step for step, _ in events[name]] == [step for step, _ in expected]
+        assert [v for _, v in events[name]] == pytest.approx([v for _, v in expected], rel=1e-6)
     assert set(events) == {
         "loss", "norm", "lr", "tokens", "tokens_per_second",
         "heldout/forward", "heldout/backward", "heldout/average",
@@ -69,7 +69,7 @@ def test_steps_that_are_done_again_are_shown_once(
         with pytest.raises(KeyboardInterrupt):
             pretrain(options)
     assert events_of(options)["loss"][-1][0] == 40
-    # What the second run writes is told from what it replaces.
+    # What the second run writes is kept apart from what it replaces.
     assert pretrain(options).stopped_by == 0
     assert_as_in_the_log(options)
     files = list(Path(options["out"], "tensorboard").iterdir())

@@ -78,23 +78,23 @@ report = {}
 for name, sample in (
     ("full", None), ("sampled", Sample.draw(words, 2000, np.random.default_rng(0)))
 ):
-    found = {}
+    result = {}
     for precision in (None, torch.bfloat16):
         model.zero_grad()
         loss, after = window_loss(model, batch, start, sample=sample, precision=precision)
         loss.backward()
-        found[precision] = {
+        result[precision] = {
             "loss": loss.detach(),
             **{f"cells {k}": c for k, (_, c) in enumerate(after.forward + after.backward)},
             **{f"gradient of {n}": p.grad.clone() for n, p in model.named_parameters()},
         }
     report[name] = {
         key: [
-            float((value - found[torch.bfloat16][key]).norm() / value.norm()),
-            str(found[torch.bfloat16][key].dtype),
-            bool((found[torch.bfloat16][key].bfloat16() != found[torch.bfloat16][key]).any()),
+            float((value - result[torch.bfloat16][key]).norm() / value.norm()),
+            str(result[torch.bfloat16][key].dtype),
+            bool((result[torch.bfloat16][key].bfloat16() != result[torch.bfloat16][key]).any()),
         ]
-        for key, value in found[None].items()
+        for key, value in result[None].items()
     }
 print(json.dumps(report))
 """
@@ -156,7 +156,7 @@ def test_a_processor_that_is_stopped_by_bfloat16_refuses_it(
     assert check_precision("bf16", torch.device("cpu")) is None
 
 
-def test_asking_this_processor_harms_nobody() -> None:
+def test_probing_this_processor_is_safe() -> None:
     assert processor_has_bfloat16() in (True, False)
 
 

@@ -120,14 +120,14 @@ def test_a_step_read_in_parts_learns_the_same(options: dict[str, Any], softmax: 
     for run in runs.values():
         pretrain(run)
     logs = {parts: read_log(Path(run["out"], "log.jsonl")) for parts, run in runs.items()}
-    wanted = final_tensors(runs[1])
+    expected = final_tensors(runs[1])
     for parts in (2, 4):
         for line, other in zip(logs[1], logs[parts], strict=True):
             assert line.get("loss") == pytest.approx(other.get("loss"), abs=2e-5)
             assert line.get("heldout") == pytest.approx(other.get("heldout"), abs=2e-3)
         for name, value in final_tensors(runs[parts]).items():
             # Adagrad's sums of squares reach 60, where float32 numbers are 4e-6 apart.
-            np.testing.assert_allclose(value, wanted[name], rtol=5e-7, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(value, expected[name], rtol=5e-7, atol=1e-5, err_msg=name)
 
 
 def test_a_folder_takes_one_run_at_a_time(options: dict[str, Any]) -> None:

@@ -21,23 +21,23 @@ def make(lengths: list[int]) -> Sentences:
     return Sentences(np.arange(3, 3 + offsets[-1], dtype=np.int32), offsets)
 
 
-def sentence(text: Sentences, number: int) -> list[int]:
-    return [0, *text.tokens[text.offsets[number] : text.offsets[number + 1]].tolist(), 1]
+def sentence(text: Sentences, index: int) -> list[int]:
+    return [0, *text.tokens[text.offsets[index] : text.offsets[index + 1]].tolist(), 1]
 
 
 def expected_pairs(text: Sentences) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
     forward: Counter[tuple[int, int]] = Counter()
     backward: Counter[tuple[int, int]] = Counter()
-    for number in range(len(text)):
-        words = sentence(text, number)
+    for index in range(len(text)):
+        words = sentence(text, index)
         forward.update(itertools.pairwise(words))
         backward.update(zip(words[:0:-1], words[-2::-1], strict=True))
     return forward, backward
 
 
-def pairs(window: Window, way: int, row: int) -> list[tuple[int, int]]:
-    inputs = window.types[window.index[way, :, row]].tolist()
-    targets = window.targets[way, :, row].tolist()
+def pairs(window: Window, direction: int, row: int) -> list[tuple[int, int]]:
+    inputs = window.types[window.index[direction, :, row]].tolist()
+    targets = window.targets[direction, :, row].tolist()
     return [(a, b) for a, b in zip(inputs, targets, strict=True) if b != NOTHING]
 
 
@@ -56,30 +56,32 @@ def test_every_token_is_predicted_once_an_epoch_in_both_directions(
     if sum(lengths) + len(lengths) < rows:
         return
     windows = Windows(text, rows=rows, unroll=unroll, seed=5, block=block)
-    found: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
+    result: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
     for step in range(windows.steps):
         window = windows.window(epoch, step)
         assert window.index.shape[1:] == window.targets.shape[1:]
         assert window.index.shape[2] == rows
         assert window.pairs == windows.pairs_at(step)
-        for way in range(2):
+        for direction in range(2):
             for row in range(rows):
-                found[way].update(pairs(window, way, row))
-    assert found == expected_pairs(text)
+                result[direction].update(pairs(window, direction, row))
+    assert result == expected_pairs(text)
 
 
 def test_in_file_order_one_row_reads_the_text_as_it_stands() -> None:
     text = make([3, 1, 5, 2])
     windows = Windows(text, rows=1, unroll=4)
-    found = [pair for step in range(windows.steps) for pair in pairs(windows.window(0, step), 0, 0)]
-    wanted = []
-    for number in range(len(text)):
-        words = sentence(text, number)
-        wanted += list(itertools.pairwise(words))
-    assert found == wanted
+    result = [
+        pair for step in range(windows.steps) for pair in pairs(windows.window(0, step), 0, 0)
+    ]
+    expected = []
+    for index in range(len(text)):
+        words = sentence(text, index)
+        expected += list(itertools.pairwise(words))
+    assert result == expected
 
 
-def test_a_row_goes_on_where_its_last_window_ended() -> None:
+def test_a_row_continues_where_its_last_window_ended() -> None:
     text = make([7] * 40)
     one, many = Windows(text, rows=3, unroll=1000, seed=1), Windows(text, rows=3, unroll=6, seed=1)
     for row in range(3):
