@@ -126,7 +126,7 @@ def run_elmokit(command: str, *names: str, **options: object) -> None:
 
     What stops this script stops it too, and what is done is kept: the same command goes on.
     """
-    given = [option(name, value) for name, value in options.items() if value is not None]
+    given = [word for name, value in options.items() for word in words_of(name, value)]
     process = subprocess.Popen([sys.executable, "-m", "elmokit", command, *names, *given])
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process by itself
@@ -137,11 +137,15 @@ def run_elmokit(command: str, *names: str, **options: object) -> None:
         sys.exit(code if code > 0 else 128 - code)
 
 
-def option(name: str, value: object) -> str:
-    """An option as the command line takes it."""
+def words_of(name: str, value: object) -> list[str]:
+    """Return an option as the command line takes it; nothing for None."""
+    dashed = name.replace("_", "-")
+    if value is None:
+        return []
     if isinstance(value, bool):
-        return f"--{name}" if value else f"--no_{name}"
-    return f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
+        return [f"--{dashed}" if value else f"--no-{dashed}"]
+    values = value if isinstance(value, list) else [value]
+    return [f"--{dashed}={v if isinstance(v, str) else json.dumps(v)}" for v in values]
 
 
 def parameters(elmo: Embedder) -> dict[str, int]:

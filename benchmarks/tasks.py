@@ -2,8 +2,8 @@
 
     python benchmarks/tasks.py --data data --folder runs [--only ner sst5] [--chinese chinese-elmo]
 
-Each task is one `elmokit compare TASK --what elmo`: the shipped model, frozen, and the same static
-vectors on both sides. The same command goes on with runs that were stopped. results/tasks.md has
+Each task is one `elmokit compare TASK --vary elmo`: the shipped model, frozen, and the same static
+vectors on both sides. The same command resumes runs that were stopped. results/tasks.md has
 the tasks that are complete, those of earlier runs too; `--only` without names writes it and trains
 nothing. `--chinese` names the model that chinese.py has trained.
 """
@@ -22,7 +22,7 @@ from speed import machine
 
 HERE = Path(__file__).parent
 GLOVE = "vectors/glove.50d.100k.txt.xz"
-WRITING = {"hidden": 128, "target_words": 5000, "patience": 2, "beam": 4}
+WRITING = {"hidden": 128, "target_vocab_size": 5000, "patience": 2, "beam": 4}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ DATASETS = {
         {"hidden": 100, "epochs": 15, "patience": 4},
         note=(
             "no gain, wherever ELMo stands. A second run of `elmokit compare pair` with the "
-            "same settings, `--what placement` and three seeds: without 84.87 ± 0.12, at the "
+            "same settings, `--vary placement` and three seeds: without 84.87 ± 0.12, at the "
             "input 83.80 ± 0.53, at the output of the LSTM 84.13 ± 0.50, at both 83.00 ± 0.72. "
             "`elmokit train pair --layers`, at the input: layer 0 alone, which does not read "
             "the sentence, 83.93 ± 1.10; the top layer alone 82.67 ± 0.31. So it seems that "
@@ -126,7 +126,7 @@ DATASETS = {
         "summarize",
         "seq2seq/headlines.train.jsonl.xz",
         "seq2seq/headlines.dev.jsonl.xz",
-        {"longest_text": 60, **WRITING, "epochs": 4},
+        {"max_tokens": 60, **WRITING, "epochs": 4},
     ),
     "chinese": Dataset(
         "sentiment in Chinese (ChnSentiCorp)",
@@ -135,7 +135,7 @@ DATASETS = {
         "classify/zh.chnsenticorp.dev.tsv.xz",
         {
             "tokenizer": "chinese",
-            "longest_text": 100,
+            "max_tokens": 100,
             "hidden": 64,
             "epochs": 6,
             "patience": 2,
@@ -180,8 +180,8 @@ def main() -> None:
         run_elmokit(
             "compare",
             DATASETS[name].task,
-            what="elmo",
-            seeds=arguments.seeds,
+            vary="elmo",
+            seeds=arguments.seeds.split(","),
             out=str(out),
             **options,
         )
@@ -237,13 +237,14 @@ def write(folder: Path, out: Path, seeds: str) -> None:
 def shown_command(dataset: Dataset, seeds: str) -> str:
     """The command without the folders of one machine."""
     options = compare_options(dataset, Path("data"), "chinese-elmo")
-    given = {**options, "what": "elmo", "seeds": seeds, "out": "runs"}
+    given = {**options, "vary": "elmo", "seeds": seeds.split(","), "out": "runs"}
     words = ["elmokit", "compare", dataset.task]
     for name, value in given.items():
         if value is None or value is False:
             continue
         dashed = f"--{name.replace('_', '-')}"
-        words += [dashed] if value is True else [dashed, str(value)]
+        values = value if isinstance(value, list) else [value]
+        words += [dashed] if value is True else [dashed, *map(str, values)]
     if dataset.options.get("crf") is False:
         words.append("--no-crf")
     return shlex.join(words)
