@@ -204,7 +204,7 @@ def test_a_bilm_named_from_here_is_found_from_elsewhere(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("good\n", "line 81: the line has nothing behind its label 'good'"),
+        ("good\n", "line 81: the line has no text after its label 'good'"),
         ("\n", ""),
     ],
 )

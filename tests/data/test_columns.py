@@ -15,12 +15,37 @@ from hypothesis import strategies as st
 from tiny import complaint
 
 from elmokit.data import schemes
-from elmokit.data.columns import file_scheme, read_tagged
+from elmokit.data.columns import read_tagged
 from elmokit.data.examples import Tagged
 from elmokit.data.labeled import BadLines
-from elmokit.data.schemes import are_spans, from_iob2, scheme_of, to_iob2
+from elmokit.data.schemes import PLAIN, SCHEMES, are_spans, scheme_of, to_iob2
 from elmokit.errors import ElmokitError
 from elmokit.text.tokenize import tokenize
+
+
+def from_iob2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
+    """Return IOB2 as tags of another scheme, written apart from `to_iob2` to check it."""
+    if scheme in (PLAIN, "iob2"):
+        return tuple(tags)
+    result = []
+    for before, tag, after in zip(("O", *tags), tags, (*tags[1:], "O"), strict=False):
+        kind = tag[1:]
+        is_first, is_last = tag[0] == "B", after != "I" + kind
+        if tag == "O":
+            result.append(tag)
+        elif scheme == "iob1":
+            touches = before != "O" and before[1:] == kind
+            result.append(("B" if is_first and touches else "I") + kind)
+        else:
+            begin, inside, end, single = SCHEMES[scheme]
+            letter = (single if is_last else begin) if is_first else (end if is_last else inside)
+            result.append(letter + kind)
+    return tuple(result)
+
+
+def file_scheme(path: Path) -> str:
+    """Return the scheme of the tags of a file, as they are written there."""
+    return scheme_of([e.tags or () for e in read_tagged(path, scheme="plain", bad=BadLines())])
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -72,7 +97,7 @@ def test_another_column_can_be_asked_for(tmp_path: Path) -> None:
     assert pairs(path, column=1, token_column="2")[1] == ["NNP/Oslo", "NNP/Kiel"]
     for column in (5, -5, 0, "UPOS"):
         assert "has no column" in complaint(lambda column=column: pairs(path, column=column))
-    assert "nothing else" in complaint(lambda: pairs(path, column=1))
+    assert "choose another column" in complaint(lambda: pairs(path, column=1))
 
 
 SENTENCES_UD = """\
@@ -134,7 +159,7 @@ def test_columns_and_text_without_tags_can_be_read_to_predict_them(tmp_path: Pat
     text = write(tmp_path, "b.txt", "It rains.\n\n")
     assert read(text, labeled=False, tokenize=tokenize)[0].texts == (("It", "rains", "."),)
     assert read(text, labeled=False, kind="conll")[0].texts == (("It",),)
-    assert "nothing else" in complaint(lambda: read(tmp_path / "a.conll"))
+    assert "choose another column" in complaint(lambda: read(tmp_path / "a.conll"))
 
 
 def test_a_txt_file_with_tags_is_one_of_columns(tmp_path: Path) -> None:
@@ -147,12 +172,12 @@ def test_a_txt_file_with_tags_is_one_of_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "row", "sentence"),
     [
-        ("a.conll", "word", "1 column, and the first one has 2"),
-        ("a.conll", "New York B-LOC", "3 columns, and the first one has 2"),
+        ("a.conll", "word", "1 column, but the first one has 2"),
+        ("a.conll", "New York B-LOC", "3 columns, but the first one has 2"),
         ("a.conll", "word\t", "the tag is empty"),
         ("a.conll", "\tO", "the token is empty"),
         ("a.conll", b"\xff O", "not UTF-8"),
-        ("a.conllu", "1\tword\t_", "3 columns, and the tag is in column 4"),
+        ("a.conllu", "1\tword\t_", "3 columns, but the tag is in column 4"),
         ("a.conllu", "1\t\t_\tNOUN", "the token is empty"),
     ],
 )
@@ -179,7 +204,7 @@ def test_a_misspelt_tag_does_not_make_all_of_them_plain(tmp_path: Path) -> None:
     good = "a O\nb B-LOC\n\n" * 100
     path = write(tmp_path, "a.conll", good + "c BLOC\n\n" + good)
     message = complaint(lambda: read(path))
-    assert message == f"{path}, line 301: 'BLOC' is no tag of IOB2"
+    assert message == f"{path}, line 301: 'BLOC' is not a tag of IOB2"
     bad = BadLines(skip=True)
     assert len(read(path, bad=bad)) == 200
     assert bad.count == 1
@@ -189,8 +214,8 @@ def test_a_scheme_that_is_given_is_insisted_on(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", "a B-X\nb E-X\n")
     assert pairs(path) == [["a/B-X", "b/I-X"]]
     assert pairs(path, scheme="plain") == [["a/B-X", "b/E-X"]]
-    assert "line 2: 'E-X' is no tag of IOB2" in complaint(lambda: pairs(path, scheme="iob2"))
-    assert "no scheme of tags named 'iob3'" in complaint(lambda: pairs(path, scheme="iob3"))
+    assert "line 2: 'E-X' is not a tag of IOB2" in complaint(lambda: pairs(path, scheme="iob2"))
+    assert "unknown tag scheme 'iob3'" in complaint(lambda: pairs(path, scheme="iob3"))
 
 
 def test_a_file_without_sentences_is_an_error(tmp_path: Path) -> None:
@@ -230,7 +255,7 @@ def test_each_predicate_is_an_example_with_its_own_tags(tmp_path: Path) -> None:
 def test_a_row_must_have_a_tag_for_each_predicate(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", ROLES.replace("sing sing I-A1 B-V", "sing sing I-A1"))
     assert complaint(lambda: read(path, predicate_column=2)) == (
-        f"{path}, line 4: the line has 1 tag(s), and its sentence 2 predicate(s)"
+        f"{path}, line 4: the line has 1 tag(s), but its sentence 2 predicate(s)"
     )
     bad = BadLines(skip=True)
     assert [e.predicate for e in read(path, predicate_column=2, bad=bad)] == [1]
@@ -256,7 +281,7 @@ def test_schemes_say_the_same_in_other_letters(tmp_path: Path, scheme: str) -> N
     path = write(tmp_path, "a.conll", "".join(f"w {tag}\n" for tag in tags))
     assert list(read(path)[0].tags or ()) == iob2
     if scheme != "bmes":  # without a middle it looks like IOBES
-        assert scheme_of([tags]) == file_scheme(path, bad=BadLines()) == scheme
+        assert scheme_of([tags]) == file_scheme(path) == scheme
 
 
 @pytest.mark.parametrize(
@@ -364,7 +389,7 @@ def test_real_names(shared: Path) -> None:
     path = shared / "data" / "tag" / "conll2003.dev.conll.xz"
     expected = [b for b in blocks(path) if b[0][0] != "-DOCSTART-"]
     found = read(path)
-    assert file_scheme(path, bad=BadLines()) == "iob1"
+    assert file_scheme(path) == "iob1"
     assert [list(e.texts[0]) for e in found] == [[row[0] for row in b] for b in expected]
     # As many spans as CoNLL-2003 counts in its development data.
     starts = Counter(tag for e in found for tag in e.tags or () if tag[0] == "B")
@@ -376,7 +401,7 @@ def test_real_names(shared: Path) -> None:
 def test_real_parts_of_speech(shared: Path) -> None:
     path = shared / "data" / "tag" / "en_ewt.dev.conllu.xz"
     rows = [[row for row in b if row[0].isdigit()] for b in blocks(path)]
-    assert file_scheme(path, bad=BadLines()) == "plain"
+    assert file_scheme(path) == "plain"
     for column, index in {None: 3, "XPOS": 4}.items():
         found = read(path, column=column)
         assert [e.tags for e in found] == [tuple(row[index] for row in b) for b in rows]
@@ -385,5 +410,5 @@ def test_real_parts_of_speech(shared: Path) -> None:
 
 def test_an_unknown_kind_of_file_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", "a X\n")
-    with pytest.raises(ElmokitError, match="no kind of file"):
+    with pytest.raises(ElmokitError, match="unknown kind of file"):
         read(path, kind="xml")

@@ -255,22 +255,22 @@ GOOD = {
 @pytest.mark.parametrize(
     ("name", "line", "sentence"),
     [
-        ("a.txt", "good", "nothing behind its label 'good'"),
+        ("a.txt", "good", "no text after its label 'good'"),
         ("a.txt", "", "the line is empty"),
         ("a.txt", b"poor \xff", "not UTF-8"),
-        ("a.tsv", "b", "1 column, and the text is in column 2"),
-        ("a.tsv", "a\tb\tc", "3 columns, and the first one has 2"),
+        ("a.tsv", "b", "1 column, but the text is in column 2"),
+        ("a.tsv", "a\tb\tc", "3 columns, but the first one has 2"),
         ("a.tsv", "a\t ", "the text is empty"),
         ("a.tsv", "\tb", "the label is missing"),
         ("a.tsv", " ", "the line is empty"),
         ("a.tsv", b"good\t\xc3", "not UTF-8"),
         ("a.csv", 'a,"b"c', "not CSV"),
         ("a.csv", 'a,"b', "not CSV"),
-        ("a.csv", "b", "1 column, and the text is in column 2"),
+        ("a.csv", "b", "1 column, but the text is in column 2"),
         ("a.csv", "", "the line is empty"),
         ("a.csv", b"good,\xc3", "not UTF-8"),
         ("a.jsonl", '{"text": "a"', "not JSON"),
-        ("a.jsonl", '["a"]', "no JSON object"),
+        ("a.jsonl", '["a"]', "not a JSON object"),
         ("a.jsonl", '{"text": "a"}', "the label is missing"),
         ("a.jsonl", '{"label": "a"}', "the text is empty"),
         ("a.jsonl", '{"text": {}, "label": "b"}', "field 'text'"),
@@ -303,10 +303,10 @@ def test_bad_lines_are_counted_and_the_first_ones_remembered() -> None:
     for line in range(1, 1001):
         bad(f"a.tsv, line {line}", "it is wrong")
     assert bad.count == 1000
-    assert bad.summary() == "1000 lines were left out, the first: a.tsv, line 1: it is wrong"
+    assert bad.summary() == "skipped 1000 lines, the first: a.tsv, line 1: it is wrong"
     assert 1 < len(bad.first) < 20
     bad.undecided = 3
-    assert bad.summary().endswith("; pairs without an agreed label, left out: 3")
+    assert bad.summary().endswith("; skipped 3 pairs without an agreed label")
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:

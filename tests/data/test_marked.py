@@ -205,13 +205,13 @@ def test_pronouns_without_answers_need_no_columns_for_them(tmp_path: Path) -> No
     ("column", "value", "sentence"),
     [
         ("A-offset", "1", "'Éva' is not at character 1 of the text: there is 'va '"),
-        ("A-offset", "x", "the offset of 'Éva' is no number: 'x'"),
-        ("A-offset", "-52", "the offset of 'Éva' is no number"),
+        ("A-offset", "x", "the offset of 'Éva' is not a number: 'x'"),
+        ("A-offset", "-52", "the offset of 'Éva' is not a number"),
         ("Pronoun-offset", "9999", "'her' is not at character 9999"),
         ("B", "", "the column 'b' is empty"),
-        ("B-coref", "TRUE", "cannot mean both names"),
-        ("B-coref", "maybe", "TRUE or FALSE of each name, not 'MAYBE'"),
-        ("URL", "a\tb", "12 columns, and the first one 11"),
+        ("B-coref", "TRUE", "cannot refer to both names"),
+        ("B-coref", "maybe", "must be TRUE or FALSE, not 'MAYBE'"),
+        ("URL", "a\tb", "12 columns, but the first one 11"),
     ],
 )
 def test_a_bad_row_is_named_or_skipped(

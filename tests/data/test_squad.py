@@ -12,12 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny import complaint
 
-from elmokit.data.examples import Question
+from elmokit.data.examples import Question, Span
 from elmokit.data.labeled import BadLines
-from elmokit.data.squad import answer_text, read_squad, write_answers
+from elmokit.data.squad import read_squad, write_answers
 from elmokit.text.tokenize import tokenize
 
 PASSAGE = "Zoë’s café\u00a0opened in 1999–2000.  It cost $3.5m 😀 (about €3m), they said."
+
+
+def answer_text(question: Question, span: Span) -> str:
+    """Return the characters of a span of tokens of the passage."""
+    first, after = span
+    return question.passage[question.offsets[first][0] : question.offsets[after - 1][1]]
 
 
 def entry(identifier: str, *answers: str, passage: str = PASSAGE, **more: Any) -> dict[str, Any]:
@@ -89,9 +95,12 @@ def test_questions_without_answers_can_be_read_to_answer_them(tmp_path: Path) ->
     ("wrong", "sentence"),
     [
         (entry("bad") | {"answers": [{"text": "It", "answer_start": 1}]}, "'It' is not at char"),
-        (entry("bad") | {"answers": [{"text": "It", "answer_start": -4}]}, "is no place: -4"),
-        (entry("bad") | {"answers": [{"text": "It", "answer_start": "1"}]}, "is no place: '1'"),
-        (entry("bad") | {"answers": [{"text": "It"}]}, "is no place: None"),
+        (entry("bad") | {"answers": [{"text": "It", "answer_start": -4}]}, "is not a position: -4"),
+        (
+            entry("bad") | {"answers": [{"text": "It", "answer_start": "1"}]},
+            "is not a position: '1'",
+        ),
+        (entry("bad") | {"answers": [{"text": "It"}]}, "is not a position: None"),
         (entry("bad") | {"answers": [{"text": " ", "answer_start": 0}]}, "no text in 'text'"),
         (entry("bad", "It") | {"question": "  "}, "no text in 'question'"),
         (entry("bad", "It") | {"question": "\ud800"}, "no text in 'question'"),
@@ -116,9 +125,7 @@ def test_a_bad_question_is_named_by_its_id_or_skipped(
 
 def test_an_id_must_be_there_and_be_one_questions_alone(tmp_path: Path) -> None:
     path = write(tmp_path, entry("q1", "It"), entry("q1", "It"))
-    assert complaint(lambda: questions(path)) == (
-        f"{path}, question q1: its id is that of another one"
-    )
+    assert complaint(lambda: questions(path)) == (f"{path}, question q1: its id is not unique")
     without = entry("", "It")
     del without["id"]
     path = write(tmp_path, without)
@@ -150,7 +157,7 @@ def test_what_is_no_file_of_squad_is_refused(tmp_path: Path, content: str, sente
     path.write_text(content)
     for skip in (False, True):
         message = complaint(lambda skip=skip: questions(path, bad=BadLines(skip)))
-        assert message.startswith(f"{path} is no file of SQuAD: ")
+        assert message.startswith(f"{path} is not a SQuAD file: ")
         assert sentence in message
 
 

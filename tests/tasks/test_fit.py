@@ -1,4 +1,4 @@
-"""Training, seen from inside: order, early stopping, steps that are left out, the optimizer."""
+"""Training, seen from inside: order, early stopping, skipped steps, the optimizer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the tasks learn from: one small dataclass for each kind of example.
+"""The examples of the tasks: one small dataclass for each kind.
 
-Every example has `texts`, the tokenized texts that get vectors, and `where` it stands in its file,
-for messages. What is to be predicted is None where the file does not say it.
+Every example has `texts`, the tokenized texts that get vectors, and `where`, its location in the
+file, for messages. What is to be predicted is None if the file does not have it.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ class Question(Example):
 
     identifier: str
     passage: str
-    """As it was written; answers are cut out of it."""
+    """The original text, from which answers are taken."""
     offsets: tuple[tuple[int, int], ...]
-    """Of each token of the passage: its first character and the one after its last."""
+    """First character of each token of the passage, and the one after its last."""
     answers: tuple[str, ...]
-    """All that count as right; empty where none is given."""
+    """All right answers; empty if none is given."""
     span: Span | None
     """Tokens of the passage that cover the first answer."""
 
 
 @dataclass(frozen=True)
 class Translated(Example):
-    """A text to be rewritten: translated or summarized."""
+    """A text to rewrite: to translate or to summarize."""
 
     target: Tokens | None
     reference: str | None
-    """The target as it was written, for scores."""
+    """The original text of the target, for scores."""
 
 
 @dataclass(frozen=True)

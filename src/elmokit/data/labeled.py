@@ -1,9 +1,9 @@
-"""Readers of texts with labels, of pairs of texts, and of texts to be rewritten.
+"""Readers of texts with labels, of pairs of texts, and of texts to rewrite.
 
-    file ─► rows with their place (tables.py) ─► tokens ─► examples
+    file ─► rows with their locations (tables.py) ─► tokens ─► examples
 
-Every reader takes `bad`, which is told of each line that cannot be used. With `labeled=False` a
-reader reads what a model is to predict for: what is to be predicted may be missing, and is None.
+Every reader takes `bad`, to which it reports each line that cannot be used. With `labeled=False` it
+reads examples to predict for: the answers may be missing, and are None.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from elmokit.data.examples import Labeled, Tokens, Translated
-from elmokit.data.lines import decoded_lines, filled_lines, place
-from elmokit.data.tables import Wanted, kind_of, read_table
+from elmokit.data.lines import decoded_lines, filled_lines, location
+from elmokit.data.tables import ColumnSpec, kind_of, read_table
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of
 from elmokit.text.readers import Tokenize
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     Column: TypeAlias = "str | int | None"  # a name, or a number from 1, or from -1 at the end
 
-REMEMBERED = 5
-NO_AGREEMENT = "-"  # SNLI's label of a pair on which its readers did not agree
+MAX_MESSAGES = 5
+NO_AGREEMENT = "-"  # SNLI's label of a pair on which the annotators did not agree
 
-# Names of columns, the surest first.
+# Names of columns, the most certain first.
 TEXT = tuple(
     """text sentence review content document comment tweet message utterance question query body
     description phrase""".split()
@@ -54,39 +54,39 @@ SUMMARY = tuple("summary headline title highlights abstract target".split())
 
 @dataclass
 class BadLines:
-    """Takes note of lines that cannot be used; the first one is an error unless they are skipped.
+    """Collects lines that cannot be used; the first one is an error unless they are skipped.
 
     >>> bad = BadLines(skip=True)
     >>> bad("train.tsv, line 3", "the text is empty")
     >>> bad.summary()
-    '1 line was left out: train.tsv, line 3: the text is empty'
+    'skipped 1 line: train.tsv, line 3: the text is empty'
     """
 
     skip: bool = False
     count: int = 0
     first: list[str] = field(default_factory=list)
     undecided: int = 0
-    """Pairs that were left out because their readers did not agree on a label."""
+    """Number of pairs skipped because the annotators did not agree on a label."""
 
     def __call__(self, where: str, sentence: str) -> None:
-        """Raise an error, or count."""
+        """Report a line: raise an error, or count it."""
         message = f"{where}: {sentence}"
         if not self.skip:
             raise ElmokitError(message)
         self.count += 1
-        if len(self.first) < REMEMBERED:
+        if len(self.first) < MAX_MESSAGES:
             self.first.append(message)
 
     def summary(self) -> str:
-        """What was left out, in a sentence; empty if nothing was."""
-        told = []
+        """Describe the skipped lines in a sentence; return "" if there are none."""
+        parts = []
         if self.count == 1:
-            told.append(f"1 line was left out: {self.first[0]}")
+            parts.append(f"skipped 1 line: {self.first[0]}")
         elif self.count:
-            told.append(f"{self.count} lines were left out, the first: {self.first[0]}")
+            parts.append(f"skipped {self.count} lines, the first: {self.first[0]}")
         if self.undecided:
-            told.append(f"pairs without an agreed label, left out: {self.undecided}")
-        return "; ".join(told)
+            parts.append(f"skipped {self.undecided} pairs without an agreed label")
+        return "; ".join(parts)
 
 
 def read_labeled(
@@ -98,20 +98,20 @@ def read_labeled(
     labeled: bool = True,
     bad: BadLines,
 ) -> Iterator[Labeled]:
-    """Texts with a label, out of TSV, CSV, JSON lines, or lines of `label text`.
+    """Read texts with a label from TSV, CSV, JSON lines, or lines of `label text`.
 
-    The extension says which of them; .txt and any other are lines, of which the first word is the
-    label, unless a column is named: that is TSV. Without labels such a line is all text.
+    The extension decides; .txt and any other mean lines whose first word is the label, unless a
+    column is named: then the file is TSV. Without labels such a line is all text.
     """
     is_table = text_column is not None or label_column is not None
     if is_text_file(path, is_table=is_table, labeled=labeled):
         rows = _label_text(path, bad) if labeled else _plain_text(path, bad)
     else:
-        wanted = [
-            Wanted("text", "text_column", TEXT, text_column),
-            Wanted("label", "label_column", LABEL, label_column, needed=labeled),
+        specs = [
+            ColumnSpec("text", "text_column", TEXT, text_column),
+            ColumnSpec("label", "label_column", LABEL, label_column, needed=labeled),
         ]
-        rows = read_table(path, wanted, bad)
+        rows = read_table(path, specs, bad)
     return _labeled(rows, tokenize, bad, labeled=labeled)
 
 
@@ -125,17 +125,17 @@ def read_pairs(
     labeled: bool = True,
     bad: BadLines,
 ) -> Iterator[Labeled]:
-    """Pairs of texts with a label, out of TSV (any extension), CSV or JSON lines.
+    """Read pairs of texts with a label from TSV (any extension), CSV or JSON lines.
 
     The columns of SICK, SNLI, MultiNLI and of the tasks of GLUE are found by their names.
-    Pairs of SNLI whose label is "-" are left out and counted in `bad.undecided`.
+    Pairs of SNLI whose label is "-" are skipped and counted in `bad.undecided`.
     """
-    wanted = [
-        Wanted("first text", "text_column", FIRST, first_column),
-        Wanted("second text", "second_column", SECOND, second_column),
-        Wanted("label", "label_column", LABEL, label_column, needed=labeled),
+    specs = [
+        ColumnSpec("first text", "text_column", FIRST, first_column),
+        ColumnSpec("second text", "second_column", SECOND, second_column),
+        ColumnSpec("label", "label_column", LABEL, label_column, needed=labeled),
     ]
-    for where, (first, second, label) in read_table(path, wanted, bad):
+    for where, (first, second, label) in read_table(path, specs, bad):
         if labeled and label == NO_AGREEMENT:
             bad.undecided += 1
             continue
@@ -150,18 +150,18 @@ def read_parallel(
     target_tokenize: Tokenize | None = None,
     bad: BadLines,
 ) -> Iterator[Translated]:
-    """Lines of two files that belong together; without a second file, sources alone."""
+    """Read the parallel lines of two files; without a second file, only sources."""
     if target_path is None:
         for number, text in filled_lines(source_path, bad):
-            yield from _translated(place(source_path, number), text, None, tokenize, None, bad)
+            yield from _translated(location(source_path, number), text, None, tokenize, None, bad)
         return
     counts = [0, 0]
     for source, target in zip_longest(decoded_lines(source_path), decoded_lines(target_path)):
         counts[0] += source is not None
         counts[1] += target is not None
         if source is None or target is None:
-            continue  # only to count on
-        where, target_where = place(source_path, source[0]), place(target_path, target[0])
+            continue  # Count the rest of the longer file.
+        where, target_where = location(source_path, source[0]), location(target_path, target[0])
         if source[2] or target[2]:
             bad(where if source[2] else target_where, source[2] or target[2])
             continue
@@ -171,7 +171,7 @@ def read_parallel(
     if counts[0] != counts[1]:
         raise ElmokitError(
             f"{name_of(source_path)} has {counts[0]:,} lines and {name_of(target_path)} has "
-            f"{counts[1]:,}: they do not belong together"
+            f"{counts[1]:,}: parallel files have the same number of lines"
         )
 
 
@@ -185,26 +185,26 @@ def read_summaries(
     labeled: bool = True,
     bad: BadLines,
 ) -> Iterator[Translated]:
-    """Texts with their summaries, out of JSON lines, TSV or CSV; without them, also a text a line.
+    """Read texts with their summaries from JSON lines, TSV or CSV; without them, also from lines.
 
     A field of JSON may be a dotted path, such as translation.en.
     """
     if not labeled and is_text_file(path, is_table=text_column is not None, labeled=False):
         yield from read_parallel(path, None, tokenize=tokenize, bad=bad)
         return
-    wanted = [Wanted("text", "text_column", SOURCE, text_column)]
+    specs = [ColumnSpec("text", "text_column", SOURCE, text_column)]
     if labeled:
-        wanted.append(Wanted("summary", "label_column", SUMMARY, summary_column))
-    for where, (text, *rest) in read_table(path, wanted, bad):
+        specs.append(ColumnSpec("summary", "label_column", SUMMARY, summary_column))
+    for where, (text, *rest) in read_table(path, specs, bad):
         after = (target_tokenize or tokenize) if labeled else None
         yield from _translated(where, text, rest[0] if rest else None, tokenize, after, bad)
 
 
 def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
-    """Whether a file is one of lines, not of columns.
+    """Tell whether a file has lines of text, not columns.
 
-    Columns that a user gave make it a table, unless it is one to predict for and has no tabs: then
-    they were given for the training data.
+    If the user named columns it is a table, unless it is to be predicted and has no tabs: then the
+    columns are those of the training data.
     """
     if kind_of(path) != "text":
         return False
@@ -215,25 +215,25 @@ def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
 
 
 def _label_text(path: FilePath, bad: BadLines) -> Iterator[tuple[str, list[Value]]]:
-    """Lines of which the first word is the label."""
+    """Read lines whose first word is the label."""
     for number, line in filled_lines(path, bad):
         before_tab, tab, _ = line.partition("\t")
         label, *rest = line.split(None, 1)
         if not rest:
-            bad(place(path, number), f"the line has nothing behind its label {label!r}")
+            bad(location(path, number), f"the line has no text after its label {label!r}")
         elif tab and label != before_tab.strip():
             bad(
-                place(path, number),
-                "the label is the first word, and before the tab there are several: labels with "
+                location(path, number),
+                "the label must be one word, and there are several before the tab: labels with "
                 "spaces need a .tsv, .csv or .jsonl file",
             )
         else:
-            yield place(path, number), [rest[0], label]
+            yield location(path, number), [rest[0], label]
 
 
 def _plain_text(path: FilePath, bad: BadLines) -> Iterator[tuple[str, list[Value]]]:
     for number, line in filled_lines(path, bad):
-        yield place(path, number), [line, None]
+        yield location(path, number), [line, None]
 
 
 def _labeled(
@@ -252,7 +252,7 @@ def _example(
     *,
     labeled: bool,
 ) -> Iterator[Labeled]:
-    """The example, or none if something of it is missing."""
+    """Yield the example, or nothing if a part of it is missing."""
     texts = tuple(words(text, tokenize) for text in values)
     label = " ".join(value.split()) if isinstance(value, str) else ""
     if not all(texts):
@@ -272,7 +272,7 @@ def _translated(
     target_tokenize: Tokenize | None,
     bad: BadLines,
 ) -> Iterator[Translated]:
-    """The example, or none if something of it is missing."""
+    """Yield the example, or nothing if a part of it is missing."""
     tokens = words(text, tokenize)
     target = words(reference, target_tokenize) if target_tokenize else None
     if not tokens:
@@ -287,7 +287,7 @@ def _translated(
 
 
 def words(value: Value, tokenize: Tokenize) -> Tokens:
-    """The tokens of a text, which may be a list of them already."""
+    """Return the tokens of a text, which may be a list of them already."""
     if isinstance(value, list):
         return tuple(word for word in value if word)
     return tuple(tokenize(value)) if value else ()

@@ -1,6 +1,7 @@
-"""From a file of examples to its lines, with their places, and with what is wrong with them.
+"""From a file of examples to its lines, with their locations and problems.
 
-What cannot be used is told to `bad` (see `BadLines` in data.py), and the next line follows.
+A line that cannot be used is reported to `bad` (see `BadLines` in labeled.py), and reading
+continues with the next.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ if TYPE_CHECKING:
     Bad: TypeAlias = Callable[[str, str], None]
 
 
-class Unfit(Exception):
-    """Why a line or a part of a file cannot be used, in a sentence for `bad`."""
+class BadRecord(Exception):
+    """Why a line or a part of a file cannot be used, as a sentence for `bad`."""
 
 
 def extension_of(path: FilePath) -> str:
-    """The extension, in lower case and without that of the compression."""
+    """Return the extension in lower case, without that of the compression."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
 
 
-def place(path: FilePath, number: int) -> str:
-    """A line of a file, for messages."""
+def location(path: FilePath, number: int) -> str:
+    """Name a line of a file, for messages."""
     return f"{name_of(path)}, line {number}"
 
 
 def decoded_lines(path: FilePath) -> Iterator[tuple[int, str, str]]:
-    """The lines of a file: the number from 1, the text, and what is wrong with it, if anything.
+    """Yield the lines of a file: the number from 1, the text, and its problem, if any.
 
-    Blank lines have no text; those at the end of the file are left out.
+    Blank lines have no text; those at the end of the file are skipped.
     """
     blank: list[int] = []
     for number, text, problem in _checked_lines(path):
@@ -50,7 +51,7 @@ def decoded_lines(path: FilePath) -> Iterator[tuple[int, str, str]]:
 
 
 def _checked_lines(path: FilePath) -> Iterator[tuple[int, str, str]]:
-    is_cut = False  # the line is too long for memory, and more of it follows
+    is_cut = False  # The line is too long for memory, and more of it follows.
     for piece in read_lines(path, errors="surrogateescape"):
         was_cut, is_cut = is_cut, not piece.ended
         if was_cut:
@@ -64,7 +65,7 @@ def _checked_lines(path: FilePath) -> Iterator[tuple[int, str, str]]:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether all characters are real ones: halves of surrogate pairs cannot be written."""
+    """Tell whether a text can be encoded: halves of surrogate pairs cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -73,23 +74,23 @@ def is_unicode(text: str) -> bool:
 
 
 def good_lines(path: FilePath, bad: Bad) -> Iterator[tuple[int, str]]:
-    """The lines of a file with their numbers from 1; what cannot be decoded is bad."""
+    """Yield the lines of a file with their numbers from 1; report those that are not UTF-8."""
     for number, text, problem in decoded_lines(path):
         if problem:
-            bad(place(path, number), problem)
+            bad(location(path, number), problem)
         else:
             yield number, text
 
 
 def filled_lines(path: FilePath, bad: Bad) -> Iterator[tuple[int, str]]:
-    """The same, where a blank line inside the file is bad too."""
+    """Yield the same lines, but report blank lines inside the file too."""
     for number, text in good_lines(path, bad):
         if text:
             yield number, text
         else:
-            bad(place(path, number), "the line is empty")
+            bad(location(path, number), "the line is empty")
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value of JSON is a string that can be written again."""
+    """Tell whether a value of JSON is a string that can be encoded."""
     return isinstance(value, str) and is_unicode(value)

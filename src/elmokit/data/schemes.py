@@ -1,7 +1,7 @@
-"""Schemes of tags that mark spans: IOB1, IOB2, IOBES, BILOU, BMES, and plain tags that mark none.
+"""Tag schemes that mark spans: IOB1, IOB2, IOBES, BILOU, BMES, and plain tags that mark none.
 
-Inside elmokit spans are always IOB2: a span's first token has B-, the others I-, and all outside
-of spans O. A tag may have no type: B, I and O alone are IOB2 too.
+Internally spans are always IOB2: the first token of a span has B-, the others I-, and tokens
+outside of spans O. A tag may have no type: B, I and O alone are IOB2 too.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from elmokit.errors import ElmokitError
 
-# The letters of a span's first token, of the inner ones, of the last, and of a span's only token.
-# In IOB1 a span begins with B only if it stands right behind another of its type.
+# The letters of the first token of a span, of the inner ones, of the last, and of an only token.
+# In IOB1 a span begins with B only if it directly follows another of its type.
 SCHEMES = {
     "iob2": ("B", "I", "I", "B"),
     "iob1": ("B", "I", "I", "I"),
@@ -22,25 +22,23 @@ SCHEMES = {
     "bmes": ("B", "M", "E", "S"),
 }
 PLAIN = "plain"
-STRAY_TAGS = 0.01  # so many tags of a file may be misspelt without making all of them plain
+MAX_STRAY_TAGS = 0.01  # share of misspelled tags that does not make all tags plain
 
 
 def check_scheme(scheme: str) -> None:
-    """Refuse the name of a scheme that is none."""
+    """Raise if `scheme` is unknown."""
     if scheme not in (*SCHEMES, PLAIN, "auto"):
         choices = ", ".join(SCHEMES)
-        raise ElmokitError(
-            f"there is no scheme of tags named {scheme!r}: it may be auto, {choices} or {PLAIN}"
-        )
+        raise ElmokitError(f"unknown tag scheme {scheme!r}: choose auto, {choices} or {PLAIN}")
 
 
 def is_tag_of(tag: str, scheme: str) -> bool:
-    """Whether a scheme has such a tag."""
+    """Tell whether a scheme has such a tag."""
     return scheme == PLAIN or tag == "O" or _letter(tag) in SCHEMES[scheme]
 
 
 def are_spans(tags: Iterable[str]) -> bool:
-    """Whether tags mark spans, in any scheme.
+    """Tell whether tags mark spans, in any scheme.
 
     >>> are_spans(["O", "B-LOC", "I-LOC"]), are_spans(["DET", "NOUN"])
     (True, False)
@@ -49,7 +47,7 @@ def are_spans(tags: Iterable[str]) -> bool:
 
 
 def scheme_of(sentences: Sequence[Sequence[str]]) -> str:
-    """The scheme that the tags of some sentences are in.
+    """Return the scheme of the tags of some sentences.
 
     It is the one that all tags belong to, or all but a few that must be mistakes.
 
@@ -64,13 +62,13 @@ def scheme_of(sentences: Sequence[Sequence[str]]) -> str:
         if scheme != "iob1"
     }
     best = min(strays, key=strays.__getitem__)
-    if strays[best] > (STRAY_TAGS * counts.total() if is_typed else 0):
+    if strays[best] > (MAX_STRAY_TAGS * counts.total() if is_typed else 0):
         return PLAIN
     return _first_or_second_iob(sentences) if best == "iob2" else best
 
 
 def _first_or_second_iob(sentences: Sequence[Sequence[str]]) -> str:
-    """IOB1 if some span begins with I and none with a B that IOB1 does not need."""
+    """Return IOB1 if some span begins with I and none with a B that IOB1 does not need."""
     begins_inside = needless = False
     for tags in sentences:
         for before, tag in zip(["O", *tags], tags, strict=False):
@@ -81,7 +79,7 @@ def _first_or_second_iob(sentences: Sequence[Sequence[str]]) -> str:
 
 
 def to_iob2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
-    """Tags of a scheme as IOB2. What goes on with no beginning before it is a beginning.
+    """Return tags of a scheme as IOB2. A continuation of nothing becomes a beginning.
 
     >>> to_iob2(["I-PER", "I-PER", "B-PER", "O", "I-LOC"], "iob1")
     ('B-PER', 'I-PER', 'B-PER', 'O', 'B-LOC')
@@ -90,44 +88,20 @@ def to_iob2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
         return tuple(tags)
     begin, inside, end, single = SCHEMES[scheme]
     closing = {end, single} - {begin, inside}
-    found, open_type = [], None  # the type of the span that may go on
+    result, open_type = [], None  # the type of the span that may continue
     for tag in tags:
         letter, kind = tag[0], tag[1:]
         if tag == "O":
-            found.append(tag)
+            result.append(tag)
             open_type = None
             continue
-        goes_on = letter in (inside, end) and kind == open_type
-        found.append(("I" if goes_on else "B") + kind)
+        continues = letter in (inside, end) and kind == open_type
+        result.append(("I" if continues else "B") + kind)
         open_type = None if letter in closing else kind
-    return tuple(found)
-
-
-def from_iob2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
-    """IOB2 as tags of another scheme.
-
-    >>> from_iob2(["B-PER", "I-PER", "B-PER", "O"], "iobes")
-    ('B-PER', 'E-PER', 'S-PER', 'O')
-    """
-    if scheme in (PLAIN, "iob2"):
-        return tuple(tags)
-    found = []
-    for before, tag, after in zip(("O", *tags), tags, (*tags[1:], "O"), strict=False):
-        kind = tag[1:]
-        is_first, is_last = tag[0] == "B", after != "I" + kind
-        if tag == "O":
-            found.append(tag)
-        elif scheme == "iob1":
-            touches = before != "O" and before[1:] == kind
-            found.append(("B" if is_first and touches else "I") + kind)
-        else:
-            begin, inside, end, single = SCHEMES[scheme]
-            letter = (single if is_last else begin) if is_first else (end if is_last else inside)
-            found.append(letter + kind)
-    return tuple(found)
+    return tuple(result)
 
 
 def _letter(tag: str) -> str:
-    """B of B-LOC and of B; empty if a tag cannot mark a span."""
-    found = re.fullmatch(r"([BIMELSU])(?:-.+)?", tag)
-    return found[1] if found else ""
+    """Return B of B-LOC and of B; "" if a tag cannot mark a span."""
+    match = re.fullmatch(r"([BIMELSU])(?:-.+)?", tag)
+    return match[1] if match else ""

@@ -1,7 +1,7 @@
 """From a file of examples to its rows: TSV, CSV and JSON lines, columns by name or by number.
 
-A reader says which columns it wants; here they are found, and each row comes with its place in the
-file. What is wrong with a row is told to `bad`, and the next row follows.
+A reader specifies the columns that it needs. Each row comes with its location in the file. A row
+that cannot be used is reported to `bad`, and reading continues with the next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from elmokit.data.lines import extension_of, filled_lines, good_lines, is_text, place
+from elmokit.data.lines import extension_of, filled_lines, good_lines, is_text, location
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
 
@@ -39,17 +39,17 @@ SHOWN_CHARACTERS = 24
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ColumnSpec:
     """A column that a reader needs."""
 
     role: str
-    """What it has, such as "label"."""
+    """What it contains, such as "label"."""
     option: str
     """The setting that names it."""
     known: tuple[str, ...]
-    """Names that it often has, the surest first."""
+    """Names that it often has, the most certain first."""
     given: str | int | None = None
-    """Its name or number, where the user says it."""
+    """Its name or number, if the user gave one."""
     needed: bool = True
 
     @property
@@ -60,28 +60,28 @@ class Wanted:
 
 
 def kind_of(path: FilePath) -> str:
-    """What a file is by its extension: tsv, csv, jsonl, or text."""
+    """Return the kind of a file by its extension: tsv, csv, jsonl, or text."""
     return KINDS.get(extension_of(path), "text")
 
 
 def read_table(
-    path: FilePath, wanted: Sequence[Wanted], bad: Bad
+    path: FilePath, specs: Sequence[ColumnSpec], bad: Bad
 ) -> Iterator[tuple[str, list[Value]]]:
-    """Of each row: its place, and the values of the wanted columns in their order.
+    """Yield the location of each row, and the values of the specified columns in their order.
 
-    The extension says what the file is; any other is read as TSV. A value is None where an
-    optional column or a field of JSON is missing.
+    The extension decides the format; any other is TSV. A value is None where an optional column or
+    a field of JSON is missing.
     """
     if kind_of(path) == "jsonl":
-        return _json_rows(path, wanted, bad)
-    return _cell_rows(path, wanted, bad)
+        return _json_rows(path, specs, bad)
+    return _cell_rows(path, specs, bad)
 
 
 # ---- cells
 
 
 def _cell_rows(
-    path: FilePath, wanted: Sequence[Wanted], bad: Bad
+    path: FilePath, specs: Sequence[ColumnSpec], bad: Bad
 ) -> Iterator[tuple[str, list[Value]]]:
     if kind_of(path) == "csv":
         rows = _csv_rows(path, bad)
@@ -90,40 +90,40 @@ def _cell_rows(
     head = list(islice(rows, GUESS_ROWS))
     if not head:
         raise ElmokitError(f"{name_of(path)} has no rows")
-    columns = find_columns([cells for _, cells in head], wanted, name_of(path))
+    columns = find_columns([cells for _, cells in head], specs, name_of(path))
     width = len(head[0][1])
-    has_header = _is_header(head[0][1], wanted, columns)
+    has_header = _is_header(head[0][1], specs, columns)
     for number, cells in islice(chain(head, rows), int(has_header), None):
-        if problem := _misfit(cells, width, wanted, columns):
-            bad(place(path, number), problem)
+        if problem := _misfit(cells, width, specs, columns):
+            bad(location(path, number), problem)
         else:
             values: list[Value] = [
                 cells[i] if i is not None and i < len(cells) else None for i in columns
             ]
-            yield place(path, number), values
+            yield location(path, number), values
 
 
 def _misfit(
-    cells: Cells, width: int, wanted: Sequence[Wanted], columns: Sequence[int | None]
+    cells: Cells, width: int, specs: Sequence[ColumnSpec], columns: Sequence[int | None]
 ) -> str:
-    """What is wrong with the number of cells of a row, if anything."""
+    """Return the problem with the number of cells of a row; "" if there is none."""
     if len(cells) > width:
-        return f"the line has {len(cells)} columns, and the first one has {width}"
-    for column, index in zip(wanted, columns, strict=True):
+        return f"the line has {len(cells)} columns, but the first one has {width}"
+    for column, index in zip(specs, columns, strict=True):
         if column.needed and index is not None and index >= len(cells):
-            found = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
-            return f"the line has {found}, and the {column.role} is in column {index + 1}"
+            count = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            return f"the line has {count}, but the {column.role} is in column {index + 1}"
     return ""
 
 
 def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[int, Cells]]:
-    """Rows with the number of the line where each begins: a quoted cell may go over several.
+    """Yield rows with the number of their first line: a quoted cell may span several lines.
 
-    After a row that cannot be read, reading goes on with the line behind its first one.
+    After a row that cannot be read, reading continues with the line after its first one.
     """
     lines = good_lines(path, bad)
     taken: list[tuple[int, str]] = []
-    again: list[tuple[int, str]] = []  # taken for a row that could not be read, last line first
+    again: list[tuple[int, str]] = []  # lines of a row that could not be read, the last first
 
     def texts() -> Iterator[str]:
         while line := again.pop() if again else next(lines, None):
@@ -138,41 +138,41 @@ def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[int, Cells]]:
         except StopIteration:
             return
         except csv.Error as error:
-            bad(place(path, taken[0][0]), f"the line is not CSV: {error}")
+            bad(location(path, taken[0][0]), f"the line is not CSV: {error}")
             again.extend(reversed(taken[1:]))
             reader = csv.reader(texts(), strict=True)
             continue
         if cells:
             yield taken[0][0], cells
         else:
-            bad(place(path, taken[0][0]), "the line is empty")
+            bad(location(path, taken[0][0]), "the line is empty")
 
 
 # ---- which columns
 
 
-def find_columns(head: Sequence[Cells], wanted: Sequence[Wanted], name: str) -> list[int | None]:
-    """The index of each wanted column in the rows of a file, of which `head` are the first.
+def find_columns(head: Sequence[Cells], specs: Sequence[ColumnSpec], name: str) -> list[int | None]:
+    """Return the index of each specified column in the rows of a file; `head` has the first rows.
 
-    By what the user gave, else by the names in the first row. If then so many columns are left as
-    are wanted, they are taken in order, except that the label is the one with the fewest different
-    values.
+    Columns are found by what the user gave, else by the names in the first row. If as many columns
+    are left as are still missing, they are taken in order, except that the label is the one with
+    the fewest different values.
     """
     first = head[0]
-    columns = [_given(column, first, name) for column in wanted]
+    columns = [_given(column, first, name) for column in specs]
     names = ["" if i in columns else plain_name(cell) for i, cell in enumerate(first)]
-    for i, column in enumerate(wanted):
+    for i, column in enumerate(specs):
         if columns[i] is None:
             columns[i] = next((names.index(each) for each in column.known if each in names), None)
     left = [index for index in range(len(first)) if index not in columns]
     missing = [i for i, index in enumerate(columns) if index is None]
     if len(left) != len(missing):
-        missing = [i for i in missing if wanted[i].needed]
+        missing = [i for i in missing if specs[i].needed]
     if missing and len(left) != len(missing):
-        raise _unclear(wanted[missing[0]], _shown(first), name)
-    if len(missing) > 1 and wanted[missing[-1]].role == "label":
+        raise _unclear(specs[missing[0]], _shown(first), name)
+    if len(missing) > 1 and specs[missing[-1]].role == "label":
         label = missing.pop()
-        columns[label] = _label_column(head, left, wanted[label], name)
+        columns[label] = _label_column(head, left, specs[label], name)
         left = [index for index in left if index != columns[label]]
     for i, index in zip(missing, left, strict=False):
         columns[i] = index
@@ -180,12 +180,12 @@ def find_columns(head: Sequence[Cells], wanted: Sequence[Wanted], name: str) -> 
 
 
 def plain_name(name: str) -> str:
-    """A name of a column as it is compared: `Sentence A` is `sentence_a`."""
+    """Normalize the name of a column: `Sentence A` is `sentence_a`."""
     return name.strip().casefold().replace(" ", "_").replace("-", "_")
 
 
-def _given(column: Wanted, first: Cells, name: str) -> int | None:
-    """The index of a column that the user named or numbered, where it is there or must be."""
+def _given(column: ColumnSpec, first: Cells, name: str) -> int | None:
+    """Return the index of a column that the user gave; raise if a needed one is missing."""
     if column.number is not None:
         number = column.number
         if 1 <= abs(number) <= len(first):
@@ -197,23 +197,23 @@ def _given(column: Wanted, first: Cells, name: str) -> int | None:
     return None
 
 
-def _label_column(head: Sequence[Cells], left: Sequence[int], label: Wanted, name: str) -> int:
-    """The one that has clearly fewer different values and shorter ones than each other column."""
+def _label_column(head: Sequence[Cells], left: Sequence[int], label: ColumnSpec, name: str) -> int:
+    """Return the column with clearly fewer and shorter values than every other."""
     columns = {index: [row[index] for row in head if index < len(row)] for index in left}
     counts = {index: len(set(cells)) for index, cells in columns.items()}
     lengths = {index: sum(map(len, cells)) for index, cells in columns.items()}
     best = min(left, key=lambda index: (counts[index], lengths[index]))
     others = [index for index in left if index != best]
     is_label = all(counts[best] < counts[i] and lengths[best] < lengths[i] for i in others)
-    # Where nobody will ask for the label, the shortest may be it.
+    # If the label is not needed, the shortest column may be it.
     if not is_label and label.needed:
         raise _unclear(label, _shown(head[0]), name)
     return best if is_label else min(left, key=lambda index: lengths[index])
 
 
-def _unclear(column: Wanted, shown: str, name: str) -> ElmokitError:
+def _unclear(column: ColumnSpec, shown: str, name: str) -> ElmokitError:
     return ElmokitError(
-        f"it is not clear which column of {name} has the {column.role}: name it with "
+        f"cannot tell which column of {name} has the {column.role}: name it with "
         f"{column.option}; there is {shown}"
     )
 
@@ -226,9 +226,9 @@ def _shown(first: Cells) -> str:
     return ", ".join(f"{number} ({cell})" for number, cell in enumerate(shown, start=1))
 
 
-def _is_header(first: Cells, wanted: Sequence[Wanted], columns: Sequence[int | None]) -> bool:
-    """Whether the first row has names: one that is given, or one that is known."""
-    pairs = [(column, i) for column, i in zip(wanted, columns, strict=True) if i is not None]
+def _is_header(first: Cells, specs: Sequence[ColumnSpec], columns: Sequence[int | None]) -> bool:
+    """Tell whether the first row has names: a given one, or a known one."""
+    pairs = [(column, i) for column, i in zip(specs, columns, strict=True) if i is not None]
     is_named = any(column.given is not None and column.number is None for column, _ in pairs)
     return is_named or any(plain_name(first[i]) in column.known for column, i in pairs)
 
@@ -237,20 +237,23 @@ def _is_header(first: Cells, wanted: Sequence[Wanted], columns: Sequence[int | N
 
 
 def _json_rows(
-    path: FilePath, wanted: Sequence[Wanted], bad: Bad
+    path: FilePath, specs: Sequence[ColumnSpec], bad: Bad
 ) -> Iterator[tuple[str, list[Value]]]:
     objects = _json_objects(path, bad)
     head = list(islice(objects, GUESS_ROWS))
     if not head:
         raise ElmokitError(f"{name_of(path)} has no rows")
-    fields = _find_fields([found for _, found in head], wanted, name_of(path))
-    for number, found in chain(head, objects):
-        values = [field and _field(found, field) for field in fields]
+    fields = _find_fields([record for _, record in head], specs, name_of(path))
+    for number, record in chain(head, objects):
+        values = [field and _field(record, field) for field in fields]
         wrong = next((i for i, value in enumerate(values) if not _is_value(value)), None)
         if wrong is None:
-            yield place(path, number), [_value(value) for value in values]
+            yield location(path, number), [_value(value) for value in values]
         else:
-            bad(place(path, number), f"the field {fields[wrong]!r} is no text and no list of words")
+            bad(
+                location(path, number),
+                f"the field {fields[wrong]!r} is neither a text nor a list of words",
+            )
 
 
 def _json_objects(path: FilePath, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -259,22 +262,22 @@ def _json_objects(path: FilePath, bad: Bad) -> Iterator[tuple[int, dict[str, Any
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
             message = error.msg if isinstance(error, json.JSONDecodeError) else "it is too deep"
-            bad(place(path, number), f"the line is not JSON: {message}")
+            bad(location(path, number), f"the line is not JSON: {message}")
             continue
         if isinstance(value, dict):
             yield number, value
         else:
-            bad(place(path, number), "the line is no JSON object with named fields")
+            bad(location(path, number), "the line is not a JSON object with named fields")
 
 
 def _find_fields(
-    head: Iterable[dict[str, Any]], wanted: Sequence[Wanted], name: str
+    head: Iterable[dict[str, Any]], specs: Sequence[ColumnSpec], name: str
 ) -> list[str | None]:
-    """The field of each wanted column: what is given, or a known name that the first rows have."""
-    keys = list(dict.fromkeys(key for found in head for key in found))
+    """Return the field of each column: the given one, or a known name in the first rows."""
+    keys = list(dict.fromkeys(key for record in head for key in record))
     names = [plain_name(key) for key in keys]
     fields: list[str | None] = []
-    for column in wanted:
+    for column in specs:
         known = (keys[names.index(each)] for each in column.known if each in names)
         field = next(known, None) if column.given is None else str(column.given)
         if column.needed and field is None:
@@ -285,11 +288,12 @@ def _find_fields(
     return fields
 
 
-def _field(found: Any, path: str) -> Any:
-    """The value of a field, which may be a dotted path."""
-    for key in [path] if path in found else path.split("."):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+def _field(record: Any, path: str) -> Any:
+    """Return the value of a field, which may be a dotted path."""
+    value = record
+    for key in [path] if path in record else path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _is_value(value: Any) -> bool:
@@ -299,5 +303,5 @@ def _is_value(value: Any) -> bool:
 
 
 def _value(value: Any) -> Value:
-    """Text and lists as they are; numbers and true and false as JSON has them."""
+    """Return text and lists as they are; numbers and booleans as JSON has them."""
     return value if value is None or isinstance(value, str | list) else json.dumps(value)

@@ -1,8 +1,8 @@
-"""Scores of predictions: the last look at a task model, and what early stopping watches.
+"""Scores of predictions: the final measure of a task model, and what early stopping watches.
 
-Every function takes what is right first, then what was predicted; only `bleu` and `rouge` take
-the hypotheses first, as the libraries behind them do. Scores are fractions from 0 to 1. What is
-divided by zero is 0. Lists of different lengths, or empty ones, are an error.
+Every function takes the gold answers first, then the predictions; only `bleu` and `rouge` take the
+hypotheses first, as the libraries behind them do. Scores are fractions from 0 to 1. A division by
+zero gives 0. Lists of different lengths and empty lists raise an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import string
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import correlation, fmean
+from statistics import fmean
 from typing import Any, Literal
 
 from elmokit.errors import ElmokitError, require
@@ -26,7 +26,7 @@ class Score:
     recall: float
     f1: float
     support: int
-    """How many there are in what is right."""
+    """Number of gold answers."""
 
 
 @dataclass(frozen=True)
@@ -35,119 +35,113 @@ class Report:
 
     each: dict[str, Score]
     micro: Score
-    """Of the sums of all counts."""
+    """Score of the sums of all counts."""
     macro: Score
-    """The plain mean over classes."""
-
-    def table(self) -> str:
-        """The report as text, one line a class."""
-        rows = {**self.each, "micro": self.micro, "macro": self.macro}
-        width = max(map(len, rows))
-        lines = [f"{'':{width}}  precision  recall      f1  support"]
-        for name, score in rows.items():
-            numbers = f"{score.precision:9.4f}  {score.recall:6.4f}  {score.f1:6.4f}"
-            lines.append(f"{name:{width}}  {numbers}  {score.support:7}")
-        return "\n".join(lines)
+    """Mean over the classes."""
 
 
 def accuracy(gold: Sequence[Any], predicted: Sequence[Any]) -> float:
-    """The share of labels that are right."""
+    """Return the share of labels that are right."""
     _check(gold, predicted)
     return fmean(one == other for one, other in zip(gold, predicted, strict=True))
 
 
 def tag_accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-    """The share of tokens with the right tag, over the tags of sentences."""
+    """Return the share of tokens with the right tag, over all sentences."""
     _check_sentences(gold, predicted)
     return accuracy([tag for tags in gold for tag in tags], [t for tags in predicted for t in tags])
 
 
 def classification(gold: Sequence[str], predicted: Sequence[str]) -> Report:
-    """Scores of each label; micro F1 is then the accuracy."""
+    """Return the scores of each label; micro F1 is the accuracy."""
     _check(gold, predicted)
     correct = Counter(one for one, other in zip(gold, predicted, strict=True) if one == other)
     return _report(correct, Counter(predicted), Counter(gold))
 
 
 def macro_f1(gold: Sequence[str], predicted: Sequence[str]) -> float:
-    """The mean of the labels' F1, over all that are in either list."""
+    """Return the mean F1 of all labels that are in either list."""
     return classification(gold, predicted).macro.f1
 
 
 def span_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Report:
-    """Scores of spans, of each type: one is right if its type and both its ends are.
+    """Return the scores of spans by type; a span is right if its type and both ends are.
 
-    Equal to conlleval's, and to seqeval's without a mode; see `spans` for tags out of place.
+    The scores equal those of conlleval, and of seqeval without a mode; see `spans` for invalid
+    tags.
     """
     _check_sentences(gold, predicted)
     in_gold = {(i, *span) for i, tags in enumerate(gold) for span in spans(tags)}
-    found = {(i, *span) for i, tags in enumerate(predicted) for span in spans(tags)}
-    by_type = (Counter(span[1] for span in some) for some in (in_gold & found, found, in_gold))
+    in_predicted = {(i, *span) for i, tags in enumerate(predicted) for span in spans(tags)}
+    sets = (in_gold & in_predicted, in_predicted, in_gold)
+    by_type = (Counter(span[1] for span in each) for each in sets)
     return _report(*by_type)
 
 
 def spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Spans of a sentence's tags: their type, first token, and the token after their last.
+    """Return the spans of a sentence's tags: type, first token, and the token after the last.
 
-    Reads IOB2, IOB1 and IOBES, and tags out of place as conlleval and seqeval (without a mode) do:
-    an I-X that nothing opened, or that follows another type, begins a span; a span that E- does
-    not close ends before the next one. (seqeval's strict mode would drop such spans.) The
-    original conlleval knows no S- and only some E-: there this function goes with seqeval.
+    Read IOB2, IOB1 and IOBES, and invalid tags as conlleval and seqeval (without a mode) do: an I-X
+    that nothing opened, or that follows another type, begins a span; a span that E- does not close
+    ends before the next one. (The strict mode of seqeval would drop such spans.) The original
+    conlleval does not have S- and only some E-; there this function follows seqeval.
     """
-    found = []
+    result = []
     before, kind_before, first = "O", "_", 0
     for i, tag in enumerate((*tags, "O")):
         prefix, _, kind = tag.partition("-")
         if prefix not in ("B", "I", "O", "E", "S"):
-            raise ElmokitError(f"{tag!r} is no tag of a span: those are O or begin with B-, I-, …")
+            raise ElmokitError(
+                f"{tag!r} is not a span tag: use O, or tags that begin with B-, I-, …"
+            )
         kind = kind or "_"  # as seqeval calls it
         unopened = before in ("O", "E", "S") or kind != kind_before
         begins = prefix in ("B", "S") or (prefix in ("I", "E") and unopened)
         if before != "O" and (begins or prefix == "O"):
-            found.append((kind_before, first, i))
+            result.append((kind_before, first, i))
         if begins:
             first = i
         before, kind_before = prefix, kind
-    return found
+    return result
 
 
 def relation_f1(gold: Sequence[str], predicted: Sequence[str]) -> Report:
-    """Scores of SemEval-2010 task 8; the official one is `.macro.f1`.
+    """Return the scores of SemEval-2010 task 8; the official one is `.macro.f1`.
 
-    That is the (9+1)-way evaluation with direction taken into account: Cause-Effect(e1,e2) and
+    This is the (9+1)-way evaluation with direction taken into account: Cause-Effect(e1,e2) and
     Cause-Effect(e2,e1) are one relation, but the wrong direction is a wrong answer, which counts
-    among what was predicted as well as among what is right. Averages leave out Other, and
-    relations that are not in `gold`.
+    as a prediction and as a gold answer of the relation. Averages leave out Other, and relations
+    that are not in `gold`.
     """
     _check(gold, predicted)
-    right = [one for one, other in zip(gold, predicted, strict=True) if one == other]
+    correct = [one for one, other in zip(gold, predicted, strict=True) if one == other]
     counts = [
         Counter(re.sub(r"\(e[12],e[12]\)$", "", label) for label in labels)
-        for labels in (right, predicted, gold)
+        for labels in (correct, predicted, gold)
     ]
     return _report(*counts, names=counts[2], left_out="Other")
 
 
 def exact_match(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:
-    """SQuAD's exact match: the share of answers that are one of the right ones, normalised."""
+    """Return SQuAD's exact match: the share of answers that equal a gold one, normalized."""
     _check_answers(gold, predicted)
     return fmean(
-        normalised(answer) in map(normalised, answers)
+        normalized(answer) in map(normalized, answers)
         for answers, answer in zip(gold, predicted, strict=True)
     )
 
 
 def answer_f1(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:
-    """SQuAD 1.1's F1: the mean over questions of the best word overlap with a right answer."""
+    """Return SQuAD 1.1's F1: the mean over questions of the best word overlap with an answer."""
     _check_answers(gold, predicted)
     return fmean(
-        max(_overlap(normalised(right).split(), normalised(answer).split()) for right in answers)
+        max(_overlap(normalized(right).split(), normalized(answer).split()) for right in answers)
         for answers, answer in zip(gold, predicted, strict=True)
     )
 
 
-def normalised(answer: str) -> str:
-    """An answer without case, ASCII punctuation, articles and extra spaces, as SQuAD has it."""
+def normalized(answer: str) -> str:
+    """Return an answer without case, ASCII punctuation, articles and extra spaces, as in SQuAD."""
     plain = answer.lower().translate(str.maketrans("", "", string.punctuation))
     return " ".join(re.sub(r"\b(?:an?|the)\b", " ", plain).split())
 
@@ -155,11 +149,11 @@ def normalised(answer: str) -> str:
 def gap_scores(
     gold: Sequence[str], predicted: Sequence[str], pronouns: Sequence[str] | None = None
 ) -> dict[str, float]:
-    """Scores of GAP, for labels A, B and NEITHER: accuracy, and F1 as its own scorer has it.
+    """Return the scores of GAP for labels A, B and NEITHER: accuracy, and F1 of its own scorer.
 
-    There each of the two names is a decision of its own, whether the pronoun means it. With the
-    pronouns of the examples also `f1_masculine` and `f1_feminine`, and `bias`, feminine F1 divided
-    by masculine F1 (it can be above 1), where neither is 0.
+    There each of the two names is a separate decision, whether the pronoun refers to it. With the
+    pronouns of the examples also return `f1_masculine` and `f1_feminine`, and `bias`, feminine F1
+    divided by masculine F1 (it can be above 1), if neither is 0.
     """
     _check(gold, predicted)
     overall = _gap(gold, predicted)
@@ -179,33 +173,25 @@ def gap_scores(
 _GENDERS = {"masculine": ("he", "him", "his"), "feminine": ("she", "her", "hers")}
 
 
-def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Pearson's correlation, from -1 to 1; 0 where either side is constant."""
-    _check(gold, predicted)
-    if min(gold) == max(gold) or min(predicted) == max(predicted):
-        return 0.0
-    return max(-1.0, min(1.0, correlation(gold, predicted)))
-
-
 def bleu(
     hypotheses: Sequence[str],
     references: Sequence[str],
     *,
     tokenize: Literal["13a", "intl", "zh", "char", "none"] = "13a",
 ) -> float:
-    """BLEU of a corpus, by sacrebleu, divided by 100.
+    """Return the BLEU of a corpus by sacrebleu, divided by 100.
 
     Args:
-        hypotheses: what was predicted.
-        references: one for each hypothesis.
-        tokenize: sacrebleu's tokenizer; none for text that is tokenized already, zh for Chinese.
+        hypotheses: Predicted texts.
+        references: A gold text for each hypothesis.
+        tokenize: Tokenizer of sacrebleu; none for tokenized text, zh for Chinese.
     """
     _check(references, hypotheses)
     sacrebleu = require("sacrebleu", extra="tasks", purpose="BLEU")
-    # force: no warning about text that looks tokenized; with "none" it is meant to be
+    # `force` avoids a warning about text that looks tokenized; with "none" it is.
     metric = sacrebleu.BLEU(tokenize=tokenize, force=True)
     score = metric.corpus_score(list(hypotheses), [list(references)]).score
-    return min(1.0, float(score) / 100)  # rounding makes it 1.0000000000000004
+    return min(1.0, float(score) / 100)  # Rounding gives 1.0000000000000004.
 
 
 def rouge(
@@ -214,13 +200,13 @@ def rouge(
     *,
     tokenize: Literal["english", "none"] = "english",
 ) -> dict[str, float]:
-    """Mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L, by rouge-score: `rouge1`, `rouge2`, `rougeL`.
+    """Return the mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L by rouge-score.
 
     Args:
-        hypotheses: what was predicted.
-        references: one for each hypothesis.
-        tokenize: english for rouge-score's own words, lower-case a-z and 0-9 only, without
-            stemming; none for text of any language that is tokenized already.
+        hypotheses: Predicted texts.
+        references: A gold text for each hypothesis.
+        tokenize: english for the words of rouge-score, lower-case a-z and 0-9 only, without
+            stemming; none for tokenized text of any language.
     """
     _check(references, hypotheses)
     rouge_scorer = require("rouge_score.rouge_scorer", extra="tasks", purpose="ROUGE")
@@ -231,7 +217,7 @@ def rouge(
 
 
 class _Spaces:
-    """The tokenizer of tokenized text, as rouge-score calls it."""
+    """A tokenizer of tokenized text with the interface of rouge-score."""
 
     def tokenize(self, text: str) -> list[str]:
         return text.split()
@@ -254,7 +240,7 @@ def _report(
     names: Iterable[str] | None = None,
     left_out: str | None = None,
 ) -> Report:
-    """Scores out of counts, of all names that occur or some; averages without one of them."""
+    """Return scores from counts, of `names` or all; averages leave out the name `left_out`."""
     names = sorted({*predicted, *gold} if names is None else names)
     each = {n: _score(correct.get(n, 0), predicted.get(n, 0), gold.get(n, 0)) for n in names}
     averaged = [name for name in names if name != left_out]
@@ -274,15 +260,17 @@ def _mean(scores: Sequence[Score]) -> Score:
 
 
 def _overlap(right: Sequence[str], answer: Sequence[str]) -> float:
-    """F1 of two bags of words; two empty ones have nothing in common, as in SQuAD 1.1."""
+    """Return the F1 of two bags of words; 0 for two empty ones, as in SQuAD 1.1."""
     common = (Counter(right) & Counter(answer)).total()
     return _score(common, len(answer), len(right)).f1
 
 
 def _gap(gold: Sequence[str], predicted: Sequence[str]) -> Score:
     correct = sum(a == b and a in ("A", "B") for a, b in zip(gold, predicted, strict=True))
-    named, found = (sum(label in ("A", "B") for label in labels) for labels in (gold, predicted))
-    return _score(correct, found, named)
+    in_gold, in_predicted = (
+        sum(label in ("A", "B") for label in labels) for labels in (gold, predicted)
+    )
+    return _score(correct, in_predicted, in_gold)
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -306,4 +294,4 @@ def _check_sentences(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence
 def _check_answers(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> None:
     _check(gold, predicted)
     if not all(gold):
-        raise ElmokitError("a question has no right answer to compare with")
+        raise ElmokitError("a question has no gold answer to compare with")

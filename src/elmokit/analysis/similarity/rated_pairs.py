@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from elmokit.analysis.uses import Use
 from elmokit.data.labeled import FIRST, SECOND, BadLines
-from elmokit.data.lines import place
-from elmokit.data.tables import Wanted, read_table
+from elmokit.data.lines import location
+from elmokit.data.tables import ColumnSpec, read_table
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of, read_lines
 from elmokit.text.readers import Tokenize
@@ -58,9 +58,9 @@ def _filled(path: FilePath, errors: str) -> Rows:
     """The lines that are not blank, each with its place."""
     for piece in read_lines(path, errors=errors):
         if not piece.ended:
-            raise ElmokitError(f"{place(path, piece.line)}: the line is too long")
+            raise ElmokitError(f"{location(path, piece.line)}: the line is too long")
         if piece.text.strip():
-            yield place(path, piece.line), piece.text
+            yield location(path, piece.line), piece.text
 
 
 def _some(path: FilePath, pairs: list[Pair]) -> list[Pair]:
@@ -180,9 +180,9 @@ def read_sentence_pairs(
     by their names; of three columns without names the number is the last one.
     """
     wanted = [
-        Wanted("first sentence", "--first-column", FIRST, first_column),
-        Wanted("second sentence", "--second-column", SECOND, second_column),
-        Wanted("score", "--score-column", SCORE, score_column),
+        ColumnSpec("first sentence", "--first-column", FIRST, first_column),
+        ColumnSpec("second sentence", "--second-column", SECOND, second_column),
+        ColumnSpec("score", "--score-column", SCORE, score_column),
     ]
     pairs = []
     for where, (*texts, score) in read_table(path, wanted, BadLines()):
