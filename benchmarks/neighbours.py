@@ -30,9 +30,9 @@ from speed import machine
 
 from elmokit.analysis.neighbours.approximate import Graphs, open_graphs
 from elmokit.analysis.neighbours.index import Index, exact_search, open_index
-from elmokit.analysis.neighbours.nearest import answer
+from elmokit.analysis.neighbours.nearest import find_neighbours
 from elmokit.analysis.uses import Use, embed_uses, marked_use
-from elmokit.cli.output import open_store
+from elmokit.cli.options import ModelOptions
 from elmokit.io.lines import read_lines
 from elmokit.store import LayerStore
 from elmokit.text.tokenize import split_sentences, tokenize
@@ -121,7 +121,7 @@ def build(folder: Path, threads: int) -> dict:
     graphs = run(["-c", GRAPHS, "index", str(threads)], folder)
     return {
         "uses": len(made),
-        "sentences": made.sentences,
+        "sentences": made.num_sentences,
         "distinct_words": len(made.words),
         "columns": made.dim,
         "index_mb": round(size / 1e6),
@@ -177,7 +177,7 @@ def run(arguments: list[str], folder: Path) -> dict:
 
 def inside(index: Index, queries: list[Use]) -> dict:
     """The parts of a search, and recall."""
-    store = open_store("shipped")
+    store = ModelOptions().open_store()
     graphs = open_graphs(index)
     return {
         "search_ms": times(index, store, graphs, queries),
@@ -194,8 +194,8 @@ def times(index: Index, store: LayerStore, graphs: Graphs, queries: list[Use]) -
         "embed the query": lambda n: list(store.elmo.stream([queries[n].tokens])),
         "exact search": lambda n: exact_search(index.vectors, vectors[n : n + 1], 80),
         "approximate search": lambda n: graphs.search(vectors[n : n + 1], 80),
-        "exact answer": lambda n: answer(index, store, [queries[n]]),
-        "approximate answer": lambda n: answer(index, store, [queries[n]], graphs=graphs),
+        "exact answer": lambda n: find_neighbours(store, index, [queries[n]]),
+        "approximate answer": lambda n: find_neighbours(store, index, [queries[n]], graphs=graphs),
     }
     return {name: round(1000 * median(call, 15), 1) for name, call in whole.items()}
 
@@ -231,13 +231,13 @@ def plays(text: str, folder: Path, threads: int, static: str | None) -> dict:
     """The uses of "play" in the whole text that are nearest to two sentences with it."""
     command = ["-m", "elmokit", "neighbours", "index", str(Path(text).absolute()), "plays"]
     run([*command, "--split", "--quiet", "--words", "play", "--threads", str(threads)], folder)
-    index, store = open_index(folder / "plays"), open_store("shipped")
+    index, store = open_index(folder / "plays"), ModelOptions().open_store()
     vectors = None if static is None else read_vectors(static, quiet=True)
     uses = [marked_use(sentence, tokenize) for sentence in PLAYS.values()]
-    found = answer(index, store, uses, k=10, static=vectors)
-    result: dict = {"uses": len(index), "read": READ, "static": found[0].metadata()["static"]}
+    found = find_neighbours(store, index, uses, k=10, static=vectors)
+    result: dict = {"uses": len(index), "read": READ, "static": found[0].to_dict()["static"]}
     for name, one in zip(PLAYS, found, strict=True):
-        metadata = one.metadata()
+        metadata = one.to_dict()
         print(metadata["query"], *(near["sentence"] for near in metadata["neighbours"]), sep="\n  ")
         result[name] = [near["score"] for near in metadata["neighbours"]]
     return result

@@ -1,10 +1,10 @@
-"""Making an index of words in their sentences: streamed, in bounded memory, resumed if stopped.
+"""Write an index of words in their sentences: streamed, in bounded memory, resumable.
 
-    sentences ─► windows ─► biLM ─► one layer, mean off, length 1, float16 ─► files that only grow
+    sentences ─► windows ─► biLM ─► one layer, minus the mean, unit length, float16 ─► files
 
-After each window index.json is replaced: it says how much of each file is safe. A run that was
-stopped cuts the files back to that and goes on to the same bytes, since neither the windows nor
-the mean depend on where it was stopped. The folder gets its name when all is done.
+After each window index.json is replaced; it says how much of each file is safe. A run that is
+resumed truncates the files to that and continues to the same bytes, since neither the windows nor
+the mean depend on where it was stopped. The folder gets its name when everything is done.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours.index import (
-    ABOUT,
     FILES,
     MEANS,
+    METADATA,
     SENTENCES,
     STARTS,
     STATIC,
@@ -31,9 +32,8 @@ from elmokit.analysis.neighbours.index import (
     WORDS,
     Index,
     open_index,
-    read_about,
+    read_metadata,
 )
-from elmokit.analysis.uses import Array, unit
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
 from elmokit.io.resumable import (
@@ -44,14 +44,15 @@ from elmokit.io.resumable import (
     sync_directory,
     write_json,
 )
+from elmokit.layers import layer_index, layer_weights
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder, Sentence
 
-GRAPHS = "graph*"  # what approximate.py adds to an index
+GRAPH_FILES = "graph*"  # written by approximate.py
 
 
-def build_index(
+def index_uses(
     elmo: Embedder,
     sentences: Iterable[Sequence[str]],
     out: str | Path,
@@ -66,86 +67,76 @@ def build_index(
 ) -> Index:
     """Write an index of the uses of words in some sentences.
 
-    The mean that is taken off is that of the first window, some ten thousand tokens.
+    The mean that is subtracted is that of the first window, some ten thousand tokens.
 
     Args:
-        elmo: the biLM.
-        sentences: tokenized; empty ones are passed over.
-        out: the folder to write.
-        layer: "top", "average" or a number from 0.
-        words: only uses of these, and only sentences that have one; upper and lower case alike.
-        settings: what else decides the vectors, such as the corpus: a run goes on only with the
-            same.
-        resume: go on with a run that was stopped.
-        overwrite: replace an index.
-        on_tokens: is told after each window how many tokens were embedded for it.
-        finish: what remains to be done with the index before it gets its name.
+        elmo: The model.
+        sentences: Tokenized sentences; empty ones are skipped.
+        out: Folder to write.
+        layer: Layer of the vectors: "top", "average" or a number from 0.
+        words: Index only uses of these words, in upper or lower case, and only sentences that have
+            one (default: all).
+        settings: What else the vectors depend on, such as the corpus: a run can be resumed only
+            with the same settings.
+        resume: Resume a run that was stopped.
+        overwrite: Replace an index.
+        on_tokens: Called after each window with the number of tokens that were embedded.
+        finish: Called with the index before it gets its name.
     """
-    weights = one_layer(layer, elmo.config.num_layers)
-    wanted = None if words is None else {word.lower() for word in words}
+    num_layers = elmo.config.num_layers
+    index = layer_index(layer, num_layers)
+    selector: str | int = index if index <= num_layers else "average"
+    weights = layer_weights(selector, num_layers)[0]  # (L + 1,)
+    chosen = None if words is None else {word.lower() for word in words}
     own = {
         "fingerprint": elmo.fingerprint(),
-        "layer": layer_name(weights),
-        "words": None if wanted is None else sorted(wanted),
+        "layer": selector,
+        "words": None if chosen is None else sorted(chosen),
     }
     writer = IndexWriter(
         out, {**own, **(settings or {})}, elmo.dim, resume=resume, overwrite=overwrite
     )
     with locked(writer.folder), writer:
         first = 0
-        chosen = () if writer.whole else with_words(sentences, wanted)
-        for window in elmo.windows(chosen, kept=elmo.config.num_layers + 1):
-            if first < writer.sentences:  # written before the run was stopped
+        texts = () if writer.is_complete else with_words(sentences, chosen)
+        for window in elmo.windows(texts, kept=num_layers + 1):
+            if first < writer.num_sentences:  # written before the run was stopped
                 writer.check(first, window)
                 elmo.warm(window)
                 on_tokens(0)
             else:
-                writer.write(elmo.stream(window), weights, wanted)
+                writer.write(elmo.stream(window), weights, chosen)
                 on_tokens(sum(map(len, window)))
             first += len(window)
-        if not writer.whole and first < writer.sentences:
+        if not writer.is_complete and first < writer.num_sentences:
             raise writer.other_input()
-        if not writer.sentences:
-            raise ElmokitError(_nothing(words))
-        writer.close()
-        finish(Index(writer.folder, writer.about))
+        if not writer.num_sentences:
+            raise ElmokitError(_nothing_to_index(words))
+        writer.complete()
+        finish(Index(writer.folder, writer.metadata))
         writer.rename()
     return open_index(out)
 
 
-def one_layer(layer: str | int, top: int) -> Array:
-    """The weights of layers 0..top that one layer or the average is: (top + 1,)."""
-    from elmokit.layers import layer_weights
-
-    if layer not in ("top", "average") and not str(layer).lstrip("-").isdigit():
-        raise ElmokitError(f"layer must be top, average or a number from 0 to {top}, not {layer!r}")
-    return layer_weights(layer, top)[0]  # type: ignore[no-any-return]
-
-
-def layer_name(weights: Array) -> int | str:
-    """The number of a layer, or "average"."""
-    return int(weights.argmax()) if weights.max() == 1 else "average"
-
-
 def with_words(
-    sentences: Iterable[Sequence[str]], wanted: Collection[str] | None
+    sentences: Iterable[Sequence[str]], words: Collection[str] | None
 ) -> Iterator[list[str]]:
-    """The sentences that have a token, and one of the words if any are wanted."""
+    """Yield the sentences that have tokens and, if words are given, one of them."""
     for tokens in sentences:
-        if tokens and (wanted is None or any(token.lower() in wanted for token in tokens)):
+        if tokens and (words is None or any(token.lower() in words for token in tokens)):
             yield list(tokens)
 
 
-def _nothing(words: Collection[str] | None) -> str:
+def _nothing_to_index(words: Collection[str] | None) -> str:
     if words is None:
         return "the corpus has no tokens, so there is nothing to index"
-    return f"none of the words {', '.join(words)} stands in the corpus"
+    return f"none of the words {', '.join(words)} occurs in the corpus"
 
 
 class IndexWriter:
-    """An index in the making: a folder beside `out` whose files grow window by window.
+    """An unfinished index: a folder beside `out` whose files grow window by window.
 
-    As a context manager it leaves nothing behind when the run fails before its first window.
+    As a context manager it leaves nothing behind if the run fails before its first window.
     """
 
     def __init__(
@@ -158,21 +149,21 @@ class IndexWriter:
         overwrite: bool = False,
     ) -> None:
         self.out, self.folder = Path(out), parts_directory(Path(out))
-        # Through JSON and back, so that a tuple equals the list it is saved as.
-        self.about: dict[str, Any] = {
+        # Convert through JSON, so that a tuple equals the list it is saved as.
+        self.metadata: dict[str, Any] = {
             "version": VERSION,
-            "whole": False,
+            "complete": False,
             "dim": dim,
             "sizes": dict.fromkeys(FILES, 0),
             "settings": json.loads(json.dumps(settings)),
         }
-        self.numbers: dict[str, int] = {}  # of the distinct words
+        self.word_ids: dict[str, int] = {}
         self.means: Array | None = None
-        alone = locked(self.folder) if self.folder.is_dir() else nullcontext()
-        with clear_disk_errors(self.out), alone:
-            self._check_place(resume, overwrite)
-            if resume and (self.folder / ABOUT).is_file():
-                self._go_on()
+        lock = locked(self.folder) if self.folder.is_dir() else nullcontext()
+        with clear_disk_errors(self.out), lock:
+            self._check_output(resume, overwrite)
+            if resume and (self.folder / METADATA).is_file():
+                self._resume()
             else:
                 self._begin()
 
@@ -180,27 +171,27 @@ class IndexWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and not self.sentences:
+        if kind is not None and not self.num_sentences:
             with suppress(OSError):
                 remove(self.folder)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all windows are written."""
-        return bool(self.about["whole"])
+        return bool(self.metadata["complete"])
 
     @property
-    def sentences(self) -> int:
-        """The number of sentences that are safe."""
-        return int(self.about["sizes"][STARTS]) // 8
+    def num_sentences(self) -> int:
+        """Number of sentences that are safely written."""
+        return int(self.metadata["sizes"][STARTS]) // 8
 
-    # ------------------------------------------------------------------ beginning
-    def _check_place(self, resume: bool, overwrite: bool) -> None:
+    # ------------------------------------------------------------------ start or resume
+    def _check_output(self, resume: bool, overwrite: bool) -> None:
         out = self.out
         check_place(out, self.folder, resume=resume, overwrite=overwrite)
-        is_index = out.is_dir() and ((out / ABOUT).is_file() or not any(out.iterdir()))
+        is_index = out.is_dir() and ((out / METADATA).is_file() or not any(out.iterdir()))
         if out.exists() and not is_index:
-            raise ElmokitError(f"{out} is not an index of neighbours, so it is not replaced")
+            raise ElmokitError(f"{out} is not an index of neighbours, so it is not overwritten")
 
     def _begin(self) -> None:
         if self.folder.exists():
@@ -208,24 +199,24 @@ class IndexWriter:
         self.folder.mkdir()
         for name in FILES:
             (self.folder / name).touch()
-        write_json(self.folder / ABOUT, self.about)
+        write_json(self.folder / METADATA, self.metadata)
 
-    def _go_on(self) -> None:
-        saved = read_about(self.folder)
-        check_settings(self.folder, saved["settings"], self.about["settings"])
+    def _resume(self) -> None:
+        saved = read_metadata(self.folder)
+        check_settings(self.folder, saved["settings"], self.metadata["settings"])
         for name, size in saved["sizes"].items():
             path = self.folder / name
             if not path.is_file() or path.stat().st_size < size:
                 raise ElmokitError(f"{path} is damaged: start again with --overwrite")
             os.truncate(path, size)
-        self.about = saved
+        self.metadata = saved
         before = Index(self.folder, saved)
-        self.numbers = {word: number for number, word in enumerate(before.words)}
-        self.means = before.means if self.sentences else None
+        self.word_ids = {word: i for i, word in enumerate(before.words)}
+        self.means = before.means if self.num_sentences else None
 
     # ------------------------------------------------------------------ windows
     def check(self, first: int, window: Sequence[Sequence[str]]) -> None:
-        """Refuse to go on if the sentences from the number `first` on are not these."""
+        """Raise if the sentences that were written from index `first` on are not these."""
         starts = np.fromfile(self.folder / STARTS, "<u8", 1, offset=8 * first)
         with (self.folder / SENTENCES).open("rb") as file:
             file.seek(int(starts[0]))
@@ -233,66 +224,66 @@ class IndexWriter:
                 raise self.other_input()
 
     def other_input(self) -> ElmokitError:
-        """The error for a corpus that is not the one of the run that was stopped."""
+        """Return the error for another corpus than that of the run that was stopped."""
         return ElmokitError(
-            f"the corpus is not the one that {self.folder} was begun with: go on with the same "
-            "one, or start again with --overwrite"
+            f"the corpus is not the one that {self.folder} was started with: resume with the same "
+            "corpus, or start again with --overwrite"
         )
 
     def write(
-        self, window: Iterable[Sentence], weights: Array, wanted: Collection[str] | None
+        self, window: Iterable[Sentence], weights: Array, words: Collection[str] | None
     ) -> None:
-        """Add the sentences of a window: when this returns, they are safe."""
+        """Add the sentences of a window; when this returns, they are safely on disk."""
         sentences = list(window)
         if self.means is None:
             self.means = _means(sentences, weights)
         added: dict[str, list[bytes]] = {name: [] for name in FILES}
-        if not self.sentences:
+        if not self.num_sentences:
             added[MEANS].append(self.means.astype("<f4").tobytes())
-        end = self.about["sizes"][SENTENCES]
-        for number, sentence in enumerate(sentences, self.sentences):
+        end = self.metadata["sizes"][SENTENCES]
+        for i, sentence in enumerate(sentences, self.num_sentences):
             line = _line(sentence.tokens)
             added[SENTENCES].append(line)
             added[STARTS].append(end.to_bytes(8, "little"))
             end += len(line)
             self._add_words(sentence, added)
-            self._add_uses(number, sentence, weights, wanted, added)
+            self._add_uses(i, sentence, weights, words, added)
         self._commit(added)
 
     def _add_words(self, sentence: Sentence, added: dict[str, list[bytes]]) -> None:
-        """The words that are new, and their vectors in layer 0."""
+        """Add the new words of a sentence and their vectors in layer 0."""
         assert self.means is not None
         new = []
-        for place, word in enumerate(sentence.tokens):
-            if word not in self.numbers:
-                self.numbers[word] = len(self.numbers)
+        for position, word in enumerate(sentence.tokens):
+            if word not in self.word_ids:
+                self.word_ids[word] = len(self.word_ids)
                 added[WORDS].append(_line(word))
-                new.append(place)
+                new.append(position)
         static = unit(sentence.layers[0, new] - self.means[0])
         added[STATIC].append(static.astype("<f2").tobytes())
 
     def _add_uses(
         self,
-        number: int,
+        i: int,
         sentence: Sentence,
         weights: Array,
-        wanted: Collection[str] | None,
+        words: Collection[str] | None,
         added: dict[str, list[bytes]],
     ) -> None:
-        """The words of a sentence that are wanted, and their vectors."""
+        """Add the uses of words in sentence `i` and their vectors."""
         assert self.means is not None
-        places = [
-            place
-            for place, word in enumerate(sentence.tokens)
-            if wanted is None or word.lower() in wanted
+        positions = [
+            position
+            for position, word in enumerate(sentence.tokens)
+            if words is None or word.lower() in words
         ]
-        vectors = _layer(sentence, weights)[places]
+        vectors = _mix(sentence, weights)[positions]  # (uses, dim)
         added[VECTORS].append(unit(vectors - self.means[1]).astype("<f2").tobytes())
-        uses = [(self.numbers[sentence.tokens[place]], number, place) for place in places]
+        uses = [(self.word_ids[sentence.tokens[position]], i, position) for position in positions]
         added[USES].append(np.array(uses, "<u4").tobytes())
 
     def _commit(self, added: dict[str, list[bytes]]) -> None:
-        sizes = dict(self.about["sizes"])
+        sizes = dict(self.metadata["sizes"])
         with clear_disk_errors(self.out):
             for name, pieces in added.items():
                 with (self.folder / name).open("ab") as file:
@@ -300,22 +291,22 @@ class IndexWriter:
                     file.flush()
                     os.fsync(file.fileno())
                     sizes[name] = file.tell()
-            about = {**self.about, "sizes": sizes}
-            write_json(self.folder / ABOUT, about)
-        self.about = about
+            metadata = {**self.metadata, "sizes": sizes}
+            write_json(self.folder / METADATA, metadata)
+        self.metadata = metadata
 
     # ------------------------------------------------------------------ the end
-    def close(self) -> None:
-        """Note that all windows are written."""
-        self.about["whole"] = True
+    def complete(self) -> None:
+        """Record that all windows are written."""
+        self.metadata["complete"] = True
         with clear_disk_errors(self.out):
-            write_json(self.folder / ABOUT, self.about)
+            write_json(self.folder / METADATA, self.metadata)
 
     def rename(self) -> None:
-        """Put the index under its name."""
+        """Give the folder its final name."""
         aside = self.out.with_name(self.out.name + ".replaced")
         with clear_disk_errors(self.out):
-            if self.out.exists():  # a folder cannot be renamed over a full one
+            if self.out.exists():  # A folder cannot be renamed over one that is not empty.
                 if aside.exists():
                     remove(aside)
                 self.out.rename(aside)
@@ -326,27 +317,27 @@ class IndexWriter:
 
 
 def remove(folder: Path) -> None:
-    """Delete an index, and of what a user may have put beside it nothing."""
-    names = (ABOUT, f"{ABOUT}.tmp", *FILES)
-    for path in [*(folder / name for name in names), *folder.glob(GRAPHS)]:
+    """Delete the index files only; leave anything else in the folder."""
+    names = (METADATA, f"{METADATA}.tmp", *FILES)
+    for path in [*(folder / name for name in names), *folder.glob(GRAPH_FILES)]:
         path.unlink(missing_ok=True)
     folder.rmdir()
 
 
 def _line(content: str | Sequence[str]) -> bytes:
-    """A word or the tokens of a sentence as a line of JSON, in ASCII."""
+    """Format a word or the tokens of a sentence as a line of JSON in ASCII."""
     return json.dumps(content).encode("ascii") + b"\n"
 
 
-def _layer(sentence: Sentence, weights: Array) -> Array:
-    """One layer of a sentence, or the average: (tokens, dim)."""
+def _mix(sentence: Sentence, weights: Array) -> Array:
+    """Return one layer of a sentence, or the average: (tokens, dim)."""
     return np.tensordot(weights, sentence.layers, 1)
 
 
 def _means(sentences: Sequence[Sentence], weights: Array) -> Array:
-    """The mean over all tokens of layer 0, and of the layer of the uses: (2, dim)."""
+    """Return the means over all tokens of layer 0 and of the layer of the uses: (2, dim)."""
     total = np.zeros((2, sentences[0].layers.shape[2]))
     for sentence in sentences:
         total[0] += sentence.layers[0].sum(axis=0, dtype=np.float64)
-        total[1] += _layer(sentence, weights).sum(axis=0, dtype=np.float64)
+        total[1] += _mix(sentence, weights).sum(axis=0, dtype=np.float64)
     return (total / sum(map(len, sentences))).astype(np.float32)
