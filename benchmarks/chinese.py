@@ -27,7 +27,7 @@ from elmokit.analysis.uses import Use
 from elmokit.cli.demo import use_vectors
 from elmokit.embed import Embedder
 from elmokit.pretrain.corpus import Corpus, prepare
-from elmokit.pretrain.evaluate import sentences_of
+from elmokit.pretrain.evaluation import sentences_of
 
 HERE = Path(__file__).parent
 TRAINING = {
@@ -123,7 +123,7 @@ def main() -> None:
         word: purity(cosine_matrix(vectors[word]), [use.sense for use in of_word]).round(4).tolist()
         for word, of_word in uses.items()
     }
-    example = elmo.embed(list(next(iter(uses.values()))[0].tokens))
+    example = elmo.embed_tokens(list(next(iter(uses.values()))[0].tokens))
     metadata = elmo.metadata["training"]
     result = {
         "machine": machine(),
@@ -172,7 +172,7 @@ def print_neighbours(elmo: Embedder, uses: dict[str, list[Use]], heldout: Corpus
         by_number = dict(zip(numbers, embedded, strict=True))
         others = np.stack([by_number[number].vectors[place] for number, place in places])
         for use in {use.sense: use for use in reversed(found)}.values():
-            query = elmo.embed(list(use.tokens)).layers[-1, use.start]
+            query = elmo.embed_tokens(list(use.tokens)).layers[-1, use.start]
             cosines = cosine_matrix(np.concatenate([query[None], others])[None])[0, 0, 1:]
             print(f"{word} ({use.sense}): {' '.join(use.tokens)}")
             for near in np.argsort(-cosines)[:3]:

@@ -113,7 +113,7 @@ def read_all(path: str) -> None:
     from elmokit.formats.detect import read_checkpoint
     from elmokit.text.readers import read_sentences
 
-    elmo = Embedder.from_checkpoint(read_checkpoint(Path(path).with_name("small")))
+    elmo = Embedder.from_pretrained(read_checkpoint(Path(path).with_name("small")))
     start = time.perf_counter()
     tokens = sentences = 0
     for window in elmo.windows(whole_lines(read_sentences(path, split=True)), kept=3):

@@ -29,7 +29,7 @@ import elmokit
 from elmokit.embed import Embedder
 from elmokit.language import Perplexity
 from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus, Sentences, Types, prepare
-from elmokit.pretrain.evaluate import ROWS, perplexity
+from elmokit.pretrain.evaluation import ROWS, perplexity
 from elmokit.pretrain.objective import Batcher
 from elmokit.text.indexers import make_indexer
 
@@ -139,8 +139,9 @@ def run_elmokit(command: str, *names: str, **options: object) -> None:
 
 def option(name: str, value: object) -> str:
     """An option as the command line takes it."""
+    name = name.replace("_", "-")
     if isinstance(value, bool):
-        return f"--{name}" if value else f"--no_{name}"
+        return f"--{name}" if value else f"--no-{name}"
     return f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 

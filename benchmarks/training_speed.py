@@ -169,24 +169,28 @@ def summary(name: str, runs: list[dict], peak: float) -> dict:
 
 def child(job: dict) -> None:
     """Our side, in a process of its own: `elmokit pretrain` with a clock at every step."""
-    from elmokit.pretrain.train import pretrain
-    from elmokit.pretrain.trainer import Run  # before torch: it says how threads wait
+    from elmokit.config import BiLMConfig
+    from elmokit.pretrain import PretrainSettings, let_threads_spin, pretrain
 
-    times, plain = [], Run.one_step
+    let_threads_spin()  # Before torch is imported.
+    from elmokit.pretrain.trainer import Trainer
 
-    def timed(self: Run) -> tuple[float, float]:
+    times, plain = [], Trainer.one_step
+
+    def timed(self: Trainer) -> tuple[float, float]:
         result = plain(self)
         times.append(time.perf_counter())
         return result
 
-    Run.one_step = timed
+    Trainer.one_step = timed
+    config = BiLMConfig.from_dict({**BiLMConfig.preset("tiny").to_dict(), **job["model"]})
+    settings = PretrainSettings(
+        valid_fraction=0, tokenizer="whitespace", batch_size=job["batch"], softmax=job["softmax"],
+        threads=job["threads"], epochs=1000, max_steps=job["steps"], eval_every=1 << 30,
+        save_every=1 << 30, quiet=True, **TRAINING,
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        pretrain(
-            corpus=job["text"], out=folder, preset="tiny", model=job["model"], valid_fraction=0,
-            tokenizer="whitespace", batch_size=job["batch"], softmax=job["softmax"],
-            threads=job["threads"], epochs=1000, max_steps=job["steps"], eval_every=1 << 30,
-            save_every=1 << 30, quiet=True, **TRAINING,
-        )  # fmt: skip
+        pretrain(job["text"], folder, settings, config=config)
         flops = flops_of_step(Path(folder), job)
     skip = skipped(job["steps"])
     tokens = (len(times) - skip) * job["batch"] * TRAINING["unroll"]

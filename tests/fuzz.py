@@ -34,8 +34,8 @@ from typing import Any
 from bundles import stored
 
 import elmokit
-from elmokit.cli.convert import convert
-from elmokit.cli.info import info
+from elmokit.cli.models import info
+from elmokit.conversion import convert
 from elmokit.errors import ElmokitError
 
 MOST_MEMORY = 256 << 20  # that a load may take beyond what the process has

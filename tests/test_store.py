@@ -66,23 +66,25 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def check(store: LayerStore, elmo: Embedder, texts: Sequence[Sequence[str]] = TEXTS) -> None:
     """The store gives what the model itself gives, rounded, each text for itself."""
     found = store.layers(texts)
-    assert found.layers.dtype == torch.float32
+    assert found.hidden_states.dtype == torch.float32
     assert found.lengths.tolist() == [len(text) for text in texts]
-    assert found.layers.shape == (3, len(texts), max(map(len, texts)), elmo.dim)
-    exact = found.layers.half().float()
-    assert torch.equal(found.layers, exact)  # numbers that float16 has
+    assert found.hidden_states.shape == (3, len(texts), max(map(len, texts)), elmo.dim)
+    exact = found.hidden_states.half().float()
+    assert torch.equal(found.hidden_states, exact)  # numbers that float16 has
     for number, text in enumerate(texts):
         alone = layers_of(elmo, text)
-        here = found.layers[:, number].numpy()
+        here = found.hidden_states[:, number].numpy()
         np.testing.assert_allclose(here[:, : len(text)], alone, rtol=1e-3, atol=1e-4)
         assert not here[:, len(text) :].any()  # padded with zeros
-    mask = np.arange(found.layers.shape[2]) < np.array([len(text) for text in texts])[:, None]
+    mask = (
+        np.arange(found.hidden_states.shape[2]) < np.array([len(text) for text in texts])[:, None]
+    )
     np.testing.assert_array_equal(found.mask.numpy(), mask)
 
 
 def layers_of(elmo: Embedder, text: Sequence[str]) -> np.ndarray:
     """All layers of one text by the padded model, without the store's way of computing them."""
-    return elmo.layers_of([text]).layers[:, 0].numpy()
+    return elmo.layers_of([text]).hidden_states[:, 0].numpy()
 
 
 # ---------------------------------------------------------------------- keeping
@@ -102,7 +104,7 @@ def test_kept_layers_are_those_of_the_model(
     check(again, elmo)
     assert computed == []  # nothing was computed a second time
     assert again.prepare([*TEXTS, ["new"]], quiet=True) == 1
-    assert torch.equal(store.layers(TEXTS).layers, again.layers(TEXTS).layers)
+    assert torch.equal(store.layers(TEXTS).hidden_states, again.layers(TEXTS).hidden_states)
 
 
 def test_a_batch_is_in_the_order_asked_for_and_may_repeat_texts(
@@ -110,19 +112,19 @@ def test_a_batch_is_in_the_order_asked_for_and_may_repeat_texts(
 ) -> None:
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare(TEXTS, quiet=True)
-    whole = store.layers(TEXTS).layers
-    turned = store.layers(TEXTS[::-1]).layers
+    whole = store.layers(TEXTS).hidden_states
+    turned = store.layers(TEXTS[::-1]).hidden_states
     assert torch.equal(turned, whole.flip(1))
-    assert torch.equal(store.layers([TEXTS[1]]).layers[:, 0], whole[:, 1, :2])
-    assert store.layers([]).layers.shape == (3, 0, 0, 12)
-    assert store.layers([[]]).layers.shape == (3, 1, 0, 12)
+    assert torch.equal(store.layers([TEXTS[1]]).hidden_states[:, 0], whole[:, 1, :2])
+    assert store.layers([]).hidden_states.shape == (3, 0, 0, 12)
+    assert store.layers([[]]).hidden_states.shape == (3, 1, 0, 12)
 
 
 def test_texts_that_are_not_kept_have_the_same_numbers(elmo: Embedder, tmp_path: Path) -> None:
     kept, empty = LayerStore(elmo, folder=tmp_path / "a"), LayerStore(elmo, folder=tmp_path / "b")
     kept.prepare(TEXTS, quiet=True)
     check(empty, elmo)
-    same_numbers(kept.layers(TEXTS).layers, empty.layers(TEXTS).layers)
+    same_numbers(kept.layers(TEXTS).hidden_states, empty.layers(TEXTS).hidden_states)
     assert len(empty) == 0  # asking does not keep
 
 
@@ -138,8 +140,10 @@ def test_texts_longer_than_the_models_window_are_kept_as_they_are_embedded(
     long = [f"w{number % 50}" for number in range(1100)]
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare([long], quiet=True)
-    expected = elmo.embed(long, dtype="float16").layers.astype(np.float32)
-    np.testing.assert_allclose(store.layers([long]).layers[:, 0], expected, rtol=2**-10, atol=1e-7)
+    expected = elmo.embed_tokens(long, dtype="float16").layers.astype(np.float32)
+    np.testing.assert_allclose(
+        store.layers([long]).hidden_states[:, 0], expected, rtol=2**-10, atol=1e-7
+    )
 
 
 def test_where_a_token_ends_is_part_of_the_text(elmo: Embedder, tmp_path: Path) -> None:
@@ -222,11 +226,11 @@ def test_weights_that_change_under_way_are_noticed(tmp_path: Path) -> None:
     elmo = tiny_elmo()
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare(TEXTS, quiet=True)
-    before = store.layers(TEXTS).layers
+    before = store.layers(TEXTS).hidden_states
     with torch.no_grad():
         next(elmo.model.forward_layers.parameters()).mul_(1.5)
     check(store, elmo)
-    assert not torch.equal(store.layers(TEXTS).layers, before)
+    assert not torch.equal(store.layers(TEXTS).hidden_states, before)
     assert store.prepare(TEXTS, quiet=True) == DISTINCT
     check(store, elmo)
 
@@ -259,7 +263,7 @@ def test_beyond_the_limit_texts_are_computed_to_the_same_numbers(
         f"{limit / 2**30:.2g} GB: they are computed each time"
     ]
     check(store, elmo)
-    same_numbers(store.layers(TEXTS).layers, whole.layers(TEXTS).layers)
+    same_numbers(store.layers(TEXTS).hidden_states, whole.layers(TEXTS).hidden_states)
     assert size_of(tmp_path / "part") <= limit
 
 
@@ -366,7 +370,7 @@ def test_a_store_can_be_copied_with_the_model_that_holds_it(elmo: Embedder, tmp_
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare(TEXTS, quiet=True)
     for other in (copy.deepcopy(store), pickle.loads(pickle.dumps(store))):
-        assert torch.equal(other.layers(TEXTS).layers, store.layers(TEXTS).layers)
+        assert torch.equal(other.layers(TEXTS).hidden_states, store.layers(TEXTS).hidden_states)
         assert len(other) == DISTINCT
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ElmokitError, require
-from elmokit.io.atomic import write_whole
+from elmokit.io.atomic import write_file
 from elmokit.io.paths import check_output
 
 logger = logging.getLogger("elmokit")
@@ -98,7 +98,7 @@ def write_figure(figure: Any, path: str) -> None:
     with styled(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # matplotlib warns of each missing character.
         figure.savefig(content, format=kind, **options)
-    write_whole(Path(path), content.getvalue())
+    write_file(Path(path), content.getvalue())
 
 
 # ---------------------------------------------------------------------- fonts

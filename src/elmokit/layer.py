@@ -74,9 +74,9 @@ class ElmoLayer(nn.Module):
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Representations:
         """Tokenized sentences to `outputs` tensors of (sentences, tokens, dim)."""
-        return self.mix(self.layers(sentences))
+        return self.mix(self.hidden_states(sentences))
 
-    def layers(self, sentences: Sequence[Sequence[str]]) -> BiLMOutput:
+    def hidden_states(self, sentences: Sequence[Sequence[str]]) -> BiLMOutput:
         """The biLM's layers, with gradients if it is trained along and gradients are on."""
         elmo: Embedder = self.elmo  # type: ignore[assignment]
         if self.bilm is None or not (self.training or torch.is_grad_enabled()):
@@ -86,7 +86,7 @@ class ElmoLayer(nn.Module):
     def mix(self, output: BiLMOutput) -> Representations:
         """Mix layers that were computed before, such as kept ones of a frozen biLM."""
         device = next(self.mixes.parameters()).device
-        layers, mask = output.layers.to(device), output.mask.to(device)
+        layers, mask = output.hidden_states.to(device), output.mask.to(device)
         outputs = [
             self.dropout(mix(layers, mask)).masked_fill(~mask.unsqueeze(-1), 0.0)
             for mix in self.mixes

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.embed import Embedder
-from elmokit.io.atomic import cache_folder
 from elmokit.io.lines import Report
+from elmokit.io.paths import cache_folder
 from elmokit.io.records import KEY_BYTES, LINE, Records, remove_oldest
-from elmokit.model.bilm import BiLMOutput
+from elmokit.model.bilm import BiLMOutput, weights_version
 from elmokit.text.indexers import refuse_strings
 
 VERSION = 1  # records of another one are not found
@@ -73,7 +73,7 @@ class LayerStore:
 
     def _open(self) -> None:
         """Find the records of the model as it is now."""
-        self._weights = self._weights_now()
+        self._weights = weights_version(self.elmo.model)
         self._token_bytes = 2 * (self.elmo.config.num_layers + 1) * self.elmo.dim
         self._records: Records | None = None
         self._keeping, self._told_full = True, False
@@ -85,13 +85,8 @@ class LayerStore:
         except OSError as error:
             self._stop_keeping(error.strerror or str(error))
 
-    def _weights_now(self) -> tuple[int, ...]:
-        """Numbers that change when a parameter is changed or moved."""
-        parameters = self.elmo.model.parameters()
-        return tuple(number for p in parameters for number in (p.data_ptr(), p._version))
-
     def _check_weights(self) -> None:
-        if self._weights != self._weights_now():
+        if self._weights != weights_version(self.elmo.model):
             self._open()
 
     def _stop_keeping(self, reason: str) -> None:

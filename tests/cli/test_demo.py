@@ -26,7 +26,7 @@ def random_model(seed: int = 0) -> Embedder:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("demo") / "model"
-    random_model().save(folder)
+    random_model().save_pretrained(folder)
     return str(folder)
 
 

@@ -19,7 +19,7 @@ MODEL = ModelOptions(model="model")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
-    tiny_elmo().save(tmp_path / "model")
+    tiny_elmo().save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     river, money = ["river", "water", "boat"], ["money", "loan", "teller"]

@@ -32,9 +32,11 @@ from elmokit.embed import Embedder
 from elmokit.formats import bilm
 from elmokit.model.bilm import BiLM
 from elmokit.text.tokenize import tokenize
-from elmokit.vectors import files as outputs
+from elmokit.vectors import hdf5
 from elmokit.vectors import writer as vectors
-from elmokit.vectors.writer import PartWriter, VectorShards, read_vectors
+from elmokit.vectors.reader import read_vectors
+from elmokit.vectors.shards import VectorShards
+from elmokit.vectors.writer import VectorWriter
 
 Vectors = np.ndarray
 Run = Callable[..., str]
@@ -219,7 +221,7 @@ def test_running_text_is_split_into_sentences(embed: Run, elmo: Embedder) -> Non
     wanted = ["Dr. Ito left at 5 p.m. on Monday.", '"Why?" she asked.', "Nobody knew the answer."]
     found = list(read_vectors("vectors.npz"))
     assert [tokens for _, tokens, _ in found] == [tokenize(sentence) for sentence in wanted]
-    check([layers for _, _, layers in found], [elmo.embed(each).layers for each in wanted])
+    check([layers for _, _, layers in found], [elmo.embed_tokens(each).layers for each in wanted])
 
 
 def test_tokenized_text_is_split_at_whitespace_alone(embed: Run, elmo: Embedder) -> None:
@@ -367,16 +369,16 @@ def test_lower_precision_gives_nearly_the_same_vectors(
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, embed: Run, parts: int, *arguments: object) -> None:
     """Leave an unfinished run of that many parts behind, as Ctrl-C does."""
-    real, calls = PartWriter.write, iter(range(parts))
+    real, calls = VectorWriter.write, iter(range(parts))
 
-    def write(writer: PartWriter, sentences: Any) -> None:
+    def write(writer: VectorWriter, sentences: Any) -> None:
         if next(calls, None) is None:
             raise KeyboardInterrupt
         real(writer, sentences)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PartWriter, "write", write)
-        assert embed(*arguments, code=130) == "elmokit: stopped.\n"
+        patch.setattr(VectorWriter, "write", write)
+        assert embed(*arguments, code=130) == "elmokit: interrupted.\n"
 
 
 # Runs the command again and again in processes that are forked after the slow imports.
@@ -385,7 +387,8 @@ import os, random, signal, sys, time
 from pathlib import Path
 import elmokit.embed, elmokit.formats.detect, h5py, safetensors
 from elmokit.cli.main import main
-from elmokit.io.resumable import ASSEMBLED, INDEX, parts_directory
+from elmokit.io.resumable import parts_folder
+from elmokit.vectors.shards import ASSEMBLED, INDEX
 
 elmokit.embed.WINDOW_BYTES = 1 << 15  # 26 parts
 model, names = sys.argv[1], sys.argv[2:]
@@ -408,7 +411,7 @@ def run(out, moment):
     return status == signal.SIGKILL
 
 def parts_done(out):
-    return len(list(parts_directory(out).glob("part-*.json")))
+    return len(list(parts_folder(out).glob("part-*.json")))
 
 def content_of(out):
     if out.is_dir():
@@ -419,7 +422,7 @@ for name in names:
     whole, out = Path("whole-" + name), Path(name)
     assert not run(whole, lambda: False)
     in_one_go = content_of(whole)
-    parts = parts_directory(out)
+    parts = parts_folder(out)
     early = late = 0
     while not out.exists() or parts.exists():
         if early < 4:
@@ -486,7 +489,7 @@ sys.exit(main(["embed", *sys.argv[1:]]))
 @pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
 @pytest.mark.parametrize(
     ("stop", "code", "said"),
-    [(signal.SIGINT, 130, "elmokit: stopped.\n"), (signal.SIGTERM, -signal.SIGTERM, "")],
+    [(signal.SIGINT, 130, "elmokit: interrupted.\n"), (signal.SIGTERM, -signal.SIGTERM, "")],
 )
 def test_a_run_stopped_by_a_signal_can_go_on(
     folder: Path,
@@ -532,8 +535,8 @@ def test_an_output_takes_one_run_at_a_time(
         try:
             for option in ("--resume", "--overwrite"):
                 assert embed(*options[:-1], option, code=2) == (
-                    "elmokit: error: another process is at work in vectors.h5.parts: wait for its "
-                    "end or choose another output\n"
+                    "elmokit: error: another process is writing to vectors.h5.parts: wait until it "
+                    "ends, or choose another output\n"
                 )
                 assert names_in(Path("vectors.h5.parts")) == before
         finally:
@@ -555,7 +558,7 @@ def test_control_c_while_hdf5_is_written_is_neither_lost_nor_harmful(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embed("text.txt", "whole.h5")
-    real = outputs.DiskShield.write
+    real = hdf5.DeferredErrors.write
     for writes in (0, 1, 5, 10, 15):
         left = iter(range(writes))
 
@@ -565,9 +568,9 @@ def test_control_c_while_hdf5_is_written_is_neither_lost_nor_harmful(
             return real(shield, content)
 
         with monkeypatch.context() as patch:
-            patch.setattr(outputs.DiskShield, "write", write)
+            patch.setattr(hdf5.DeferredErrors, "write", write)
             said = embed("text.txt", "vectors.h5", "--overwrite", code=130)
-        assert said == "elmokit: stopped.\n"
+        assert said == "elmokit: interrupted.\n"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         assert names_in(Path()) == ["text.txt", "vectors.h5.parts", "whole.h5"]
     embed("text.txt", "vectors.h5", "--resume")
@@ -586,9 +589,9 @@ def test_a_stopped_run_goes_on_where_it_was(
     stop_after(monkeypatch, embed, 2, "text.txt", name, *options)
     assert name not in names_in(Path())
     again: list[int] = []
-    real = PartWriter.write
+    real = VectorWriter.write
     monkeypatch.setattr(
-        PartWriter, "write", lambda self, s: (again.append(self.done), real(self, s))[1]
+        VectorWriter, "write", lambda self, s: (again.append(self.done), real(self, s))[1]
     )
     embed("text.txt", name, *options, "--resume")
     assert again
@@ -606,7 +609,7 @@ def test_standard_input_goes_on_only_with_the_same_text(
     for other in (TEXT.replace("yet", "now"), "\n".join(SENTENCES[:2]), "one more\n" + TEXT):
         as_standard_input(monkeypatch, other.encode())
         refused = embed(*options, "--resume", code=2)
-        assert "not the input that the unfinished run of vectors.h5 was begun with" in refused
+        assert "not the input that the unfinished run of vectors.h5 was started with" in refused
     as_standard_input(monkeypatch, TEXT.encode())
     embed(*options, "--resume")
     embed("text.txt", "whole.h5", "--batch-tokens", 4)
@@ -632,8 +635,8 @@ def test_an_unfinished_run_is_refused_unless_asked_to_go_on_or_to_start_again(
     stop_after(monkeypatch, embed, 2, *options)
     said = embed(*options, code=2)
     assert said == (
-        "elmokit: error: vectors.h5.parts holds an unfinished run: go on with --resume, or start "
-        "again with --overwrite\n"
+        "elmokit: error: vectors.h5.parts holds an unfinished run: continue it with --resume, or "
+        "start again with --overwrite\n"
     )
     assert names_in(Path()) == ["text.txt", "vectors.h5.parts"]
     embed(*options, "--overwrite")
@@ -662,7 +665,7 @@ def test_a_run_does_not_go_on_with_other_settings(
     stop_after(monkeypatch, embed, 2, *options)
     for change, difference in CHANGES.items():
         said = embed(*options, change, "--resume", code=2)
-        assert re.search(rf"begun with other settings \({difference}\)", said), said
+        assert re.search(rf"started with other settings \({difference}\)", said), said
         assert said.count("\n") == 1
     embed(*options, "--resume")
 
@@ -687,7 +690,7 @@ def test_when_all_parts_are_done_they_are_only_put_together(
     embed("text.txt", "whole.h5", "--batch-tokens", 4)
     options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
     with monkeypatch.context() as patch:
-        patch.setattr(PartWriter, "finish", stop)
+        patch.setattr(VectorWriter, "finish", stop)
         embed(*options, code=130)
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "stream", stop)
@@ -791,7 +794,7 @@ def spoil(folder: Path, harm: str, elmo: Embedder) -> None:
     if harm == "empty folder":
         folder.mkdir()
         return
-    elmo.save(folder)
+    elmo.save_pretrained(folder)
     weights = folder / "model.safetensors"
     if harm == "nan":
         tensors = load_file(weights)
@@ -830,10 +833,16 @@ def test_a_missing_model_is_refused(embed: Run, folder: Path) -> None:
     ("output", "sentence"),
     [
         ("nowhere/vectors.h5", "there is no folder nowhere to write vectors.h5 into"),
-        ("vectors.csv", "the format of 'vectors.csv' is not known"),
-        ("vectors", "the format of 'vectors' is not known"),
-        ("there.h5", "there.h5 exists: choose another name, or replace it by --overwrite"),
-        ("there.npy", "there.npy exists: choose another name, or replace it by --overwrite"),
+        ("vectors.csv", "the format of 'vectors.csv' is unknown"),
+        ("vectors", "the format of 'vectors' is unknown"),
+        (
+            "there.h5",
+            "already exists: choose another name, or replace it with --overwrite",
+        ),
+        (
+            "there.npy",
+            "already exists: choose another name, or replace it with --overwrite",
+        ),
         ("text.txt/vectors.h5", "there is no folder text.txt to write vectors.h5 into"),
     ],
 )
@@ -885,14 +894,14 @@ def test_a_wrong_option_is_refused(embed: Run, options: list[str], sentence: str
 
 
 def test_threads_are_for_the_run_alone(embed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, write = [], PartWriter.write
+    seen, write = [], VectorWriter.write
     before = torch.get_num_threads()
 
-    def watched(self: PartWriter, *arguments: Any) -> None:
+    def watched(self: VectorWriter, *arguments: Any) -> None:
         seen.append(torch.get_num_threads())
         write(self, *arguments)
 
-    monkeypatch.setattr(PartWriter, "write", watched)
+    monkeypatch.setattr(VectorWriter, "write", watched)
     embed("text.txt", "vectors.h5", "--threads", before + 1)
     assert set(seen) == {before + 1}
     assert torch.get_num_threads() == before
@@ -921,7 +930,7 @@ def test_a_sentence_too_long_for_parquet_is_refused(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(vectors, "LARGEST_PART", 3 * 16 * 5)
+    monkeypatch.setattr(vectors, "MAX_PART_VALUES", 3 * 16 * 5)
     Path("long.txt").write_text("one two three four five six\n")
     said = refuse(embed, "long.txt", "vectors.parquet")
     assert "sentence 0 of 6 tokens is too long for Parquet" in said
@@ -995,7 +1004,7 @@ def test_a_full_or_read_only_disk_is_told_and_nothing_is_half_written(
     assert resumed == [0, "", ["vectors.h5"]]
     assert same == "True"
     assert (read_only[0], read_only[2]) == (2, ["vectors.h5"])
-    assert "cannot be written because its directory does not allow it" in read_only[1]
+    assert "its folder does not allow it" in read_only[1]
     assert read_only[1].count("\n") == 1
 
 

@@ -83,7 +83,7 @@ def test_settings_that_are_dataclasses_are_written_as_their_fields(tmp_path: Pat
 
 def test_a_store_is_opened_with_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
-    tiny_elmo().save(tmp_path / "model")
+    tiny_elmo().save_pretrained(tmp_path / "model")
     options = ModelOptions(model=str(tmp_path / "model"))
     store = replace(options, tokenizer="whitespace").open_store()
     assert store.elmo.tokenize("the bank.") == ["the", "bank."]

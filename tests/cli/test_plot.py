@@ -48,7 +48,7 @@ def elmo() -> Embedder:
 @pytest.fixture(scope="module")
 def model(elmo: Embedder, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("plots") / "model"
-    elmo.save(folder)
+    elmo.save_pretrained(folder)
     return str(folder)
 
 
@@ -274,7 +274,7 @@ def test_the_surprisal_command_takes_a_text_or_a_file(
     assert results[0] == results[1]
     out, (first, second) = results[0]
     assert first["tokens"] == ["He", "sat", "on", "the", "river", "bank", "."]
-    expected = elmo.surprisal(second["tokens"])
+    expected = elmo.surprisal([second["tokens"]])[0]
     assert second["backward"] == pytest.approx(expected.backward.tolist())
     assert second["known"] == [False, True, True, True]
     last = out.splitlines()[-3].split()
@@ -308,7 +308,7 @@ def test_what_cannot_be_measured_is_one_sentence(
     run: Run, elmo: Embedder, tmp_path: Path, text: str, sentence: str
 ) -> None:
     config = BiLMConfig(filters=((1, 8),), character_dim=6, lstm_dim=24, projection_dim=12)
-    Embedder(BiLM(config).eval()).save(tmp_path / "model")
+    Embedder(BiLM(config).eval()).save_pretrained(tmp_path / "model")
     options = ["--model", tmp_path / "model", "--quiet"]
     code, out, err = run("surprisal", text, tmp_path / "a.png", *options)
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -44,7 +44,7 @@ def write_conll(text: TaggedText, path: Path) -> Path:
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
-    tiny_elmo().save(tmp_path / "model")
+    tiny_elmo().save_pretrained(tmp_path / "model")
     train = write_conll(made_text(30, 1), tmp_path / "train.conll")
     return train, write_conll(made_text(10, 2, unseen=True), tmp_path / "dev.conll")
 

@@ -28,7 +28,7 @@ WIC = (
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
-    tiny_elmo().save(tmp_path / "model")
+    tiny_elmo().save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

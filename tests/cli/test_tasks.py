@@ -170,7 +170,7 @@ def test_a_model_that_was_trained_with_another_bilm_is_refused(
     train("classifier", **options(reviews, out, epochs=1))
     elmo = elmokit.load()
     elmo.model.forward_layers[0].projection.data *= 1.01
-    elmo.save(other)
+    elmo.save_pretrained(other)
     with pytest.raises(ElmokitError, match="was trained with another biLM"):
         load_task(out, elmo=str(other))
 
@@ -182,7 +182,7 @@ def test_a_bilm_named_from_here_is_found_from_elsewhere(
 
     out, elsewhere = tmp_path / "model", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    elmokit.load().save(tmp_path / "mine")
+    elmokit.load().save_pretrained(tmp_path / "mine")
     monkeypatch.chdir(tmp_path)
     train("classifier", **options(reviews, out, epochs=1, elmo="mine"))
     monkeypatch.chdir(elsewhere)

@@ -185,7 +185,7 @@ def test_the_module_is_a_model_like_any_other(folder: Path, reference: Reference
     }
     assert checkpoint.metadata["aggregation"] == {"weights": WEIGHTS.tolist(), "scaling": SCALING}
     for path in (folder, folder / "saved_model.pb"):
-        found = elmokit.load(path).embed(SPLIT[0]).layers
+        found = elmokit.load(path).embed_tokens(SPLIT[0]).layers
         assert difference(found, reference.embed(SPLIT[0])) < CLOSE
     assert "no softmax" in complaint(lambda: elmokit.load(folder).surprisal("the cat"))
 
@@ -220,11 +220,11 @@ def test_options_beside_it_say_what_the_variables_cannot(tmp_path: Path) -> None
     options = make_options(activation="tanh", cell_clip=0.1, skip=False)
     reference = make_reference(options)
     path = save_module(reference, tmp_path)
-    wrong = elmokit.load(path).embed(SPLIT[0]).layers
+    wrong = elmokit.load(path).embed_tokens(SPLIT[0]).layers
     assert difference(wrong, reference.embed(SPLIT[0])) > 0.01
     reference.save(tmp_path)
     (tmp_path / "weights.hdf5").unlink()
-    right = elmokit.load(path).embed(SPLIT[0]).layers
+    right = elmokit.load(path).embed_tokens(SPLIT[0]).layers
     assert difference(right, reference.embed(SPLIT[0])) < CLOSE
 
 

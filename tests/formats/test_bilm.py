@@ -223,9 +223,9 @@ WRONG_OPTIONS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "lstm is a list": (lambda o: o.update(lstm=[1]), "does not have the layout"),
     "lstm is a number": (lambda o: o.update(lstm=5), "does not have the layout"),
     "no dim": (lambda o: o["lstm"].pop("dim"), "lacks 'dim'"),
-    "dim is text": (lambda o: o["lstm"].update(dim="10"), "lstm_dim must be a whole number"),
-    "a huge dim": (lambda o: o["lstm"].update(dim=10**15), "lstm_dim must be a whole number"),
-    "no layers": (lambda o: o["lstm"].update(n_layers=0), "layers must be a whole number"),
+    "dim is text": (lambda o: o["lstm"].update(dim="10"), "lstm_dim must be an integer"),
+    "a huge dim": (lambda o: o["lstm"].update(dim=10**15), "lstm_dim must be an integer"),
+    "no layers": (lambda o: o["lstm"].update(n_layers=0), "layers must be an integer"),
     "skip is text": (lambda o: o["lstm"].update(use_skip_connections="false"), "true or false"),
     "a clip of text": (lambda o: o["lstm"].update(cell_clip="3"), "cell_clip must be a number"),
     "300 characters": (
@@ -487,7 +487,7 @@ def test_what_the_format_cannot_say_is_not_written(tmp_path: Path) -> None:
 def test_an_existing_folder_is_replaced_only_if_allowed(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(make_reference(seed=1).save(tmp_path / "new"))
     make_reference(seed=2).save(tmp_path / "old")
-    with pytest.raises(ElmokitError, match="old exists already"):
+    with pytest.raises(ElmokitError, match="old already exists"):
         bilm.write(checkpoint, tmp_path / "old")
     np.testing.assert_array_equal(
         datasets(tmp_path / "old" / "weights.hdf5")["char_embed"],

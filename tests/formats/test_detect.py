@@ -130,7 +130,7 @@ def test_a_text_file_with_the_name_of_weights_is_refused(bilm_folder: Path) -> N
 def test_a_model_on_words_finds_its_vocabulary(tmp_path: Path) -> None:
     reference = make_reference(make_options(words=len(WORDS)), vocabulary=WORDS)
     elmo = elmokit.load(reference.save(tmp_path))
-    found = elmo.embed(["the", "unheard-of", "bank"]).layers
+    found = elmo.embed_tokens(["the", "unheard-of", "bank"]).layers
     np.testing.assert_allclose(found, reference.embed(["the", "<UNK>", "bank"]), atol=1e-5)
 
 
@@ -247,7 +247,7 @@ def test_a_model_trained_with_the_chinese_tokenizer_is_loaded_with_it(tmp_path: 
     elmo = elmokit.load(folder)
     assert elmo.tokenizer_name == "chinese"
     assert elmo.embed("渔夫离开了港口。").tokens == ["渔夫", "离开", "了", "港口", "。"]
-    elmo.save(tmp_path / "again")
+    elmo.save_pretrained(tmp_path / "again")
     assert elmokit.load(tmp_path / "again").tokenizer_name == "chinese"
     named = elmokit.load(folder, tokenizer="elmokit")  # what is named wins
     assert named.tokenizer_name == "elmokit"
@@ -300,3 +300,16 @@ def test_a_lasting_name_means_the_same_model_from_every_folder(
         assert lasting_name(name) == str(tmp_path / name)
     for name in ("shipped", "owner/name"):  # which are no places on a disk
         assert lasting_name(name) == name
+
+
+def test_reading_a_model_does_not_import_torch() -> None:
+    code = (
+        "import sys; from elmokit.formats.detect import read_checkpoint; "
+        "import elmokit.formats.bilm, elmokit.formats.token_vectors, elmokit.formats.many_langs, "
+        "elmokit.formats.allennlp, elmokit.formats.tensorflow.variables; "
+        "read_checkpoint(); print('torch' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.stdout == "False\n", result.stderr

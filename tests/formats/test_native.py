@@ -65,9 +65,9 @@ def test_a_model_comes_back_to_the_bit_and_is_written_to_the_same_bytes(
 def test_a_saved_model_gives_the_same_vectors(tmp_path: Path) -> None:
     reference = make_reference()
     elmo = elmokit.load(reference.save(tmp_path / "bilm"))
-    elmo.save(tmp_path / "native")
-    found = elmokit.load(tmp_path / "native").embed(["the", "river", "bank"]).layers
-    np.testing.assert_array_equal(found, elmo.embed(["the", "river", "bank"]).layers)
+    elmo.save_pretrained(tmp_path / "native")
+    found = elmokit.load(tmp_path / "native").embed_tokens(["the", "river", "bank"]).layers
+    np.testing.assert_array_equal(found, elmo.embed_tokens(["the", "river", "bank"]).layers)
     np.testing.assert_allclose(found, reference.embed(["the", "river", "bank"]), atol=1e-5)
 
 
@@ -235,9 +235,9 @@ def test_an_existing_folder_is_replaced_only_if_allowed(
 ) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "diary.txt").write_text("dear diary")
-    with pytest.raises(ElmokitError, match="model exists already; remove it or allow"):
+    with pytest.raises(ElmokitError, match="model already exists: remove it or allow"):
         native.write(checkpoint, tmp_path / "model")
-    with pytest.raises(ElmokitError, match="is not a model folder; it is not replaced"):
+    with pytest.raises(ElmokitError, match="is not a model folder, so it is not replaced"):
         native.write(checkpoint, tmp_path / "model", overwrite=True)
     assert (tmp_path / "model" / "diary.txt").read_text() == "dear diary"
     (tmp_path / "model" / "config.json").write_text("{}")  # now it looks like a model's
@@ -274,10 +274,10 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no version": (lambda v: v.pop("format_version"), "has format version None"),
     "no model": (lambda v: v.pop("model"), "lacks the object 'model'"),
     "a list": (lambda v: v.update(model=[1]), "lacks the object 'model'"),
-    "unknown": (lambda v: v["model"].update(layer=2), "no field 'layer'; did you mean 'num_layers'"),
-    "text": (lambda v: v["model"].update(num_layers="2"), "num_layers must be a whole number"),
-    "float": (lambda v: v["model"].update(lstm_dim=10.0), "lstm_dim must be a whole number"),
-    "huge": (lambda v: v["model"].update(lstm_dim=10**12), "lstm_dim must be a whole number"),
+    "unknown": (lambda v: v["model"].update(layer=2), "'layer'; did you mean 'num_layers'"),
+    "text": (lambda v: v["model"].update(num_layers="2"), "num_layers must be an integer"),
+    "float": (lambda v: v["model"].update(lstm_dim=10.0), "lstm_dim must be an integer"),
+    "huge": (lambda v: v["model"].update(lstm_dim=10**12), "lstm_dim must be an integer"),
     "not finite": (lambda v: v["model"].update(cell_clip=float("nan")), "cell_clip must be a num"),
     "null": (lambda v: v["model"].update(filters=None), "filters must be a list"),
     "many": (lambda v: v["model"].update(filters=[[1, 1]] * 10**5), "filters must be a list"),

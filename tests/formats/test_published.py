@@ -37,7 +37,7 @@ def put_table(path: Path, table: np.ndarray) -> None:
 
 
 def assert_same(path: Path, reference: Reference) -> None:
-    found = elmokit.load(path).embed(SENTENCE).layers
+    found = elmokit.load(path).embed_tokens(SENTENCE).layers
     assert difference(found, reference.embed(SENTENCE)) < CLOSE
 
 
@@ -131,8 +131,8 @@ def test_token_vectors_and_the_layers_beside_them_are_a_model_on_words(
     assert elmo.config.token_encoder == "words"
     assert elmo.config.n_words == len(WORDS)
     known = ["the", "中文", "bank"]
-    assert difference(elmo.embed(known).layers, reference.embed(known)) < CLOSE
-    unknown = elmo.embed(["the", "xyz"]).layers
+    assert difference(elmo.embed_tokens(known).layers, reference.embed(known)) < CLOSE
+    unknown = elmo.embed_tokens(["the", "xyz"]).layers
     assert difference(unknown, reference.embed(["the", "<UNK>"])) < CLOSE
     assert elmo.metadata["layers_from"] == "weights.hdf5"
     with_characters = elmokit.load(tmp_path / "weights.hdf5")  # the weights are what they were
@@ -160,7 +160,7 @@ def test_token_vectors_of_the_original_give_its_layers(shared: Path) -> None:
     with h5py.File(golden / "expected_embeddings.hdf5") as file:
         for number, line in enumerate(lines):
             if all(word in elmo.vocabulary for word in line.split()):  # type: ignore[operator]
-                found, expected = elmo.embed(line).layers, file[str(number)][...]
+                found, expected = elmo.embed_tokens(line).layers, file[str(number)][...]
                 np.testing.assert_allclose(found, expected, atol=1e-6, rtol=2.4e-7)
                 compared += 1
     assert compared
@@ -211,7 +211,7 @@ def test_what_the_archive_says_of_the_model_is_kept_and_shown(
         shown = capsys.readouterr().out
         assert 'meta         language: "Norwegian Bokmål"\n' in shown
         assert "1000" in shown
-    assert main(["info", str(path), "--as-json"]) == 0
+    assert main(["info", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metadata"]["meta"] == META
 
 

@@ -48,7 +48,7 @@ class ByTraining:
     ) -> tuple[list[np.ndarray], BiLMState | None]:
         with torch.no_grad():
             output = self.elmo.model(make_batch(batch, self.elmo.indexer), state=state)
-        layers = output.layers.numpy()
+        layers = output.hidden_states.numpy()
         return [layers[:, row, : len(tokens)] for row, tokens in enumerate(batch)], output.state
 
 
@@ -149,7 +149,7 @@ def test_token_vectors_are_those_that_the_original_dumped(bilm: Path, elmo: Embe
     with h5py.File(bilm / "elmo_token_embeddings.hdf5") as file:
         expected = file["embedding"][...]
     assert len(words) == len(expected) == 458  # row i is line i
-    fast = elmo.embed(words, layers=0).vectors
+    fast = elmo.embed_tokens(words, layers=0).vectors
     np.testing.assert_allclose(fast[:, :16], expected, **CLOSE_TO_LARGE)
     np.testing.assert_array_equal(fast[:, :16], fast[:, 16:])
     with torch.no_grad():

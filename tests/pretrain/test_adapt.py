@@ -1,4 +1,4 @@
-"""Going on from a model on other text: with its softmax, or with a new one."""
+"""Adapting a model to other text: with its softmax, or with a new one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runs import adapt, pretrain
 from safetensors.numpy import load_file
 from small_text import make_sentences
 
@@ -17,12 +18,10 @@ from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, native
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.pretrain.adapt import adapt
 from elmokit.pretrain.corpus import prepare
-from elmokit.pretrain.evaluate import text_losses
+from elmokit.pretrain.evaluation import text_losses
 from elmokit.pretrain.log import read_log
-from elmokit.pretrain.train import pretrain
-from elmokit.pretrain.trainer import Run
+from elmokit.pretrain.trainer import Trainer
 
 Options = dict[str, Any]
 
@@ -30,7 +29,7 @@ Options = dict[str, Any]
 @pytest.fixture
 def model(options: Options) -> str:
     """A model that has learned the small language."""
-    pretrain(**options | {"epochs": 1, "optimizer": "adamw", "lr": 0.01})
+    pretrain(options | {"epochs": 1, "optimizer": "adamw", "lr": 0.01})
     return str(options["out"])
 
 
@@ -69,17 +68,17 @@ def domain(tmp_path: Path) -> Options:
     }
 
 
-def facts_of(options: Options) -> dict[str, Any]:
+def metadata_of(options: Options) -> dict[str, Any]:
     return json.loads(Path(options["out"], "config.json").read_text())["metadata"]
 
 
 def test_adapting_goes_on_from_the_model_and_its_softmax(model: str, domain: Options) -> None:
-    assert adapt(model, **domain) == 0
+    assert adapt(model, domain).stopped_by == 0
     before, after = elmokit.load(model), elmokit.load(domain["out"])
     assert after.vocabulary is not None
     assert before.vocabulary is not None
     assert after.vocabulary.words == before.vocabulary.words
-    metadata = facts_of(domain)
+    metadata = metadata_of(domain)
     assert metadata["adapted_from"]["name"] == Path(model).name
     assert metadata["adapted_from"]["fingerprint"] == before.fingerprint()
     assert metadata["adapted_from"]["metadata"]["training"]["corpus"] == ["text.txt"]
@@ -104,17 +103,17 @@ def test_a_model_without_a_softmax_gets_one_that_learns_first(
     published: str, domain: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = {}
-    train = Run.one_step
+    train = Trainer.one_step
 
-    def watched(run: Run) -> tuple[float, float]:
+    def watched(run: Trainer) -> tuple[float, float]:
         result = train(run)
-        if run.step in (run.settings.frozen_steps, run.settings.frozen_steps + 1):
+        if run.step in (run.frozen_steps, run.frozen_steps + 1):
             seen[run.step] = {n: p.detach().clone() for n, p in run.model.named_parameters()}
         return result
 
-    monkeypatch.setattr(Run, "one_step", watched)
+    monkeypatch.setattr(Trainer, "one_step", watched)
     start = elmokit.load(published)
-    assert adapt(published, **domain) == 0
+    assert adapt(published, domain).stopped_by == 0
     (last_frozen, frozen), (_, free) = sorted(seen.items())
     weights = dict(start.model.named_parameters())
     for name, value in frozen.items():
@@ -125,85 +124,85 @@ def test_a_model_without_a_softmax_gets_one_that_learns_first(
     elmo = elmokit.load(domain["out"])
     assert elmo.vocabulary is not None
     assert "spoon" in elmo.vocabulary
-    metadata = facts_of(domain)["training"]
+    metadata = metadata_of(domain)["training"]
     assert metadata["settings"]["frozen_steps"] == last_frozen > 10
     assert metadata["heldout_perplexity"]["average"] < metadata["heldout_perplexity_before"] < 12
 
 
 def test_a_new_softmax_may_be_asked_for(model: str, domain: Options) -> None:
-    adapt(model, **domain | {"new_softmax": True, "vocab_size": 8, "softmax_steps": 5})
+    adapt(model, domain | {"new_softmax": True, "vocab_size": 8, "softmax_steps": 5})
     elmo = elmokit.load(domain["out"])
     assert elmo.vocabulary is not None
     assert len(elmo.vocabulary) == 8
-    assert facts_of(domain)["training"]["settings"]["frozen_steps"] == 5
+    assert metadata_of(domain)["training"]["settings"]["frozen_steps"] == 5
 
 
 def test_a_stopped_adaptation_ends_with_the_same_bits(
     published: str, domain: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = domain | {"out": domain["out"] + "-whole"}
-    adapt(published, **whole)
-    train = Run.one_step
+    adapt(published, whole)
+    train = Trainer.one_step
     stops = {3, 17, 40}
 
-    def interrupted(run: Run) -> tuple[float, float]:
+    def interrupted(run: Trainer) -> tuple[float, float]:
         if run.step in stops:
             stops.remove(run.step)
             raise KeyboardInterrupt
         return train(run)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "one_step", interrupted)
+        patch.setattr(Trainer, "one_step", interrupted)
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
-                adapt(published, **domain)
-    adapt(published, **domain)
+                adapt(published, domain)
+    adapt(published, domain)
     one, other = (load_file(Path(o["out"], "model.safetensors")) for o in (whole, domain))
     assert all(np.array_equal(value, other[name]) for name, value in one.items())
-    assert facts_of(whole)["training"]["heldout_perplexity_before"] == pytest.approx(
-        facts_of(domain)["training"]["heldout_perplexity_before"]
+    assert metadata_of(whole)["training"]["heldout_perplexity_before"] == pytest.approx(
+        metadata_of(domain)["training"]["heldout_perplexity_before"]
     )
 
 
 def test_text_that_it_only_forgets_on_keeps_the_model_as_it_was(
     model: str, domain: Options, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    adapt(model, **domain | {"lr": 5.0, "clip": 1000.0, "quiet": False, "max_steps": 40})
+    adapt(model, domain | {"lr": 5.0, "clip": 1000.0, "quiet": False, "max_steps": 40})
     said = capsys.readouterr().err
-    assert "the model from then is kept" in said
+    assert "the earlier model is kept" in said
     one, other = (load_file(Path(o, "model.safetensors")) for o in (model, domain["out"]))
     assert all(np.array_equal(value, other[name]) for name, value in one.items())
 
 
 def test_another_model_on_resume_is_refused(model: str, published: str, domain: Options) -> None:
-    adapt(model, **domain | {"max_steps": 10})
+    adapt(model, domain | {"max_steps": 10})
     pretrain_again = elmokit.load(model)
     with np.errstate(all="ignore"):
         next(pretrain_again.model.parameters()).data.add_(1)
     pretrain_again.save(str(Path(model).parent / "other"))
-    with pytest.raises(ElmokitError, match="start was"):
-        adapt(str(Path(model).parent / "other"), **domain | {"max_steps": 10})
+    with pytest.raises(ElmokitError, match="the model to adapt is another one"):
+        adapt(str(Path(model).parent / "other"), domain | {"max_steps": 10})
 
 
 def test_the_command_says_before_and_after(
     model: str, domain: Options, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ("corpus", "out", "tokenizer", "batch_size", "unroll", "lr", "warmup", "threads")
-    arguments = [f"--{name}={domain[name]}" for name in names]
+    arguments = [f"--{name.replace('_', '-')}={domain[name]}" for name in names]
     assert main(["adapt", model, *arguments]) == 0
     said = capsys.readouterr().err
     assert "step 0: held-out perplexity" in said
-    assert "before (-" in said
+    assert "(-" in said.splitlines()[-1]
 
 
 @pytest.mark.parametrize("option", ["softmax_steps", "vocab_size"])
 def test_what_only_a_new_softmax_takes_is_not_ignored(
     model: str, domain: Options, option: str
 ) -> None:
-    with pytest.raises(ElmokitError, match="are for a new one"):
-        adapt(model, **domain | {option: 8})
+    with pytest.raises(ElmokitError, match=f"{option} is for a new softmax"):
+        adapt(model, domain | {option: 8})
 
 
-def test_text_and_folder_must_be_named(model: str) -> None:
-    with pytest.raises(ElmokitError, match="--corpus"):
-        adapt(model)
+def test_text_and_folder_are_required(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["adapt", "shipped", "--out", "model"]) == 2
+    assert "--corpus" in capsys.readouterr().err

@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runs import Options, arguments, pretrain
 from safetensors.numpy import load_file
 
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.pretrain.log import read_log
-from elmokit.pretrain.train import pretrain
 
 pytestmark = pytest.mark.slow
-Options = dict[str, Any]
 Ends = list[tuple[int, str]]
 
 COMMAND = "import sys; from elmokit.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -47,15 +46,15 @@ Windows.window = noted
 FAIL = """
 import os
 from elmokit.errors import ElmokitError
-from elmokit.pretrain.trainer import Run
-one_step = Run.one_step
+from elmokit.pretrain.trainer import Trainer
+one_step = Trainer.one_step
 
 def failing(self):
     if os.environ["RANK"] == "1" and self.step == 5:
         raise ElmokitError("the second process is out of luck")
     return one_step(self)
 
-Run.one_step = failing
+Trainer.one_step = failing
 """
 
 
@@ -70,17 +69,6 @@ def one_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def options(options: Options) -> Options:
     """A run of 40 steps."""
     return options | {"max_steps": 40, "workers": 1}
-
-
-def arguments(options: Options) -> list[str]:
-    """The options as the command line takes them."""
-    words = []
-    for name, value in options.items():
-        if isinstance(value, bool):
-            words.append(f"--{name}" if value else f"--no_{name}")
-        else:
-            words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
-    return ["pretrain", *words]
 
 
 def free_port() -> str:
@@ -167,7 +155,7 @@ def test_two_processes_learn_what_one_learns(case: str, options: Options) -> Non
     alone = options | CASES[case] | {"out": options["out"] + "-alone"}
     together = options | CASES[case]
     processes = start(together)
-    assert pretrain(**alone) == 0
+    assert pretrain(alone).stopped_by == 0
     assert finish(processes) == [(0, ""), (0, "")]
     assert_same_run(together, alone)
 
@@ -206,10 +194,10 @@ def test_a_run_of_two_that_was_killed_goes_on_to_the_same_result(options: Option
 def test_a_run_goes_on_with_another_number_of_processes(options: Options) -> None:
     options |= {"dropout": 0.3}
     whole = options | {"out": options["out"] + "-whole"}
-    assert pretrain(**whole) == 0
+    assert pretrain(whole).stopped_by == 0
     assert finish(start(options | {"max_steps": 15})) == [(0, ""), (0, "")]
     # Half as many processes: as many rows at a time if each reads them in two parts.
-    assert pretrain(**options | {"max_steps": 25, "accumulate": 2}) == 0
+    assert pretrain(options | {"max_steps": 25, "accumulate": 2}).stopped_by == 0
     assert finish(start(options)) == [(0, ""), (0, "")]
     assert_same_run(options, whole)
 
@@ -239,11 +227,11 @@ def test_a_batch_that_cannot_be_shared_is_one_sentence(options: Options) -> None
     assert (first, second) == (2, 2)
     assert sorted([said, silent]) == [
         "",
-        "elmokit: error: a batch of 7 rows cannot be shared by 2 process(es) with 1 part(s) each: "
-        "make batch_size a multiple of 2\n",
+        "elmokit: error: a batch of 7 rows cannot be split over 2 process(es) with 1 part(s) "
+        "each: make batch_size a multiple of 2\n",
     ]
     with pytest.raises(ElmokitError, match="make batch_size a multiple of 3"):
-        pretrain(**options | {"accumulate": 3})
+        pretrain(options | {"accumulate": 3})
 
 
 def test_when_the_first_fails_before_it_has_the_text_the_others_end(options: Options) -> None:
@@ -268,8 +256,8 @@ def test_when_one_is_killed_the_other_says_that_the_run_can_go_on(options: Optio
     (code, said), _ = finish(processes, seconds=30)
     assert code == 2
     assert said == (
-        "elmokit: error: another process of this run has ended before its time; the same command "
-        "goes on from the last checkpoint\n"
+        "elmokit: error: another process of this run has ended early; the same command resumes "
+        "the run from the last checkpoint\n"
     )
 
 

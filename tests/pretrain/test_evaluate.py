@@ -20,10 +20,10 @@ from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, native
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.io.atomic import read_json
+from elmokit.io.jsonfile import read_json
 from elmokit.model.bilm import BiLM, BiLMState, tensors_of
 from elmokit.pretrain.corpus import Corpus, prepare
-from elmokit.pretrain.evaluate import text_losses
+from elmokit.pretrain.evaluation import text_losses
 from elmokit.pretrain.objective import Batcher, targets_of_vocabulary, window_loss
 from elmokit.pretrain.windows import Windows
 from elmokit.text.indexers import make_indexer
@@ -146,7 +146,7 @@ def test_the_command_prints_and_writes_what_the_function_finds(
 ) -> None:
     table = tmp_path / "sentences.tsv"
     arguments = ["--tokenizer", "whitespace", "--stretches", "1", "--sentences", str(table)]
-    assert main(["evaluate", str(folder), str(text), *arguments, "--quiet"]) == 0
+    assert main(["evaluate", str(text), "--model", str(folder), *arguments, "--quiet"]) == 0
     tokens = sum(len(words) + 1 for words in SENTENCES)
     forward, backward = np.exp(slow(1).sum(1) / tokens)
     printed = capsys.readouterr().out
@@ -169,7 +169,10 @@ def bad_arguments(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "no such text": (["nothing.txt"], "there is no text at 'nothing.txt'"),
         "an empty text": (["empty.txt"], "no sentences"),
         "no stretches": (["text.txt", "--stretches", "0"], "stretches must be at least 1"),
-        "no folder": (["text.txt", "--sentences", "nowhere/a.tsv"], "there is no folder nowhere"),
+        "no folder": (
+            ["text.txt", "--sentences", "nowhere/a.tsv"],
+            "nowhere to write nowhere/a.tsv",
+        ),
     }
 
 
@@ -184,7 +187,7 @@ def test_what_cannot_be_evaluated_is_one_sentence(
 ) -> None:
     arguments, sentence = bad_arguments(tmp_path)[case]
     monkeypatch.chdir(tmp_path)
-    assert main(["evaluate", str(folder), *arguments]) == 2
+    assert main(["evaluate", *arguments, "--model", str(folder)]) == 2
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1
@@ -194,7 +197,7 @@ def test_a_model_without_a_softmax_says_so(folder: Path, corpus: Corpus) -> None
     checkpoint = native.read(folder)
     tensors = {name: v for name, v in checkpoint.tensors.items() if "softmax" not in name}
     config = BiLMConfig.from_dict({**checkpoint.config.to_dict(), "vocabulary_size": 0})
-    elmo = Embedder.from_checkpoint(Checkpoint(config, tensors))
+    elmo = Embedder.from_pretrained(Checkpoint(config, tensors))
     with pytest.raises(ElmokitError, match="no softmax"):
         text_losses(elmo, corpus, carry=True)
 

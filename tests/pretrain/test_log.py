@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import pretrain
 
 from elmokit.cli.main import main
-from elmokit.pretrain.log import how_it_ended, read_log
-from elmokit.pretrain.train import pretrain
-from elmokit.pretrain.trainer import Run
+from elmokit.pretrain.log import describe_end, read_log
+from elmokit.pretrain.trainer import Trainer, TrainingResult
 
 Options = dict[str, Any]
 
@@ -50,27 +50,27 @@ def assert_as_in_the_log(options: Options) -> None:
 
 
 def test_tensorboard_shows_what_the_log_says(options: Options) -> None:
-    assert pretrain(**options) == 0
+    assert pretrain(options).stopped_by == 0
     assert_as_in_the_log(options)
 
 
 def test_steps_that_are_done_again_are_shown_once(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one_step = Run.one_step
+    one_step = Trainer.one_step
 
-    def interrupted(run: Run) -> tuple[float, float]:
+    def interrupted(run: Trainer) -> tuple[float, float]:
         if run.step == 45:  # after a line for step 40; the last checkpoint is that of step 25
             raise KeyboardInterrupt
         return one_step(run)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "one_step", interrupted)
+        patch.setattr(Trainer, "one_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            pretrain(**options)
+            pretrain(options)
     assert events_of(options)["loss"][-1][0] == 40
     # What the second run writes is told from what it replaces.
-    assert pretrain(**options) == 0
+    assert pretrain(options).stopped_by == 0
     assert_as_in_the_log(options)
     files = list(Path(options["out"], "tensorboard").iterdir())
     assert len(files) == 2
@@ -95,12 +95,13 @@ def test_a_line_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
     assert read_log(log) == [{"step": 20, "loss": 3.5}]
 
 
-def test_the_last_sentence_says_how_it_went() -> None:
-    def ended(**metadata: Any) -> str:
-        usual = {"step": 5, "total": 9, "stopped_by": 0, "best": 40.0, "before": None}
-        return how_it_ended(Path("model"), **usual | metadata)
+def test_the_last_message_says_how_it_went() -> None:
+    def ended(**values: Any) -> str:
+        usual = {"step": 5, "total_steps": 9, "perplexity": 40.0, "perplexity_before": None}
+        return describe_end(TrainingResult(Path("model"), **usual | values))
 
     assert ended(stopped_by=15).startswith("stopped by SIGTERM after step 5;")
-    assert ended() == "the time is up after step 5; the same command goes on"
+    assert ended() == "the time is up after step 5; the same command resumes the run"
     assert ended(step=9) == "model is trained: 9 steps, held-out perplexity 40.00"
-    assert ended(step=9, before=50.0).endswith("40.00 where it was 50.00 before (-20.0%)")
+    assert ended(step=9, perplexity_before=50.0).endswith("40.00, before it was 50.00 (-20.0%)")
+    assert ended(step=9, perplexity=None) == "model is trained: 9 steps"

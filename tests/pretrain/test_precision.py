@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+from runs import arguments, pretrain
 from safetensors.torch import load_file
 
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.pretrain import device
 from elmokit.pretrain.device import check_precision, processor_has_bfloat16
-from elmokit.pretrain.train import pretrain
 
 Options = dict[str, Any]
 
@@ -34,21 +34,21 @@ torch.set_num_threads(1)
 RUNS = (
     BEFORE
     + """
+from elmokit.cli.main import main
 from elmokit.pretrain import device
-from elmokit.pretrain.trainer import Run
-from elmokit.pretrain.train import pretrain
+from elmokit.pretrain.trainer import Trainer
 
 device.processor_has_bfloat16 = lambda: True
-one_step, losses = Run.one_step, {}
+one_step, losses = Trainer.one_step, {}
 
 def noted(run):
     loss, norm = one_step(run)
     losses.setdefault(run.settings.precision, []).append(loss)
     return loss, norm
 
-Run.one_step = noted
-for options in json.loads(sys.argv[1]):
-    assert pretrain(**options) == 0
+Trainer.one_step = noted
+for arguments in json.loads(sys.argv[1]):
+    assert main(arguments) == 0
 print(json.dumps(losses))
 """
 )
@@ -111,7 +111,8 @@ def run(script: str, argument: Any) -> dict[str, Any]:
 def test_thirty_steps_stay_close_to_float32_and_the_weights_are_float32(options: Options) -> None:
     options |= {"max_steps": 30, "dropout": 0.1, "optimizer": "adamw", "lr": 0.03, "workers": 1}
     low = options | {"precision": "bf16"}
-    losses = run(RUNS, [options | {"out": options["out"] + "-float32"}, low])
+    high = options | {"out": options["out"] + "-float32"}
+    losses = run(RUNS, [arguments(high), arguments(low)])
     exact, rounded = losses["float32"], losses["bf16"]
     assert len(exact) == len(rounded) == 30
     assert exact[-1] < exact[0] - 0.3  # it has learned something
@@ -145,10 +146,10 @@ def test_a_processor_that_is_stopped_by_bfloat16_refuses_it(
     stopped = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     monkeypatch.setattr(device, "PROBE", stopped)
     names = ("corpus", "out", "tokenizer")
-    arguments = [f"--{name}={options[name]}" for name in names]
-    assert main(["pretrain", *arguments, "--precision=bf16"]) == 2
+    chosen = {name: options[name] for name in names}
+    assert main([*arguments(chosen), "--precision=bf16"]) == 2
     assert capsys.readouterr().err == (
-        "elmokit: error: this processor computes no bfloat16: leave --precision at float32\n"
+        "elmokit: error: this processor does not support bfloat16: leave --precision at float32\n"
     )
     assert not Path(options["out"]).exists()
     monkeypatch.setattr(device, "PROBE", "pass")
@@ -161,23 +162,23 @@ def test_asking_this_processor_harms_nobody() -> None:
 
 def test_a_gpu_without_bfloat16_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    with pytest.raises(ElmokitError, match=r"this GPU computes no bfloat16"):
+    with pytest.raises(ElmokitError, match=r"this GPU does not support bfloat16"):
         check_precision("bf16", torch.device("cuda"))
 
 
 def test_the_precision_of_a_run_does_not_change(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretrain(**options | {"max_steps": 10})
+    pretrain(options | {"max_steps": 10})
     monkeypatch.setattr(device, "processor_has_bfloat16", lambda: True)
     with pytest.raises(ElmokitError, match=r"precision was 'float32' and is now 'bf16'"):
-        pretrain(**options | {"max_steps": 12, "precision": "bf16"})
+        pretrain(options | {"max_steps": 12, "precision": "bf16"})
 
 
-def test_a_run_from_before_there_was_a_choice_goes_on(options: Options) -> None:
-    pretrain(**options | {"max_steps": 10})
+def test_a_run_from_before_there_was_a_choice_is_resumed(options: Options) -> None:
+    pretrain(options | {"max_steps": 10})
     metadata = Path(options["out"], "training", "step-00000010", "state.json")
     values = json.loads(metadata.read_text())
     del values["settings"]["precision"]
     metadata.write_text(json.dumps(values))
-    assert pretrain(**options | {"max_steps": 12}) == 0
+    assert pretrain(options | {"max_steps": 12}).stopped_by == 0

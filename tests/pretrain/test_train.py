@@ -14,21 +14,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runs import arguments, pretrain
 from safetensors.numpy import load_file
 
 import elmokit
+from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.pretrain.log import read_log
-from elmokit.pretrain.train import pretrain
-from elmokit.pretrain.trainer import Run
-
-RUN = "import json, sys; from elmokit.pretrain.train import pretrain; "
-RUN += "sys.exit(pretrain(**json.loads(sys.argv[1])))"
+from elmokit.pretrain.trainer import Trainer
 
 
 def start(options: dict[str, Any], **more: Any) -> subprocess.Popen[bytes]:
-    """The same in a process of its own."""
-    command = [sys.executable, "-c", RUN, json.dumps(options | more)]
+    """Start the command in a process of its own."""
+    command = [sys.executable, "-m", "elmokit", *arguments(options | more)]
     return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
@@ -50,7 +48,7 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 def test_a_run_learns_and_its_folder_is_a_model(options: dict[str, Any]) -> None:
-    assert pretrain(**options | {"epochs": 6}) == 0
+    assert pretrain(options | {"epochs": 6}).stopped_by == 0
     lines = read_log(Path(options["out"], "log.jsonl"))
     heldout = [line["heldout"]["average"] for line in lines if "heldout" in line]
     assert heldout[-1] < 9 < heldout[0]  # of 26 words
@@ -66,12 +64,12 @@ def test_a_run_stopped_and_continued_ends_with_the_same_bits(
     options: dict[str, Any], optimizer: str
 ) -> None:
     whole = options | {"out": options["out"] + "-whole", "optimizer": optimizer, "epochs": 2}
-    pretrain(**whole)
+    pretrain(whole)
     parts = options | {"optimizer": optimizer, "epochs": 2}
-    train = Run.one_step
+    train = Trainer.one_step
     steps = 0
 
-    def interrupted(run: Run) -> tuple[float, float]:
+    def interrupted(run: Trainer) -> tuple[float, float]:
         nonlocal steps
         steps += 1
         if steps in (7, 33, 61):
@@ -79,11 +77,11 @@ def test_a_run_stopped_and_continued_ends_with_the_same_bits(
         return train(run)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "one_step", interrupted)
+        patch.setattr(Trainer, "one_step", interrupted)
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
-                pretrain(**parts)
-    pretrain(**parts)
+                pretrain(parts)
+    pretrain(parts)
     assert_same(final_tensors(whole), final_tensors(parts))
     assert_same(
         load_file(Path(whole["out"], "model.safetensors")),
@@ -120,7 +118,7 @@ def test_a_step_read_in_parts_learns_the_same(options: dict[str, Any], softmax: 
         for parts in (1, 2, 4)
     }
     for run in runs.values():
-        pretrain(**run)
+        pretrain(run)
     logs = {parts: read_log(Path(run["out"], "log.jsonl")) for parts, run in runs.items()}
     wanted = final_tensors(runs[1])
     for parts in (2, 4):
@@ -138,26 +136,26 @@ def test_a_folder_takes_one_run_at_a_time(options: dict[str, Any]) -> None:
     while not (log.exists() and log.stat().st_size):
         time.sleep(0.05)
     try:
-        with pytest.raises(ElmokitError, match=r"another process is at work in .*training: wait"):
-            pretrain(**options)
+        with pytest.raises(ElmokitError, match=r"another process is writing to .*training: wait"):
+            pretrain(options)
         assert first.poll() is None  # the first does not notice
     finally:
         first.kill()
         assert finish(first)[0] == -signal.SIGKILL
     done = max(line["step"] for line in read_log(log))
-    assert pretrain(**options | {"max_steps": done + 20, "epochs": 10_000}) == 0
+    assert pretrain(options | {"max_steps": done + 20, "epochs": 10_000}).stopped_by == 0
     assert read_log(log)[-1]["step"] == done + 20
 
 
-def test_a_vocabulary_larger_than_the_text_is_told_of(
+def test_a_vocabulary_larger_than_the_text_is_reported(
     options: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     options |= {"max_steps": 2, "quiet": False, "min_count": 2}
-    pretrain(**options | {"vocab_size": 1000})
-    said = "only 26 words will be predicted, not 1,000: the text has no more that stand in it 2 "
+    pretrain(options | {"vocab_size": 1000})
+    said = "the vocabulary has 26 words, not 1,000: no more words occur at least 2 times in the"
     assert said in capsys.readouterr().err
-    pretrain(**options | {"vocab_size": 20, "out": options["out"] + "-small"})
-    assert "will be predicted" not in capsys.readouterr().err
+    pretrain(options | {"vocab_size": 20, "out": options["out"] + "-small"})
+    assert "the vocabulary has" not in capsys.readouterr().err
 
 
 def test_sigterm_saves_and_says_so(options: dict[str, Any]) -> None:
@@ -170,41 +168,41 @@ def test_sigterm_saves_and_says_so(options: dict[str, Any]) -> None:
     code, error = finish(process)
     assert code == 128 + signal.SIGTERM
     assert "stopped by SIGTERM after step" in error
-    assert "the same command goes on from there" in error
+    assert "the same command resumes the run" in error
     assert len(list(Path(options["out"], "training").glob("step-*"))) == 1
 
 
 def test_changed_settings_or_models_are_refused_with_the_difference(
     options: dict[str, Any],
 ) -> None:
-    pretrain(**options | {"max_steps": 12})
+    pretrain(options | {"max_steps": 12})
     with pytest.raises(ElmokitError, match=r"batch_size was 4 and is now 8"):
-        pretrain(**options | {"batch_size": 8})
+        pretrain(options | {"batch_size": 8})
     with pytest.raises(ElmokitError, match=r"the model's lstm_dim was 16 and is now 24"):
-        pretrain(**options | {"model": options["model"] | {"lstm_dim": 24}})
+        pretrain(options | {"model": options["model"] | {"lstm_dim": 24}})
     with Path(options["corpus"]).open("a") as stream:
         stream.write("something else\n")
     with pytest.raises(ElmokitError, match=r"the text of text\.txt has changed"):
-        pretrain(**options)
+        pretrain(options)
 
 
 @pytest.mark.parametrize("bad_steps", [range(15, 17), range(15, 100)])
 def test_a_loss_that_is_not_finite_never_reaches_the_weights(
     bad_steps: range, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = Run.one_step
+    train = Trainer.one_step
 
-    def poisoned(run: Run) -> tuple[float, float]:
+    def poisoned(run: Trainer) -> tuple[float, float]:
         if run.step in bad_steps:
             run.state.forward[0][1].fill_(float("nan"))
         return train(run)
 
-    monkeypatch.setattr(Run, "one_step", poisoned)
+    monkeypatch.setattr(Trainer, "one_step", poisoned)
     if len(bad_steps) > 25:
         with pytest.raises(ElmokitError, match=r"not finite for 25 steps in a row.*lower lr"):
-            pretrain(**options)
+            pretrain(options)
     else:
-        pretrain(**options)
+        pretrain(options)
         dropped = [
             line["dropped"]
             for line in read_log(Path(options["out"], "log.jsonl"))
@@ -217,7 +215,7 @@ def test_a_loss_that_is_not_finite_never_reaches_the_weights(
 def test_a_full_disk_at_a_checkpoint_is_one_sentence_and_the_last_one_stands(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretrain(**options | {"max_steps": 20})
+    pretrain(options | {"max_steps": 20})
     good = final_tensors(options)
     import safetensors.torch
 
@@ -227,44 +225,44 @@ def test_a_full_disk_at_a_checkpoint_is_one_sentence_and_the_last_one_stands(
 
     monkeypatch.setattr(safetensors.torch, "save_file", full)
     with pytest.raises(ElmokitError, match="No space left on device"):
-        pretrain(**options)
+        pretrain(options)
     assert_same(good, final_tensors(options))
     monkeypatch.undo()
-    assert pretrain(**options) == 0
+    assert pretrain(options).stopped_by == 0
 
 
 def test_word_tables_and_sampled_softmaxes_train_too(options: dict[str, Any]) -> None:
-    pretrain(**options | {"softmax": "sampled", "samples": 10, "max_steps": 10})
+    pretrain(options | {"softmax": "sampled", "samples": 10, "max_steps": 10})
     model = options["model"] | {"token_encoder": "words"}
-    pretrain(**options | {"out": options["out"] + "-words", "model": model, "max_steps": 10})
+    pretrain(options | {"out": options["out"] + "-words", "model": model, "max_steps": 10})
     assert elmokit.load(options["out"] + "-words").embed("the cat .").layers.shape == (3, 3, 16)
 
 
 def test_without_held_out_text_the_last_model_is_published(options: dict[str, Any]) -> None:
-    pretrain(**options | {"valid_fraction": 0, "max_steps": 10})
+    pretrain(options | {"valid_fraction": 0, "max_steps": 10})
     assert elmokit.load(options["out"]).embed("the cat .").layers.shape == (3, 3, 16)
 
 
 def test_a_folder_with_another_model_is_left_alone(options: dict[str, Any]) -> None:
     Path(options["out"]).mkdir()
     Path(options["out"], "config.json").write_text("{}")
-    with pytest.raises(ElmokitError, match="holds a model already"):
-        pretrain(**options)
+    with pytest.raises(ElmokitError, match="already contains a model"):
+        pretrain(options)
 
 
 def test_a_run_that_cannot_begin_leaves_no_folder_behind(options: dict[str, Any]) -> None:
     Path(options["corpus"]).write_text("\n")
     with pytest.raises(ElmokitError, match="no sentences"):
-        pretrain(**options)
+        pretrain(options)
     assert not Path(options["out"]).exists()
 
 
-def test_text_and_folder_must_be_named() -> None:
-    with pytest.raises(ElmokitError, match="--corpus"):
-        pretrain()
+def test_text_and_folder_are_required(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "--out", "model"]) == 2
+    assert "--corpus" in capsys.readouterr().err
 
 
-def test_a_wrong_number_of_threads_is_told_before_the_text_is_read(tmp_path: Path) -> None:
+def test_a_wrong_number_of_threads_is_reported_before_the_text_is_read(tmp_path: Path) -> None:
     with pytest.raises(ElmokitError, match="threads must be at least 1"):
-        pretrain(corpus=str(tmp_path / "none.txt"), out=str(tmp_path / "out"), threads=0)
+        pretrain({"corpus": tmp_path / "none.txt", "out": tmp_path / "out", "threads": 0})
     assert not list(tmp_path.iterdir())

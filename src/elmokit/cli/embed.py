@@ -99,7 +99,7 @@ def embed(
     lines = chain([next(lines)], lines)  # trouble with the input is told before torch loads
     from elmokit.io.atomic import locked
     from elmokit.layers import POOLINGS, layer_weights
-    from elmokit.vectors.writer import PartWriter
+    from elmokit.vectors.writer import VectorWriter
 
     if pooling is not None and pooling not in POOLINGS:
         raise ElmokitError(f"pooling may be {', '.join(POOLINGS)}, not {pooling!r}")
@@ -120,7 +120,7 @@ def embed(
         "batch_tokens": batch_tokens,
         "batch_size": batch_size,
     }
-    writer = PartWriter(
+    writer = VectorWriter(
         output,
         settings,
         format=None if format == "auto" else format,
@@ -130,7 +130,7 @@ def embed(
         overwrite=overwrite,
     )
     progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
-    with use_threads(threads), locked(writer.parts), writer, progress as bar:
+    with use_threads(threads), locked(writer.folder), writer, progress as bar:
         if writer.finished:
             lines = iter(())
         tokens = sentences = 0
@@ -164,7 +164,7 @@ def embed(
 
 def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
     """The tokens of each line, one that came in pieces put together; long ones are told of."""
-    from elmokit.embed import LONGEST
+    from elmokit.embed import MAX_TOKENS
 
     tokens: list[str] = []
     for line in lines:
@@ -176,10 +176,10 @@ def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
             )
         if line.continues:
             continue
-        if len(tokens) > LONGEST:
+        if len(tokens) > MAX_TOKENS:
             _warn(
                 f"sentence {line.number} has {len(tokens):,} tokens: the model reads it in "
-                f"windows of {LONGEST:,}"
+                f"windows of {MAX_TOKENS:,}"
             )
         yield tokens
         tokens = []

@@ -75,7 +75,8 @@ def index(
     from tqdm import tqdm
 
     from elmokit.analysis.neighbours.approximate import require_usearch
-    from elmokit.cli.embed import input_identity, whole_lines
+    from elmokit.cli.embed import whole_lines
+    from elmokit.io.resumable import input_identity
 
     if approximate:
         require_usearch()
@@ -99,7 +100,7 @@ def index(
     model = options.model
     settings = {
         "model": str(Path(model).absolute()) if Path(model).exists() else model,
-        "corpus": [{"name": file.name, **input_identity(str(file))} for file in files],
+        "corpus": [{"name": file.name, **input_identity(file)} for file in files],
         **reading,
     }
     size = sum(file.stat().st_size for file in files)

@@ -60,10 +60,10 @@ def write_result(
     if path is None:
         return
     from elmokit import __version__
-    from elmokit.io.atomic import write_whole
+    from elmokit.io.atomic import write_file
 
     content = {"command": command, "elmokit": __version__, "settings": _flatten(settings), **result}
-    write_whole(Path(path), [json.dumps(content, indent=1, ensure_ascii=False) + "\n"])
+    write_file(Path(path), [json.dumps(content, indent=1, ensure_ascii=False) + "\n"])
 
 
 def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -252,7 +252,7 @@ def surprisal(
         warn(f"only the first {inputs.MAX_TEXT} words are drawn")
     elmo = options.load()
     progress = tqdm(sentences, unit=" sentences", disable=quiet)
-    results = [elmo.surprisal(tokens) for tokens in progress]
+    results = [elmo.surprisal([tokens])[0] for tokens in progress]
     write_figure(draw_surprisal(results), out)
     print(surprisal_table(results))
     content = {"sentences": [surprisal_dict(result) for result in results]}

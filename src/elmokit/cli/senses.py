@@ -148,7 +148,7 @@ def tag(
     from elmokit.analysis.senses.inventory import load_inventory
     from elmokit.analysis.senses.tag import tag_senses
     from elmokit.cli.embed import whole_lines
-    from elmokit.io.atomic import write_whole
+    from elmokit.io.atomic import write_file
 
     senses = load_inventory(inventory)
     senses.check_method(method)
@@ -160,7 +160,7 @@ def tag(
     if out == "-":
         sys.stdout.writelines(output)
     else:
-        write_whole(Path(out).absolute(), output)
+        write_file(Path(out).absolute(), output)
 
 
 def induce(
@@ -205,7 +205,7 @@ def induce(
     from elmokit.analysis.sampling import find_uses, read_with_progress, sample
     from elmokit.analysis.senses.induce import induce_senses
     from elmokit.cli.embed import whole_lines
-    from elmokit.io.atomic import write_whole
+    from elmokit.io.atomic import write_file
     from elmokit.text.tokenize import tokenizer as find_tokenizer
 
     name = options.tokenizer_name()
@@ -223,7 +223,7 @@ def induce(
     print(f"{count} uses of {word!r}, clustered by their vectors ({induced.layer})")
     print(cluster_report(induced, examples))
     if out is not None:
-        write_whole(Path(out).absolute(), induced.lines())
+        write_file(Path(out).absolute(), induced.lines())
     result = {"uses": len(uses), "uses_total": total, **induced.to_dict(examples)}
     write_result(json, "senses induce", settings, result)
 

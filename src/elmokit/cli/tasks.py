@@ -9,7 +9,7 @@ from typing import Any
 
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
-from elmokit.io.atomic import write_whole
+from elmokit.io.atomic import write_file
 from elmokit.progress import use_threads
 from elmokit.tasks.folder import load_task
 from elmokit.tasks.plan import Plan, open_folder
@@ -118,7 +118,7 @@ def predict(
         if output == "-":
             sys.stdout.writelines(pieces)
         else:
-            write_whole(Path(output).expanduser().absolute(), pieces)
+            write_file(Path(output).expanduser().absolute(), pieces)
     return 0
 
 
@@ -159,5 +159,5 @@ def score(
     print(scores_table(scores))
     if json_out is not None:
         result = {"model": model, "test": test, "examples": len(examples), "scores": scores}
-        write_whole(Path(json_out).expanduser().absolute(), [json.dumps(result, indent=2) + "\n"])
+        write_file(Path(json_out).expanduser().absolute(), [json.dumps(result, indent=2) + "\n"])
     return 0

@@ -22,10 +22,11 @@ from torch import Tensor, nn
 
 from elmokit.compat.allennlp_bilm import CharacterBiLM
 from elmokit.embed import Embedder
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
+from elmokit.io.atomic import atomic_file
 from elmokit.layer import ElmoLayer
 from elmokit.model import scalar_mix
 from elmokit.model.bilm import BiLMState
@@ -202,7 +203,7 @@ class ElmoEmbedder:
             cuda_device: number of a GPU, or -1 for the CPU.
             stateful: carry the LSTM state from batch to batch.
         """
-        self.elmo = Embedder.from_checkpoint(_read(options_file, weight_file))
+        self.elmo = Embedder.from_pretrained(_read(options_file, weight_file))
         if cuda_device >= 0:
             self.elmo.to(f"cuda:{cuda_device}")
         self.cuda_device, self.stateful = cuda_device, stateful
@@ -266,20 +267,16 @@ class ElmoEmbedder:
         keys = sentences if use_sentence_keys else list(map(str, range(len(sentences))))
         found = self.embed_sentences(map(str.split, sentences), batch_size)
         path = Path(output_file_path).expanduser()
-        making = path.with_name(f".{path.name}.part")
         try:
-            with h5py.File(making, "w") as file:
+            with atomic_file(path) as target, h5py.File(target.name, "w") as file:
                 for key, layers in zip(keys, found, strict=True):
                     _add(file, key, _reduced(layers, output_format))
                 if not forget_sentences and not use_sentence_keys:
                     index = dict(zip(sentences, keys, strict=True))
                     text = h5py.string_dtype()
                     file.create_dataset("sentence_to_index", (1,), text, [json.dumps(index)])
-            making.replace(path)
         except OSError as error:
-            raise ElmokitError(f"cannot write {path}: {error.strerror or error}") from None
-        finally:
-            making.unlink(missing_ok=True)
+            raise ElmokitError(f"cannot write {path}: {reason_of(error)}") from None
 
 
 def _reduced(layers: NDArray[np.float32], output_format: str) -> NDArray[np.float32]:

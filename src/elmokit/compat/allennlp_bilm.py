@@ -19,8 +19,8 @@ from elmokit.engine import build_model
 from elmokit.errors import ElmokitError
 from elmokit.formats import allennlp
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.model.batch import TokenBatch
-from elmokit.model.bilm import BiLMOutput, BiLMState, mask_of, unflatten, with_boundaries
+from elmokit.model.batch import TokenBatch, token_mask, with_boundaries
+from elmokit.model.bilm import BiLMOutput, BiLMState, unflatten, weights_version
 from elmokit.model.fast.inference import FastBiLM
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING_ID, CharacterIndexer
 
@@ -71,7 +71,7 @@ class CharacterBiLM(nn.Module):
             output = self.bilm(batch, state=state, boundaries=True)
         if self.stateful and output.state is not None:
             self._state = output.state.map(Tensor.detach)
-        return {"activations": list(output.layers), "mask": output.mask}
+        return {"activations": list(output.hidden_states), "mask": output.mask}
 
     def _characters(self, inputs: Tensor, word_inputs: Tensor | None) -> Tensor:
         """The character ids, those of known words taken from `vocab_to_cache`."""
@@ -95,7 +95,7 @@ class CharacterBiLM(nn.Module):
             raise ElmokitError(f"character ids are 0 to {PADDING_ID}")
         mask = (ids > 0).any(dim=2)
         lengths = mask.sum(dim=1)
-        if not torch.equal(mask, mask_of(lengths, ids.shape[1])):
+        if not torch.equal(mask, token_mask(lengths, ids.shape[1])):
             raise ElmokitError("a sentence has padding (character ids of 0) before its end")
         words, rows = torch.unique(ids[mask], dim=0, return_inverse=True)
         index = torch.zeros(mask.shape, dtype=torch.long, device=ids.device)
@@ -115,14 +115,14 @@ class CharacterBiLM(nn.Module):
         with torch.inference_mode():
             engine = self._engine()
             index, lengths = with_boundaries(batch)
-            vectors = engine.encode(batch.features)[index[mask_of(lengths, index.shape[1])]]
-            layers, after = engine.carried_layers(vectors, lengths.cpu(), state)
+            vectors = engine.encode(batch.features)[index[token_mask(lengths, index.shape[1])]]
+            layers, after = engine.run_with_state(vectors, lengths.cpu(), state)
         padded = unflatten(layers.clone(), lengths.clone(), index.shape[1])
         return BiLMOutput(padded, lengths.clone(), after.map(Tensor.clone))
 
     def _engine(self) -> FastBiLM:
         """The packed weights; made anew when a parameter has changed or moved."""
-        versions = tuple(n for p in self.parameters() for n in (p.data_ptr(), p._version))
+        versions = weights_version(self)
         if versions != self._versions:
             self._fast = FastBiLM(self.bilm, self.boundaries)
             self._versions = versions

@@ -99,7 +99,7 @@ class Module:
         shape = (elmo.config.num_layers + 1, len(sentences), longest, elmo.dim)
         layers = np.zeros(shape, np.float32)
         for number, sentence in enumerate(elmo.stream(sentences)):
-            layers[:, number, : len(sentence)] = sentence.layers
+            layers[:, number, : len(sentence.tokens)] = sentence.layers
         lengths = np.array([max(1, len(sentence)) for sentence in sentences], np.float32)
         mixed = np.einsum("l,lstd->std", self.scaling * _softmax(self.weights), layers)
         return {

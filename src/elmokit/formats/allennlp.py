@@ -38,7 +38,8 @@ from elmokit.formats import bilm, many_langs
 from elmokit.formats.checkpoint import Checkpoint, Tensors
 from elmokit.formats.containers import state_dict
 from elmokit.formats.weight_map import Array, Row, padded, read_rows
-from elmokit.io.atomic import is_file, read_json
+from elmokit.io.jsonfile import read_json
+from elmokit.io.paths import is_file
 
 CONFIG, WEIGHTS = "config.json", ("weights.th", "best.th")
 BILM = "_elmo_lstm."

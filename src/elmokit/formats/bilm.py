@@ -27,8 +27,9 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
+from elmokit.formats.model_folder import new_model_folder, published_metadata
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
-from elmokit.io.atomic import new_model_folder, published_metadata, read_json
+from elmokit.io.jsonfile import read_json
 from elmokit.text.vocabulary import Vocabulary
 
 SUFFIXES = (".hdf5", ".h5")
@@ -116,13 +117,9 @@ def _gates(array: Array, order: tuple[int, ...]) -> Array:
 
 # ---------------------------------------------------------------------- reading
 def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
-    """Read an HDF5 file of weights, or of token vectors, and the files that belong to it."""
+    """Read an HDF5 file of weights and the files that belong to it."""
     with open_hdf5(weights) as file:
         shapes = shapes_of(file, weights)
-        if set(shapes) == {TABLE}:
-            from elmokit.formats import token_vectors
-
-            return token_vectors.read(file, shapes[TABLE], weights)
         options_file = options_file or find_options(weights)
         options = read_json(options_file)
         config = config_of(options, shapes, options_file)

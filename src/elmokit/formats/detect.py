@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.errors import ElmokitError
-from elmokit.io.atomic import is_file, read_json, reason_of
+from elmokit.errors import ElmokitError, reason_of
+from elmokit.io.jsonfile import read_json
+from elmokit.io.paths import is_file
 
 if TYPE_CHECKING:
     from elmokit.formats.checkpoint import Checkpoint
@@ -113,9 +114,7 @@ def _is_prefix(path: Path) -> bool:
 
 def _read_file(path: Path) -> Checkpoint:
     if any(path.match(name) for name in BILM):
-        from elmokit.formats import bilm
-
-        return bilm.read(path)
+        return _read_hdf5(path)
     if path.suffix == ".index":
         from elmokit.formats.tensorflow import variables as tensorflow
 
@@ -185,9 +184,7 @@ def _read_weights(folder: Path) -> Checkpoint:
     """The only HDF5 file of a folder."""
     weights = sorted(file for name in BILM for file in folder.glob(name))
     if len(weights) == 1:
-        from elmokit.formats import bilm
-
-        return bilm.read(weights[0])
+        return _read_hdf5(weights[0])
     if weights:
         names = ", ".join(file.name for file in weights)
         raise ElmokitError(
@@ -198,3 +195,9 @@ def _read_weights(folder: Path) -> Checkpoint:
         "nor an .hdf5 file with its options nor a TensorFlow checkpoint nor a model of "
         "ELMoForManyLangs nor a task model of AllenNLP"
     )
+
+
+def _read_hdf5(path: Path) -> Checkpoint:
+    from elmokit.formats import bilm, token_vectors
+
+    return token_vectors.read(path) if token_vectors.is_table(path) else bilm.read(path)

@@ -23,8 +23,10 @@ from elmokit.config import PUBLISHED_FILTERS, BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, Tensors
 from elmokit.formats.containers import state_dict
+from elmokit.formats.model_folder import new_model_folder, published_metadata
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, write_rows
-from elmokit.io.atomic import is_file, new_model_folder, published_metadata, read_json, read_text
+from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.paths import is_file
 from elmokit.text.dictionaries import Dictionaries
 
 CONFIG, CHARACTERS, WORDS = "config.json", "char.dic", "word.dic"

@@ -17,9 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.io.atomic import new_model_folder, read_json, read_text, reason_of
+from elmokit.formats.model_folder import new_model_folder
+from elmokit.io.jsonfile import read_json, read_text
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary
 
@@ -112,7 +113,6 @@ def _as(value: Any, dtype: str, name: str) -> Any:
 
 
 def _read_tensors(path: Path) -> Tensors:
-    import torch
     from safetensors import SafetensorError, safe_open
 
     tensors: Tensors = {}
@@ -122,8 +122,8 @@ def _read_tensors(path: Path) -> Tensors:
                 tensor = file.get_tensor(name)
                 if tensor.dtype.kind != "f":
                     raise ElmokitError(f"{path}: the tensor {name!r} holds no floating numbers")
-                # Infinities are found when the model is built; torch widens much faster than NumPy.
-                tensors[name] = torch.from_numpy(tensor).float().numpy()
+                with np.errstate(over="ignore"):  # Infinities are found when the model is built.
+                    tensors[name] = tensor.astype(np.float32, copy=False)
     except FileNotFoundError:
         raise ElmokitError(f"there is no file {path}") from None
     except (SafetensorError, OSError, TypeError, ValueError) as error:

@@ -10,34 +10,38 @@ Together they are a model on words: the vectors of one file, the `RNN_…` of th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
-from elmokit.formats.weight_map import Array, Shape, read_rows
-from elmokit.io.atomic import read_json
-
-if TYPE_CHECKING:
-    import h5py
+from elmokit.formats.weight_map import Array, read_rows
+from elmokit.io.jsonfile import read_json
 
 
-def read(table: h5py.File, shape: Shape, path: Path) -> Checkpoint:
-    """Read the open file of a table of this shape, and the layers of the weights beside it."""
+def is_table(path: Path) -> bool:
+    """Tell whether an HDF5 file has token vectors and nothing else."""
+    with open_hdf5(path) as file:
+        return set(shapes_of(file, path)) == {bilm.TABLE}
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a table of token vectors, and the layers from the weights file beside it."""
     weights = _layers_beside(path)
     options_file = bilm.find_options(weights)
     options = read_json(options_file)
-    with open_hdf5(weights) as file:
+    with open_hdf5(path) as table, open_hdf5(weights) as file:
 
         def fetch(name: str) -> Array:
             if name == bilm.TABLE:
                 return read_dataset(table, name, path)
             return read_dataset(file, name, weights)
 
-        found = shapes_of(file, weights)
-        shapes = {name: found[name] for name in found if name.startswith("RNN_")}
-        shapes[bilm.TABLE] = shape
+        shapes = {
+            name: shape
+            for name, shape in shapes_of(file, weights).items()
+            if name.startswith("RNN_")
+        } | shapes_of(table, path)
         on_words = {name: value for name, value in options.items() if name != "char_cnn"}
         config = bilm.config_of(on_words, shapes, options_file)
         where = f"{path} with {weights.name}"

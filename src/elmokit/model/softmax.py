@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from elmokit.model.fast.products import add_product, lowered, product
+from elmokit.model.fast.linear import mixed_addmm_, mixed_mm, to_precision
 
 CHUNK_LOGITS = 4 << 20  # logits in memory at a time
 # From so many words on, auto samples. A step of the tiny model (batch 128, two cores) takes 0.6 s
@@ -145,10 +145,10 @@ class _FullLoss(torch.autograd.Function):
         grads[2].index_add_(0, wanted, -real)
         total = -torch.dot(true, real)
         small = _logits_are_small(x, weight, bias)
-        factor = lowered(weight, precision)
+        factor = to_precision(weight, precision)
         for rows in _chunks(len(x), len(weight)):
             now = x[rows]
-            logits = add_product(bias.repeat(len(now), 1), now, factor.t())  # (rows, words)
+            logits = mixed_addmm_(bias.repeat(len(now), 1), now, factor.t())  # (rows, words)
             highest = None if small else logits.amax(1)
             exponentials = (logits if highest is None else logits.sub_(highest[:, None])).exp_()
             sums = exponentials.sum(1)
@@ -156,8 +156,8 @@ class _FullLoss(torch.autograd.Function):
             total += torch.dot(logs, real[rows])
             # Probabilities are exponentials / sums: the division is done on the smaller factors.
             share = real[rows] / sums
-            grads[0][rows] += product(exponentials, factor).mul_(share[:, None])
-            add_product(grads[1], exponentials.t(), lowered(now * share[:, None], precision))
+            grads[0][rows] += mixed_mm(exponentials, factor).mul_(share[:, None])
+            mixed_addmm_(grads[1], exponentials.t(), to_precision(now * share[:, None], precision))
             grads[2].addmv_(exponentials.t(), share)
         ctx.save_for_backward(*grads)
         return total
@@ -196,10 +196,13 @@ class _SampledLoss(torch.autograd.Function):
         small = _logits_are_small(x, sampled, shift) and _logits_are_small(x, own_weight, own_shift)
         # exp(x w + shift) = exp(x w) scale, and to scale the smaller factors takes less time.
         scale = shift.exp() if small else torch.ones_like(shift)
-        factor, scaled = lowered(sampled, precision), lowered(sampled * scale[:, None], precision)
+        factor, scaled = (
+            to_precision(sampled, precision),
+            to_precision(sampled * scale[:, None], precision),
+        )
         for rows in _chunks(len(x), len(sampled)):
             now = x[rows]
-            logits = product(now, factor.t())  # (rows, samples)
+            logits = mixed_mm(now, factor.t())  # (rows, samples)
             if not small:
                 logits += shift
             lines = hit[rows].nonzero()[:, 0]
@@ -213,8 +216,10 @@ class _SampledLoss(torch.autograd.Function):
             # As in the full loss, the division by the sums is done on the smaller factors.
             share = real[rows] / sums
             grad_true[rows] = own.mul_(share).sub_(real[rows])
-            product(exponentials, scaled, out=grad_x[rows]).mul_(share[:, None])
-            add_product(grad_sampled, exponentials.t(), lowered(now * share[:, None], precision))
+            mixed_mm(exponentials, scaled, out=grad_x[rows]).mul_(share[:, None])
+            mixed_addmm_(
+                grad_sampled, exponentials.t(), to_precision(now * share[:, None], precision)
+            )
             grad_shift.addmv_(exponentials.t(), share)
         grad_sampled.mul_(scale[:, None])
         grad_shift.mul_(scale)

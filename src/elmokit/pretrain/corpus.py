@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import new_folder, read_json
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json
 from elmokit.io.paths import find_files
 from elmokit.pretrain.sources import Chunk, identity, tokenized_chunks
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN
@@ -147,7 +148,7 @@ def prepare(
                 f"{folder} was made from another corpus: {change}; give what it was made from "
                 "or another output folder"
             )
-    with new_folder(folder, overwrite=True) as making:
+    with atomic_folder(folder, overwrite=True) as making:
         _encode(making, files, heldout_files, wanted, workers=workers, quiet=quiet)
     return Corpus(folder)
 

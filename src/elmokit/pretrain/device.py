@@ -1,4 +1,4 @@
-"""Where a run computes, and whether that place has the precision that is asked for."""
+"""The device of a run, and whether it supports the requested precision."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import ctypes
 import os
 import subprocess
 import sys
-from typing import Literal
 
 import torch
 
 from elmokit.errors import ElmokitError
+from elmokit.pretrain.settings import Precision
 
-Precision = Literal["float32", "bf16"]
-
-# Some processors announce bfloat16 and are stopped by its first instruction, so a process that
-# nobody needs tries. The sizes are such that torch takes the product that training takes.
+# Some CPUs report bfloat16 but die with SIGILL, so test it in a throw-away process. The sizes make
+# torch choose the same kernels as training does.
 PROBE = """
 import torch
 torch.set_num_threads(1)
@@ -26,23 +24,23 @@ assert (torch.conv1d(c, torch.ones(64, 16, 4).bfloat16()) == 64).all()
 """
 
 
-TRIM, MMAP = -1, -3  # glibc's mallopt: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+TRIM, MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's mallopt.
 
 
 def keep_freed_memory() -> None:
-    """Let each step take the memory that the step before has freed, where the C library can.
+    """Let each step reuse the memory that the step before has freed, if the C library can.
 
-    By default large blocks go back to the system and come again page by page, which costs a tenth
-    of a step. The process never holds more than its largest step needs.
+    By default large blocks are returned to the system and faulted in again page by page, which
+    takes a tenth of a step. The process never holds more than its largest step needs.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
-        mallopt(MMAP, 32 << 20)  # the largest that glibc takes
+        mallopt(MMAP, 32 << 20)  # The maximum that glibc accepts.
         mallopt(TRIM, (1 << 31) - 1)
 
 
 def pick_device(name: str) -> torch.device:
-    """The device to train on; of several GPUs the one that this process was given."""
+    """Return the device to train on: of several GPUs, the one assigned to this process."""
     if name == "cuda" and "LOCAL_RANK" in os.environ:
         name = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
@@ -56,16 +54,16 @@ def pick_device(name: str) -> torch.device:
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:
-    """Refuse bfloat16 where there is none."""
+    """Raise if the device does not support `precision`."""
     if precision == "float32":
         return
     if device.type == "cpu" and not processor_has_bfloat16():
-        raise ElmokitError("this processor computes no bfloat16: leave --precision at float32")
+        raise ElmokitError("this processor does not support bfloat16: leave --precision at float32")
     if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise ElmokitError("this GPU computes no bfloat16: leave --precision at float32")
+        raise ElmokitError("this GPU does not support bfloat16: leave --precision at float32")
 
 
 def processor_has_bfloat16() -> bool:
-    """Whether products in bfloat16 come out right on this processor."""
+    """Return whether this processor multiplies bfloat16 correctly."""
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, check=False)
     return done.returncode == 0

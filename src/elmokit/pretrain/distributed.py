@@ -1,11 +1,11 @@
-"""Several processes that train one model, as torchrun or accelerate starts them; or just one.
+"""One model trained by several processes, as torchrun or accelerate starts them; or by just one.
 
 Each process has every W-th row of the global batch and the LSTM states of these rows; gradients are
 summed. So the result is that of one process with the same batch.
 
-What only the first process does (reading the text, writing files) the others await at the store
-where all have met: that may take hours, which a barrier does not allow. A process that fails leaves
-a note there, so that the others end too and the user reads one sentence.
+While the main process reads the text or writes files, the others wait at the store where all have
+met: that may take hours, which is longer than a barrier allows. A process that fails leaves a note
+in the store, so that the others end too and the user reads one error message.
 """
 
 from __future__ import annotations
@@ -26,199 +26,197 @@ from elmokit.errors import ElmokitError
 from elmokit.model.bilm import BiLMState
 from elmokit.pretrain.device import pick_device
 
-MEETING = timedelta(minutes=5)  # how long to wait for the other processes at the start
-LONG = 1 << 18  # numbers of a gradient that is a message of its own
-POLL = 0.2  # seconds between looks at the store
-FAILED = "elmokit failed"  # the note in the store
-TOLD = "elmokit told"  # the note that the sentence is on the screen
-SPEAKING = 10.0  # seconds that a process has for its sentence
-USER_ERROR = 2  # the exit code of a process that leaves the sentence to another
+RENDEZVOUS_TIMEOUT = timedelta(minutes=5)
+MIN_OWN_MESSAGE = 1 << 18  # Gradients with fewer values are sent together in one message.
+POLL = 0.2  # Seconds between looks at the store.
+FAILED = "elmokit failed"  # Key in the store: a process has failed.
+REPORTED = "elmokit reported"  # Key in the store: the error message is on the screen.
+REPORT_TIMEOUT = 10.0  # Seconds that a failed process has to print its error.
+USER_ERROR = 2  # Exit code of a rank that stays silent because another rank reported the error.
 
 
 @contextmanager
-def join(device: str) -> Iterator[Ranks]:
-    """Work with the other processes, if the environment says that there are some.
+def join(device: str) -> Iterator[ProcessGroup]:
+    """Join the other processes, if the environment says that there are some.
 
-    If one of them fails, the first to notice says why, and the others end after it without a word:
+    If one of them fails, the first to notice reports why, and the others end silently after it:
     torchrun ends all that are left as soon as one has gone.
     """
-    ranks = Ranks()
+    group = ProcessGroup()
     try:
-        ranks.device = pick_device(device)
-        yield ranks
+        group.device = pick_device(device)
+        yield group
     except BaseException as error:
-        told_already = not ranks.leave_note()
-        if told_already:
-            ranks.await_sentence()
-        if ranks.device.type == "cpu":  # NCCL would wait for the others
-            ranks.part()
-        if told_already and isinstance(error, ElmokitError | KeyboardInterrupt):
+        is_reported = not group.note_failure()
+        if is_reported:
+            group.wait_for_report()
+        if group.device.type == "cpu":  # NCCL would wait for the others.
+            group.leave()
+        if is_reported and isinstance(error, ElmokitError | KeyboardInterrupt):
             raise SystemExit(USER_ERROR) from None
         raise
-    ranks.part()
+    group.leave()
 
 
-class Ranks:
+class ProcessGroup:
     """The processes of a run, seen from one of them."""
 
     def __init__(self) -> None:
-        """Meet the others; alone, there is nothing to do."""
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        """Meet the other processes, if there are any."""
+        self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
-        self.device = torch.device("cpu")  # until one is picked
-        self._store: Any = _meet(self.world) if self.world > 1 else None
-        self._awaited = 0  # works of the first process so far
+        self.device = torch.device("cpu")  # Until `join` picks one.
+        self._store: Any = _meet(self.world_size) if self.world_size > 1 else None
+        self._calls = 0  # Number of `run_on_main` calls so far.
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes the files."""
         return self.rank == 0
 
     @property
     def rows(self) -> slice:
-        """The rows of the global batch that are this process's."""
-        return slice(self.rank, None, self.world)
+        """Rows of the global batch that belong to this process."""
+        return slice(self.rank, None, self.world_size)
 
-    def check(self, batch_size: int, accumulate: int) -> None:
-        """Every process must have equally many rows in every part of a step."""
-        if accumulate < 1:
-            raise ElmokitError(f"accumulate must be at least 1, not {accumulate}")
-        parts = self.world * accumulate
+    def check_batch(self, batch_size: int, accumulate: int) -> None:
+        """Raise unless every process gets equally many rows in every part of a step."""
+        parts = self.world_size * accumulate
         if batch_size % parts:
             raise ElmokitError(
-                f"a batch of {batch_size} rows cannot be shared by {self.world} process(es) with "
-                f"{accumulate} part(s) each: make batch_size a multiple of {parts}"
+                f"a batch of {batch_size} rows cannot be split over {self.world_size} process(es) "
+                f"with {accumulate} part(s) each: make batch_size a multiple of {parts}"
             )
 
     # ---- numbers
 
-    def add(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
-        if self.world > 1:
-            with _hearing_from_others():
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over all processes, in place."""
+        if self.world_size > 1:
+            with _lost_connections():
                 distributed.all_reduce(tensor)
         return tensor
 
-    def add_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Sum every parameter's gradient over all processes, the short ones in one message."""
-        if self.world == 1:
+    def all_reduce_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Sum the gradient of each parameter over all processes, small ones in one message."""
+        if self.world_size == 1:
             return
         grads = [p.grad for p in parameters if p.grad is not None]
-        short = [grad for grad in grads if grad.numel() < LONG]
-        joint = [torch.cat([grad.flatten() for grad in short])] if short else []
-        long = [grad for grad in grads if grad.numel() >= LONG]
-        with _hearing_from_others():
-            messages = [distributed.all_reduce(part, async_op=True) for part in joint + long]
+        small = [grad for grad in grads if grad.numel() < MIN_OWN_MESSAGE]
+        joint = [torch.cat([grad.flatten() for grad in small])] if small else []
+        large = [grad for grad in grads if grad.numel() >= MIN_OWN_MESSAGE]
+        with _lost_connections():
+            messages = [distributed.all_reduce(part, async_op=True) for part in joint + large]
             for message in messages:
                 message.wait()
-        if short:
-            sizes = [grad.numel() for grad in short]
-            for grad, part in zip(short, torch.split(joint[0], sizes), strict=True):
+        if small:
+            sizes = [grad.numel() for grad in small]
+            for grad, part in zip(small, torch.split(joint[0], sizes), strict=True):
                 grad.copy_(part.view_as(grad))
 
-    def highest(self, *numbers: int) -> list[int]:
-        """The highest that any process has of each number."""
-        found = torch.tensor(numbers, dtype=torch.int64)
-        if self.world > 1:
-            with _hearing_from_others():
-                distributed.all_reduce(found, distributed.ReduceOp.MAX)
-        return [int(number) for number in found]
+    def max(self, *values: int) -> list[int]:
+        """Return the maximum over all processes of each value."""
+        result = torch.tensor(values, dtype=torch.int64)
+        if self.world_size > 1:
+            with _lost_connections():
+                distributed.all_reduce(result, distributed.ReduceOp.MAX)
+        return [int(value) for value in result]
 
-    def gather(self, state: BiLMState) -> BiLMState:
-        """The LSTM states of all rows, in the order of the global batch."""
-        return state.map(self._gathered) if self.world > 1 else state
+    def gather_rows(self, state: BiLMState) -> BiLMState:
+        """Return the LSTM states of all rows, in the order of the global batch."""
+        return state.map(self._gather) if self.world_size > 1 else state
 
-    def share(self, state: BiLMState) -> BiLMState:
-        """This process's rows of a global state."""
+    def own_rows(self, state: BiLMState) -> BiLMState:
+        """Return the rows of a global state that belong to this process."""
         return state.map(lambda tensor: tensor[self.rows].contiguous())
 
-    def _gathered(self, tensor: Tensor) -> Tensor:
-        parts = [torch.empty_like(tensor) for _ in range(self.world)]
-        with _hearing_from_others():
+    def _gather(self, tensor: Tensor) -> Tensor:
+        parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        with _lost_connections():
             distributed.all_gather(parts, tensor.contiguous())
-        return torch.stack(parts, 1).flatten(0, 1)  # row r is row r // W of process r % W
+        return torch.stack(parts, 1).flatten(0, 1)  # Row r is row r // W of process r % W.
 
     # ---- waiting and leaving
 
-    def first_does(self, work: Callable[[], object]) -> None:
-        """Have the first process do something while the others wait, however long."""
-        self._awaited += 1
-        done = f"elmokit done {self._awaited}"
-        if self.first:
+    def run_on_main(self, work: Callable[[], object]) -> None:
+        """Call `work` in the main process while the others wait, however long it takes."""
+        self._calls += 1
+        done = f"elmokit done {self._calls}"
+        if self.is_main:
             work()
         if self._store is None:
             return
-        with _hearing_from_others():
-            if self.first:
+        with _lost_connections():
+            if self.is_main:
                 self._store.set(done, "")
             while not self._store.check([done]):
                 if self._store.check([FAILED]):
                     raise ElmokitError("another process of this run has failed")
                 time.sleep(POLL)
 
-    def leave_note(self) -> bool:
-        """Note that this process has failed; whether it is the first that does."""
+    def note_failure(self) -> bool:
+        """Note in the store that this process has failed; return whether it is the first."""
         if self._store is None:
             return True
         try:
             is_first = bool(self._store.add(FAILED, 1) == 1)
         except RuntimeError:
-            return True  # the process with the store has gone, perhaps without a word
-        atexit.register(self._leave, is_first)
+            return True  # The process with the store has ended, perhaps without a message.
+        atexit.register(self._exit_failed, is_first)
         return is_first
 
-    def await_sentence(self) -> None:
-        """Wait until the process that has failed first has said why, or has gone."""
-        end = time.monotonic() + SPEAKING
+    def wait_for_report(self) -> None:
+        """Wait until the process that failed first has printed its error, or has ended."""
+        end = time.monotonic() + REPORT_TIMEOUT
         with suppress(RuntimeError):
-            while not self._store.check([TOLD]) and time.monotonic() < end:
+            while not self._store.check([REPORTED]) and time.monotonic() < end:
                 time.sleep(POLL)
 
-    def _leave(self, has_told: bool) -> None:
-        """The last that a process does that has failed."""
-        if has_told:
+    def _exit_failed(self, has_reported: bool) -> None:
+        """Tell the other processes that the error is printed; the atexit hook of a failed rank."""
+        if has_reported:
             with suppress(RuntimeError):
-                self._store.set(TOLD, "")
-        if self.first:
-            time.sleep(5 * POLL)  # the store may be in this process: let the others read the notes
+                self._store.set(REPORTED, "")
+        if self.is_main:
+            time.sleep(5 * POLL)  # The store may live in this process: let the others read it.
 
-    def part(self) -> None:
-        """Leave the others."""
+    def leave(self) -> None:
+        """Leave the other processes."""
         if self._store is not None:
             distributed.destroy_process_group()
 
 
-def _meet(world: int) -> Any:
-    """Wait for the other processes where the environment says, and open the ways between them."""
+def _meet(world_size: int) -> Any:
+    """Wait for the other processes where the environment says, and connect to them."""
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise ElmokitError(
-                f"WORLD_SIZE says that {world} processes train together, but {name} is not set: "
-                "start them with torchrun"
+                f"WORLD_SIZE says that {world_size} processes train together, but {name} is not "
+                "set: start them with torchrun"
             )
     try:
-        store, rank, _ = next(rendezvous("env://", timeout=MEETING))
+        store, rank, _ = next(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT))
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             store=store,
             rank=rank,
-            world_size=world,
+            world_size=world_size,
         )
     except (RuntimeError, ValueError) as error:
-        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise ElmokitError(
-            f"the {world} processes did not meet at {place}: {str(error).splitlines()[0]}"
+            f"the {world_size} processes did not meet at {address}: {str(error).splitlines()[0]}"
         ) from error
     return store
 
 
 @contextmanager
-def _hearing_from_others() -> Iterator[None]:
-    """Turn torch's many words for a lost connection into a sentence."""
+def _lost_connections() -> Iterator[None]:
+    """Turn torch's long messages about a lost connection into one sentence."""
     try:
         yield
     except RuntimeError as error:
         raise ElmokitError(
-            "another process of this run has ended before its time; the same command goes on from "
+            "another process of this run has ended early; the same command resumes the run from "
             "the last checkpoint"
         ) from error

@@ -1,4 +1,4 @@
-"""What a training run tells: a JSONL log, a progress bar, TensorBoard if there is one, curves."""
+"""What a training run reports: messages, a JSONL log, a progress bar, TensorBoard, curves."""
 
 from __future__ import annotations
 
@@ -8,24 +8,38 @@ import signal
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from elmokit.errors import require
+from elmokit.figures import FAINT
+from elmokit.io.atomic import write_file
 from elmokit.model.bilm import BiLM
+from elmokit.training.curves import Curve, Panel, draw_curves
+from elmokit.training.optim import count_parameters
+
+if TYPE_CHECKING:
+    from elmokit.pretrain.trainer import TrainingResult
 
 
 class RunLog:
-    """Writes `log.jsonl` (a line a report) and shows a bar over the run's tokens.
+    """Writes `log.jsonl`, a line per report, and shows a progress bar over the tokens of the run.
 
-    A run that goes on drops the lines of the steps that it does again.
+    A run that is resumed drops the lines of the steps that it repeats.
     """
 
     def __init__(
         self, folder: Path, *, writes: bool = True, tensorboard: bool = False, quiet: bool = False
     ) -> None:
-        """Only one of several processes writes."""
+        """Open nothing yet.
+
+        Args:
+            folder: Folder of the log.
+            writes: False in all but one of several processes.
+            tensorboard: Also write a log for TensorBoard.
+            quiet: Print neither progress nor messages.
+        """
         self.path = folder / "log.jsonl"
         self.writes, self.tensorboard, self.quiet = writes, tensorboard, quiet
         if tensorboard:
@@ -36,12 +50,10 @@ class RunLog:
         self._board: Any = None
 
     def begin(self, step: int, tokens: int, total: int) -> None:
-        """Start after `step`, with `tokens` of `total` done."""
+        """Open the log after `step`, with `tokens` of `total` done."""
         if self.writes:
             kept = [line for line in read_log(self.path) if line["step"] <= step]
-            making = self.path.with_suffix(".part")
-            making.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-            making.replace(self.path)
+            write_file(self.path, (json.dumps(line) + "\n" for line in kept))
             self._stream = self.path.open("a", encoding="utf-8")
             if self.tensorboard:
                 from torch.utils.tensorboard import SummaryWriter
@@ -74,81 +86,78 @@ class RunLog:
             self._board.close()
 
     def advance(self, tokens: int, loss: float) -> None:
-        """A step was done."""
+        """Count the tokens of a step."""
         self.tokens += tokens
         self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
         self._bar.update(tokens)
 
     def write(self, **values: Any) -> None:
-        """Add a line to the log; it has a step."""
+        """Add a line to the log; `values` must include `step`."""
         if self._stream is None:
             return
         self._stream.write(json.dumps(values) + "\n")
         self._stream.flush()
         if self._board is not None:
-            for name, number in scalars(values).items():
-                self._board.add_scalar(name, number, values["step"])
+            for name, value in scalars(values).items():
+                self._board.add_scalar(name, value, values["step"])
 
     def say(self, text: str) -> None:
-        """A sentence for the user, above the bar."""
+        """Print a message above the progress bar."""
         if not self.quiet:
             tqdm.write(f"elmokit: {text}", file=sys.stderr)
 
 
 def scalars(values: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a line under the names that they have in TensorBoard.
+    """Return the values of a line under their names in TensorBoard.
 
     >>> scalars({"step": 20, "loss": 5.5, "heldout": {"forward": 90.0}})
     {'loss': 5.5, 'heldout/forward': 90.0}
     """
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            found |= {f"{name}/{part}": number for part, number in value.items()}
+            result |= {f"{name}/{part}": scalar for part, scalar in value.items()}
         elif name != "step":
-            found[name] = value
-    return found
+            result[name] = value
+    return result
 
 
-def what_is_trained(
-    model: BiLM, softmax: str, *, tokens: int, steps: int, processes: int = 1
-) -> str:
-    """A sentence for the beginning of a run."""
-    inside = 0 if model.softmax is None else sum(p.numel() for p in model.softmax.parameters())
-    others = sum(p.numel() for p in model.parameters()) - inside
+def describe_run(model: BiLM, softmax: str, *, tokens: int, steps: int, processes: int = 1) -> str:
+    """Return the message for the beginning of a run."""
+    in_softmax = 0 if model.softmax is None else count_parameters(model.softmax)
+    others = count_parameters(model) - in_softmax
     together = f" by {processes} processes" if processes > 1 else ""
     return (
-        f"{tokens:,} tokens an epoch, {model.config.vocabulary_size:,} words to predict by the "
-        f"{softmax} softmax, {others:,} parameters and {inside:,} of the softmax, {steps:,} steps"
+        f"{tokens:,} tokens per epoch, {softmax} softmax over {model.config.vocabulary_size:,} "
+        f"words, {others:,} parameters plus {in_softmax:,} of the softmax, {steps:,} steps"
         f"{together}"
     )
 
 
-def fewer_words(words: int, wanted: int, min_count: int) -> str:
-    """A sentence for a text that has too few words for the vocabulary that was asked for."""
+def describe_small_vocabulary(size: int, requested: int, min_count: int) -> str:
+    """Return the message for a text with too few words for the requested vocabulary."""
     return (
-        f"only {words:,} words will be predicted, not {wanted:,}: the text has no more that stand "
-        f"in it {min_count} times or oftener"
+        f"the vocabulary has {size:,} words, not {requested:,}: no more words occur at least "
+        f"{min_count} times in the text"
     )
 
 
-def how_it_ended(
-    folder: Path, *, step: int, total: int, stopped_by: int, best: float, before: float | None
-) -> str:
-    """A sentence for the end of a run, by a signal or not, with its held-out perplexities."""
-    if stopped_by:
-        name = signal.Signals(stopped_by).name
-        return f"stopped by {name} after step {step:,}; the same command goes on from there"
-    if step < total:
-        return f"the time is up after step {step:,}; the same command goes on"
-    figures = "" if math.isinf(best) else f", held-out perplexity {best:.2f}"
-    if before is not None:
-        figures += f" where it was {before:.2f} before ({best / before - 1:+.1%})"
-    return f"{folder} is trained: {step:,} steps{figures}"
+def describe_end(result: TrainingResult) -> str:
+    """Return the message for the end of a run, or of a part of it that was stopped."""
+    if result.stopped_by:
+        name = signal.Signals(result.stopped_by).name
+        return f"stopped by {name} after step {result.step:,}; the same command resumes the run"
+    if result.step < result.total_steps:
+        return f"the time is up after step {result.step:,}; the same command resumes the run"
+    best, before = result.perplexity, result.perplexity_before
+    figures = "" if best is None else f", held-out perplexity {best:.2f}"
+    if best is not None and before is not None:
+        figures += f", before it was {before:.2f} ({best / before - 1:+.1%})"
+    return f"{result.folder} is trained: {result.step:,} steps{figures}"
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; a last line that was cut off does not count."""
+    """Return the lines of a log, without a last line that was cut off."""
     if not path.is_file():
         return []
     lines = []
@@ -160,28 +169,19 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [line for line in lines if isinstance(line, dict) and "step" in line]
 
 
-def draw_curves(log: Path, picture: Path) -> bool:
-    """Loss and held-out perplexity over the steps as a PNG, if matplotlib is there."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
+def draw_training_curves(log: Path, path: Path) -> bool:
+    """Draw loss and held-out perplexity over the steps; return False without matplotlib."""
     lines = read_log(log)
-    losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
-    heldout = [(line["step"], line["heldout"]) for line in lines if "heldout" in line]
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_xlabel("step")
-    axes.set_ylabel("perplexity")
-    axes.set_yscale("log")
-    if losses:
-        steps, values = zip(*losses, strict=True)
-        axes.plot(steps, [math.exp(min(v, 50)) for v in values], label="training", lw=0.8)
-    for way in ("forward", "backward"):
+    losses = [(line["step"], math.exp(min(line["loss"], 50))) for line in lines if "loss" in line]
+    curves = [_curve(losses, "training", color=FAINT)] if losses else []
+    evaluations = [line for line in lines if "heldout" in line]
+    for direction, style in (("forward", "o-"), ("backward", "s--")):
+        heldout = [(line["step"], line["heldout"][direction]) for line in evaluations]
         if heldout:
-            steps, values = zip(*heldout, strict=True)
-            axes.plot(steps, [v[way] for v in values], "o-", ms=3, label=f"held out, {way}")
-    if losses or heldout:
-        axes.legend()
-    figure.savefig(picture, dpi=120)
-    return True
+            curves.append(_curve(heldout, f"held out, {direction}", style=style))
+    return draw_curves([Panel("perplexity", curves, x_label="step", y_scale="log")], path)
+
+
+def _curve(points: list[tuple[int, float]], label: str, **look: str) -> Curve:
+    steps, values = zip(*points, strict=True)
+    return Curve(steps, values, label, **look)

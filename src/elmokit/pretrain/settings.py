@@ -1,85 +1,186 @@
-"""How to train: one validated dataclass, compared when a run goes on."""
+"""How to train: dataclasses whose fields are the options of `elmokit pretrain` and `adapt`.
+
+Nothing here imports torch, because the command line reads the fields to print its help.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
 
 from elmokit.errors import ElmokitError
+from elmokit.progress import check_threads
 
-LOWEST_RATE = 0.01  # of the learning rate, at the end of a cosine
+MIN_RATE = 0.01  # Fraction of the learning rate at the end of a cosine.
+LEARNING_RATES = {"adagrad": 0.2, "adamw": 0.001}
+
+TEXT = Parameter(group=Group("Text", sort_key=1))
+MODEL = Parameter(group=Group("Model", sort_key=2))
+OPTIMIZER = Parameter(group=Group("Optimizer", sort_key=3))
+SCHEDULE = Parameter(group=Group("Schedule", sort_key=4))
+SOFTMAX = Parameter(group=Group("Softmax", sort_key=5))
+SAVING = Parameter(group=Group("Saving", sort_key=6))
+MACHINE = Parameter(group=Group("Machine", sort_key=7))
+FLAG = Parameter(negative="")
+
+Tokenizer = Literal["elmokit", "whitespace", "chinese"]
+Precision = Literal["float32", "bf16"]
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a run's weights depend on, besides the corpus and the model's shape."""
+class PretrainSettings:
+    """Everything that a training run depends on, besides its text and its model."""
 
-    epochs: int
-    max_steps: int | None
-    batch_size: int
-    unroll: int
-    accumulate: int
-    optimizer: Literal["adagrad", "adamw"]
-    lr: float
-    schedule: Literal["constant", "cosine"]
-    warmup: int
-    weight_decay: float
-    clip: float
-    softmax: Literal["full", "sampled"]
-    samples: int
-    min_count: int
-    vocab_size: int | None
-    seed: int
-    frozen_steps: int = 0
-    """Steps at the beginning in which only the softmax learns."""
-    start: str | None = None
-    """The fingerprint of the model whose weights it starts from."""
-    precision: Literal["float32", "bf16"] = "float32"
-    """Of matrix products."""
+    valid: Annotated[tuple[str, ...] | None, TEXT] = None
+    """Held-out text: files, globs or folders (default: a fraction of the corpus)."""
+    valid_fraction: Annotated[float, TEXT] = 0.01
+    """Fraction of the corpus to hold out, in blocks spread over it, if --valid is not given."""
+    tokenizer: Annotated[Tokenizer | None, TEXT] = "elmokit"
+    """Tokenizer of running text; whitespace for tokenized text with one sentence per line."""
+    batch_size: Annotated[int, OPTIMIZER] = 128
+    """Number of text streams that are read in parallel, over all processes."""
+    unroll: Annotated[int, OPTIMIZER] = 20
+    """Length of truncated backpropagation in tokens."""
+    optimizer: Annotated[Literal["adagrad", "adamw"], OPTIMIZER] = "adagrad"
+    """Optimizer: adagrad as in the original ELMo, or adamw."""
+    lr: Annotated[float | None, OPTIMIZER] = None
+    """Learning rate (default: 0.2 for adagrad, 0.001 for adamw)."""
+    weight_decay: Annotated[float, OPTIMIZER] = 0.0
+    """Weight decay of adamw."""
+    clip: Annotated[float, OPTIMIZER] = 10.0
+    """Maximum norm of the gradient."""
+    seed: Annotated[int, OPTIMIZER] = 1
+    """Seed of the initial weights, the order of the text, dropout and samples."""
+    epochs: Annotated[int, SCHEDULE] = 10
+    """Number of times to read the text."""
+    max_steps: Annotated[int | None, SCHEDULE] = None
+    """Maximum number of steps of the whole run."""
+    max_minutes: Annotated[float | None, SCHEDULE] = None
+    """Stop after this time; the same command resumes the run."""
+    schedule: Annotated[Literal["auto", "constant", "cosine"], SCHEDULE] = "auto"
+    """Course of the learning rate: auto is constant for adagrad and cosine for adamw."""
+    warmup: Annotated[int, SCHEDULE] = 0
+    """Number of steps in which the learning rate rises from 0."""
+    softmax: Annotated[Literal["auto", "full", "sampled"], SOFTMAX] = "auto"
+    """Softmax of training: auto depends on the vocabulary size. Evaluation is always full."""
+    samples: Annotated[int, SOFTMAX] = 8192
+    """Number of words that a sampled softmax draws in each step."""
+    min_count: Annotated[int, SOFTMAX] = 3
+    """Minimum frequency of a word in the vocabulary of the softmax."""
+    vocab_size: Annotated[int | None, SOFTMAX] = None
+    """Maximum number of words in the vocabulary of the softmax (default: no limit)."""
+    eval_every: Annotated[int, SAVING] = 1000
+    """Number of steps between evaluations; each epoch ends with one too."""
+    save_every: Annotated[int, SAVING] = 500
+    """Number of steps between checkpoints."""
+    tensorboard: Annotated[bool, SAVING, FLAG] = False
+    """Also write a log for TensorBoard into the folder (needs the extra tensorboard)."""
+    quiet: Annotated[bool, SAVING, FLAG] = False
+    """Print neither progress nor messages."""
+    device: Annotated[str, MACHINE] = "cpu"
+    """Device to compute on, such as cpu or cuda."""
+    precision: Annotated[Precision, MACHINE] = "float32"
+    """Precision of matrix products, bf16 if the hardware has it; weights are float32."""
+    accumulate: Annotated[int, MACHINE] = 1
+    """Number of parts in which a batch is read, to save memory; the result is the same."""
+    threads: Annotated[int | None, MACHINE] = None
+    """Number of threads to compute with (default: all cores)."""
+    workers: Annotated[int | None, MACHINE] = None
+    """Number of processes that tokenize the text (default: all cores)."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "unroll", "samples", "min_count"):
-            if getattr(self, name) < 1:
-                raise ElmokitError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise ElmokitError(f"max_steps must be at least 1, not {self.max_steps}")
-        if self.vocab_size is not None and self.vocab_size < 4:
-            raise ElmokitError(f"vocab_size must be at least 4, not {self.vocab_size}")
+        for name, low in _MINIMUM.items():
+            value = getattr(self, name, None)
+            if value is not None and value < low:
+                raise ElmokitError(f"{name} must be at least {low}, not {value}")
         for name in ("lr", "clip"):
-            if not getattr(self, name) > 0:
-                raise ElmokitError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("warmup", "weight_decay", "seed", "frozen_steps"):
-            if getattr(self, name) < 0:
-                raise ElmokitError(f"{name} must not be below 0, but is {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ElmokitError(f"{name} must be greater than 0, not {value}")
+        check_threads(self.threads)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
-        return asdict(self)
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate after the warm-up."""
+        return LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
+
+    @property
+    def course(self) -> Literal["constant", "cosine"]:
+        """Schedule that `auto` stands for."""
+        if self.schedule == "auto":
+            return "cosine" if self.optimizer == "adamw" else "constant"
+        return self.schedule
 
     def total_steps(self, steps_per_epoch: int) -> int:
-        """Steps of the whole run."""
+        """Return the number of steps of the whole run."""
         steps = self.epochs * steps_per_epoch
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
     def rate(self, step: int, total: int) -> float:
-        """The learning rate of a step of `total`: warm-up, then constant or a cosine."""
-        rate = self.lr * min(1.0, (step + 1) / max(self.warmup, 1))
-        if self.schedule == "cosine" and step >= self.warmup:
+        """Return the learning rate of a step of `total`: warm-up, then constant or a cosine."""
+        rate = self.learning_rate * min(1.0, (step + 1) / max(self.warmup, 1))
+        if self.course == "cosine" and step >= self.warmup:
             part = (step - self.warmup) / max(1, total - self.warmup)
             cosine = 0.5 * (1 + math.cos(math.pi * part))
-            rate *= LOWEST_RATE + (1 - LOWEST_RATE) * cosine
+            rate *= MIN_RATE + (1 - MIN_RATE) * cosine
         return rate
 
-    def may_go_on_from(self, old: dict[str, Any]) -> str | None:
-        """Why a run with these settings cannot go on from one with `old`; None if it can.
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings that the weights depend on, as JSON takes them."""
+        names = [field.name for field in fields(self) if field.name not in NOT_SAVED]
+        return {name: getattr(self, name) for name in names}
 
-        A run at a constant rate may become longer or shorter, and any may be read in other parts;
-        what is learned until then is the same. An older run did without settings that are new.
+    def find_change(self, old: dict[str, Any]) -> str | None:
+        """Describe why a run with the settings `old` cannot be resumed; return None if it can.
+
+        A run at a constant rate may become longer or shorter. A setting that is missing in `old`
+        had its default value.
         """
-        free = {"accumulate"} | ({"epochs", "max_steps"} if self.schedule == "constant" else set())
-        for field in fields(self):
-            before, now = old.get(field.name, field.default), getattr(self, field.name)
-            if field.name not in free and before != now:
-                return f"{field.name} was {before!r} and is now {now!r}"
+        may_change = {"accumulate"}
+        if self.course == "constant":
+            may_change |= {"epochs", "max_steps"}
+        defaults = {field.name: field.default for field in fields(self)}
+        for name, now in self.to_dict().items():
+            before = old.get(name, defaults[name])
+            if name not in may_change and before != now:
+                return f"{name} was {before!r} and is now {now!r}"
         return None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AdaptSettings(PretrainSettings):
+    """The same for a model that is adapted, with gentler defaults."""
+
+    valid_fraction: Annotated[float, TEXT] = 0.05
+    tokenizer: Annotated[Tokenizer | None, TEXT] = None
+    """Tokenizer of running text; whitespace for tokenized text (default: the model's own)."""
+    dropout: Annotated[float | None, MODEL] = None
+    """Dropout of the input of each LSTM layer and of the output (default: the model's own)."""
+    batch_size: Annotated[int, OPTIMIZER] = 32
+    optimizer: Annotated[Literal["adagrad", "adamw"], OPTIMIZER] = "adamw"
+    clip: Annotated[float, OPTIMIZER] = 5.0
+    epochs: Annotated[int, SCHEDULE] = 1
+    warmup: Annotated[int, SCHEDULE] = 50
+    new_softmax: Annotated[bool, SOFTMAX, FLAG] = False
+    """Predict the words of this corpus by a new softmax. A model without softmax always does."""
+    softmax_steps: Annotated[int | None, SOFTMAX] = None
+    """Number of steps in which only a new softmax learns (default: a fifth of all steps)."""
+
+
+_MINIMUM = {
+    **dict.fromkeys(("epochs", "batch_size", "unroll", "samples", "min_count"), 1),
+    **dict.fromkeys(("max_steps", "accumulate", "eval_every", "save_every"), 1),
+    **dict.fromkeys(("warmup", "weight_decay", "seed", "softmax_steps"), 0),
+    "vocab_size": 4,
+}
+# Settings that do not determine the weights, or that the corpus and the model's config record.
+NOT_SAVED = {
+    *("valid", "valid_fraction", "tokenizer", "dropout", "new_softmax", "softmax_steps"),
+    *("max_minutes", "eval_every", "save_every", "tensorboard", "quiet"),
+    *("device", "threads", "workers"),
+}

@@ -1,8 +1,8 @@
-"""One step of a run: the gradient of a window of the global batch, however the batch is shared.
+"""One step of a run: the gradient of a window of the global batch, however the batch is split.
 
-The batch's rows are dealt to the processes like cards, and each process reads its own in one or
-several parts. Losses and gradients are sums over all of them, and random numbers depend only on the
-seed, the step and the row: so a step is the same for any number of processes and parts.
+The rows of the batch are dealt to the processes like cards, and each process reads its own in one
+or several parts. Losses and gradients are sums over all of them, and random numbers depend only on
+the seed, the step and the row: so a step is the same for any number of processes and parts.
 """
 
 from __future__ import annotations
@@ -14,76 +14,90 @@ import torch
 
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.model.softmax import Sample
-from elmokit.pretrain.distributed import Ranks
+from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.objective import Batcher, Dropout, window_loss
-from elmokit.pretrain.settings import Settings
+from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.windows import Windows
 
-PRODUCTS = {"float32": None, "bf16": torch.bfloat16}  # the precision of matrix products
+PRODUCT_DTYPES = {"float32": None, "bf16": torch.bfloat16}  # Precision of matrix products.
 
 
 def gradient(
     model: BiLM,
     windows: Windows,
     batcher: Batcher,
-    settings: Settings,
-    ranks: Ranks,
+    settings: PretrainSettings,
+    group: ProcessGroup,
     step: int,
     state: BiLMState,
+    *,
+    frozen: bool = False,
 ) -> tuple[float, BiLMState]:
-    """Put a step's gradient into the parameters.
+    """Accumulate the gradient of a step in the parameters.
 
-    Gives the mean loss of a prediction over all processes, and the state after the window of this
-    process's rows, of which `state` is the one before.
+    Args:
+        model: The biLM.
+        windows: The text.
+        batcher: Looks up the words of a window.
+        settings: How to train.
+        group: The processes that train together.
+        step: Index of the step in the whole run.
+        state: LSTM states of this process's rows before the window.
+        frozen: Train the softmax only.
+
+    Returns:
+        The mean loss per prediction over all processes, and the states after the window.
     """
-    epoch, place = divmod(step, windows.steps)
-    predictions = 2 * windows.pairs_at(place)
-    total, after = torch.zeros((), device=ranks.device), []
-    sample = sample_of(model, settings, step)
-    for rows, before in parts(settings, ranks, state):
+    epoch, position = divmod(step, windows.steps)
+    predictions = 2 * windows.pairs_at(position)
+    total, after = torch.zeros((), device=group.device), []
+    sample = draw_sample(model, settings, step)
+    for rows, before in split_rows(settings, group, state):
         loss, end = window_loss(
             model,
-            batcher.batch(windows.window(epoch, place, rows)),
+            batcher.batch(windows.window(epoch, position, rows)),
             before,
-            dropout=dropout_of(model, settings, ranks, step, rows),
+            dropout=step_dropout(model, settings, group, step, rows),
             sample=sample,
-            frozen=step < settings.frozen_steps,
-            precision=PRODUCTS[settings.precision],
+            frozen=frozen,
+            precision=PRODUCT_DTYPES[settings.precision],
         )
-        # The scale of the original: the mean of predictions, summed over a window's steps.
+        # The scale of the original: the mean over predictions, summed over the steps of a window.
         (loss * (settings.unroll / predictions)).backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
         after.append(end)
-    ranks.add_gradients(model.parameters())
-    return float(ranks.add(total)) / predictions, BiLMState.cat(after)
+    group.all_reduce_gradients(model.parameters())
+    return float(group.all_reduce(total)) / predictions, BiLMState.cat(after)
 
 
-def parts(settings: Settings, ranks: Ranks, state: BiLMState) -> Iterator[tuple[slice, BiLMState]]:
-    """This process's rows of the global batch, part by part, and the states of these rows."""
-    world, number = ranks.world, settings.accumulate
-    size = settings.batch_size // (world * number)
-    for part in range(number):
-        start = ranks.rank + part * size * world
-        mine = torch.arange(part * size, (part + 1) * size, device=ranks.device)
-        yield slice(start, start + size * world, world), state.take(mine)
+def split_rows(
+    settings: PretrainSettings, group: ProcessGroup, state: BiLMState
+) -> Iterator[tuple[slice, BiLMState]]:
+    """Yield this process's rows of the global batch part by part, with their states."""
+    world, parts = group.world_size, settings.accumulate
+    size = settings.batch_size // (world * parts)
+    for part in range(parts):
+        start = group.rank + part * size * world
+        own = torch.arange(part * size, (part + 1) * size, device=group.device)
+        yield slice(start, start + size * world, world), state.take(own)
 
 
-def dropout_of(
-    model: BiLM, settings: Settings, ranks: Ranks, step: int, rows: slice
+def step_dropout(
+    model: BiLM, settings: PretrainSettings, group: ProcessGroup, step: int, rows: slice
 ) -> Dropout | None:
-    """Random numbers for the dropout of one step alone."""
+    """Return the dropout of one step, with random numbers of its own."""
     rate = model.config.dropout
     if not rate:
         return None
     seed = np.random.SeedSequence([settings.seed, step])
     random: torch.Generator | np.random.BitGenerator = np.random.SFC64(seed)
-    if ranks.device.type != "cpu":
-        random = torch.Generator(ranks.device).manual_seed(int(seed.generate_state(1)[0]))
+    if group.device.type != "cpu":
+        random = torch.Generator(group.device).manual_seed(int(seed.generate_state(1)[0]))
     return Dropout(rate, random, settings.batch_size, rows)
 
 
-def sample_of(model: BiLM, settings: Settings, step: int) -> Sample | None:
-    """The words that all processes draw for a step, if the softmax is sampled."""
+def draw_sample(model: BiLM, settings: PretrainSettings, step: int) -> Sample | None:
+    """Draw the words of a sampled softmax for a step, the same in all processes."""
     if settings.softmax == "full":
         return None
     random = np.random.default_rng([settings.seed, step])

@@ -97,7 +97,7 @@ class Windows:
         start = self.starts[:-1] + step * self.unroll
         return int(np.clip(self.starts[1:] - start, 0, self.unroll).sum())
 
-    def places(self, step: int) -> NDArray[np.int64]:
+    def positions(self, step: int) -> NDArray[np.int64]:
         """Where in the stream each pair of a window stands, -1 for none: (steps, rows)."""
         length = min(self.unroll, self.longest - step * self.unroll)
         found = self.starts[None, :-1] + (step * self.unroll + np.arange(length))[:, None]

@@ -22,9 +22,9 @@ from torch import nn
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
-from elmokit.pretrain import checkpoint as checkpoints
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Task
+from elmokit.training import checkpoint as checkpoints
 from elmokit.training.stopping import Stop
 
 GATHERED = 50  # batches whose examples are sorted by length together
@@ -240,7 +240,7 @@ def resume(
     found = checkpoints.checkpoints(folder)
     if not found:
         return Progress()
-    facts = checkpoints.facts_of(found[-1])
+    facts = checkpoints.read_metadata(found[-1])
     change = settings.changed_from(facts["settings"])
     for name, value in json.loads(json.dumps(same)).items():
         if facts["same"].get(name) != value:

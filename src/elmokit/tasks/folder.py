@@ -19,7 +19,8 @@ from torch import nn
 
 from elmokit.data.examples import Labelled, Tagged
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import read_json, write_whole
+from elmokit.io.atomic import write_file
+from elmokit.io.jsonfile import read_json
 from elmokit.tasks.fit import predict
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import Settings
@@ -87,10 +88,10 @@ class TrainedTask:
             "report": report,
         }
         tensors = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
-        write_whole(folder / WORDS, json.dumps(self.words, ensure_ascii=False).encode())
-        write_whole(folder / WEIGHTS, save(tensors))
+        write_file(folder / WORDS, json.dumps(self.words, ensure_ascii=False).encode())
+        write_file(folder / WEIGHTS, save(tensors))
         text = json.dumps(config, indent=2, ensure_ascii=False)
-        write_whole(folder / CONFIG, (text + "\n").encode())
+        write_file(folder / CONFIG, (text + "\n").encode())
 
 
 def build(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import lasting_name
-from elmokit.io.atomic import locked, write_whole
+from elmokit.io.atomic import locked, write_file
 from elmokit.tasks.fit import Progress, fit
 from elmokit.tasks.folder import CONFIG, VECTORS, TrainedTask, build, load_elmo
 from elmokit.tasks.layers.embedder import known_words
@@ -132,7 +132,7 @@ class Plan:
         """Write the picture and the report, and say how it went."""
         draw_curves(report, folder / "curves.png")
         text = json.dumps(report, indent=2, ensure_ascii=False)
-        write_whole(folder / "report.json", [text + "\n"])
+        write_file(folder / "report.json", [text + "\n"])
         epoch, best = report["epochs"], report["best_epoch"]
         if stopped:
             self.say(f"stopped after epoch {epoch}; the same command goes on from there")

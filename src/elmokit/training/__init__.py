@@ -1,1 +1,1 @@
-"""What pretraining and task training share."""
+"""The parts of a training run that pretraining and task models share."""

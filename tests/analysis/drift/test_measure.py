@@ -80,7 +80,7 @@ def test_the_vectors_are_those_of_the_uses_with_the_mean_of_all_tokens_off(
     uses = [Use(tuple(t.split()), t.split().index("bank"), t.split().index("bank") + 1, "bank")
             for t in texts]  # fmt: skip
     [found] = measure_changes(store, {"bank": (uses[:2], uses[2:])})
-    layers = [store.elmo.embed(text.split()).layers for text in texts]
+    layers = [store.elmo.embed_tokens(text.split()).layers for text in texts]
     mean = np.concatenate(layers, axis=1).mean(axis=1)
     for layer in range(3):
         rows = [

@@ -231,7 +231,7 @@ indexing.index_uses(elmokit.load(sys.argv[1], batch_tokens=4), lines, sys.argv[3
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    tiny_elmo().save(tmp_path / "model")
+    tiny_elmo().save_pretrained(tmp_path / "model")
     lines = [line for line in TEXT if line and "\ud800" not in line] * 9
     (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     running = subprocess.Popen(

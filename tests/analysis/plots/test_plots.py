@@ -66,7 +66,7 @@ def elmo() -> Embedder:
 @pytest.fixture(scope="module")
 def model(elmo: Embedder, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("plots") / "model"
-    elmo.save(folder)
+    elmo.save_pretrained(folder)
     return str(folder)
 
 
@@ -256,7 +256,7 @@ def test_the_cosines_of_a_pair_are_those_of_scikit_learn(elmo: Embedder, store: 
     metrics = pytest.importorskip("sklearn.metrics.pairwise")
     pair = compare_tokens(store, ONE, OTHER)
     assert (pair.first, pair.second) == (ONE, OTHER)
-    one, other = elmo.embed(ONE).layers, elmo.embed(OTHER).layers
+    one, other = elmo.embed_tokens(ONE).layers, elmo.embed_tokens(OTHER).layers
     for layer in range(3):
         expected = metrics.cosine_similarity(one[layer], other[layer])
         np.testing.assert_allclose(pair.cosines[layer], expected, atol=2e-3)
@@ -293,7 +293,10 @@ def test_the_heat_map_has_a_cell_with_a_number_for_each_two_tokens(store: LayerS
 
 # ---------------------------------------------------------------------- surprisal
 def test_surprisal_is_drawn_for_each_word_in_both_directions(elmo: Embedder) -> None:
-    sentences = [elmo.surprisal(SENTENCE.split()), elmo.surprisal("the strange boat".split())]
+    sentences = [
+        elmo.surprisal([SENTENCE.split()])[0],
+        elmo.surprisal(["the strange boat".split()])[0],
+    ]
     figure = draw_surprisal(sentences)
     (axes,) = figure.axes
     assert texts(axes.get_xticklabels()) == [*SENTENCE.split(), "the", "strange", "boat"]
@@ -319,7 +322,7 @@ def test_surprisal_is_drawn_for_each_word_in_both_directions(elmo: Embedder) -> 
 
 
 def test_a_long_text_has_several_rows(elmo: Embedder) -> None:
-    sentences = [elmo.surprisal(SENTENCE.split()) for _ in range(11)]
+    sentences = [elmo.surprisal([SENTENCE.split()])[0] for _ in range(11)]
     figure = draw_surprisal(sentences)  # 77 words, 34 a row
     assert [len(axes.get_xticklabels()) for axes in figure.axes] == [34, 34, 9]
     drawn = np.concatenate([line.get_xydata() for axes in figure.axes for line in axes.lines

@@ -86,7 +86,7 @@ def test_vectors_are_standardised_by_the_training_tokens(store: LayerStore) -> N
     blocks = list(vectors.blocks(text.sentences, label_ids(text, list(WORDS))))
     scale = measure_scale(blocks)
     layers = np.concatenate(
-        [store.elmo.embed(list(sentence)).layers for sentence in text.sentences], axis=1
+        [store.elmo.embed_tokens(list(sentence)).layers for sentence in text.sentences], axis=1
     )
     layers = np.concatenate([layers, layers.mean(axis=0, keepdims=True)])
     assert scale.layers[0].numpy()[:, 0] == pytest.approx(layers.mean(axis=1), abs=2e-3)
@@ -116,7 +116,7 @@ def test_an_epoch_has_every_token_once_in_another_order(
     assert any(first[i + 1] != first[i] + 1 for i in range(5))
     for batch in minibatches(Vectors(store), text.sentences, numbers, 16, rng):
         for place, label in enumerate(batch.labels.tolist()):
-            own = store.elmo.embed(list(text.sentences[label // 6])).layers[:, label % 6]
+            own = store.elmo.embed_tokens(list(text.sentences[label // 6])).layers[:, label % 6]
             assert batch.layers[:-1, place].numpy() == pytest.approx(own, abs=2e-3)
         break
 
@@ -129,7 +129,8 @@ def test_each_layer_gets_about_what_a_logistic_regression_gets(shipped: LayerSto
 
     def vectors(text: TaggedText) -> np.ndarray:
         layers = np.concatenate(
-            [shipped.elmo.embed(list(sentence)).layers for sentence in text.sentences], axis=1
+            [shipped.elmo.embed_tokens(list(sentence)).layers for sentence in text.sentences],
+            axis=1,
         )
         return np.concatenate([layers, layers.mean(axis=0, keepdims=True)])
 
@@ -151,7 +152,7 @@ def test_the_mix_learns_which_layer_knows_the_label(store: LayerStore, layer: in
     texts = []
     for seed, count in ((1, 120), (2, 40)):
         text = made_text(count, seed)
-        values = [store.elmo.embed(list(s)).layers[layer, :, 3] for s in text.sentences]
+        values = [store.elmo.embed_tokens(list(s)).layers[layer, :, 3] for s in text.sentences]
         middle = float(np.median(np.concatenate(values)))
         labels = [tuple("H" if value > middle else "L" for value in row) for row in values]
         texts.append(TaggedText(text.sentences, labels))

@@ -102,7 +102,7 @@ def test_cosines_of_words_are_those_of_their_own_vectors(store: LayerStore) -> N
     mean = mean_vector(store, texts_of(pairs))
     found = pair_cosines(store, pairs, mean=mean)
     texts = ["the river bank", "a bank there", "x y", "z w v"]
-    layers = [store.elmo.embed(text.split()).layers for text in texts]
+    layers = [store.elmo.embed_tokens(text.split()).layers for text in texts]
     everything = np.concatenate(layers, axis=1).mean(axis=1)
     for layer in range(3):
         raw = 1 - scipy_distance(layers[2][layer, 1], layers[3][layer, 1])
@@ -120,7 +120,7 @@ def test_the_mean_of_all_tokens_is_off_before_they_are_pooled(
     found = pair_cosines(store, PAIRS, mean=mean, poolings=["min", pooling])
     sides = []
     for text in texts_of(PAIRS)[:2]:
-        tokens = store.elmo.embed(list(text)).layers[1] - mean[1]
+        tokens = store.elmo.embed_tokens(list(text)).layers[1] - mean[1]
         half = tokens.shape[1] // 2
         sides.append(
             {

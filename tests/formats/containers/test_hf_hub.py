@@ -55,7 +55,7 @@ def test_a_model_in_the_cache_is_loaded_by_its_name(tmp_path: Path, cache: Path,
     reference.save(tmp_path / "bilm")
     native.write(read_checkpoint(tmp_path / "bilm"), tmp_path / "native")
     fill(snapshot(cache, "somebody/small-elmo"), tmp_path / form)
-    found = elmokit.load("somebody/small-elmo").embed(["the", "bank"]).layers
+    found = elmokit.load("somebody/small-elmo").embed_tokens(["the", "bank"]).layers
     np.testing.assert_allclose(found, reference.embed(["the", "bank"]), atol=1e-5)
 
 
@@ -142,7 +142,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> type[FakeApi]:
 
 def test_a_pushed_model_is_a_native_folder(api: type[FakeApi], tmp_path: Path) -> None:
     elmo = tiny_elmo()
-    address = elmo.push("somebody/small-elmo", private=True)
+    address = elmo.push_to_hub("somebody/small-elmo", private=True)
     assert address == "https://huggingface.co/somebody/small-elmo"
     [(first, made), (second, sent)] = api.calls
     assert (first, second) == ("create", "upload")
@@ -157,8 +157,8 @@ def test_a_pushed_model_is_a_native_folder(api: type[FakeApi], tmp_path: Path) -
 
 def test_a_push_may_be_of_half_the_size(api: type[FakeApi]) -> None:
     elmo = tiny_elmo()
-    elmo.push("a/b", dtype="float16")
-    elmo.push("a/c")
+    elmo.push_to_hub("a/b", dtype="float16")
+    elmo.push_to_hub("a/c")
     half, full = (len(call["files"]["model.safetensors"]) for kind, call in api.calls[1::2])
     assert half < 0.6 * full
 
@@ -167,12 +167,12 @@ def test_a_push_may_be_of_half_the_size(api: type[FakeApi]) -> None:
 def test_a_push_that_fails_is_told_in_a_sentence(api: type[FakeApi], error: Exception) -> None:
     api.error = error
     with pytest.raises(ElmokitError, match="cannot upload a/b: ") as caught:
-        tiny_elmo().push("a/b")
+        tiny_elmo().push_to_hub("a/b")
     assert "\n" not in str(caught.value)
 
 
 def test_a_push_needs_an_owner_and_a_name(api: type[FakeApi]) -> None:
     for name in ("small-elmo", "a/b/c", ""):
         with pytest.raises(ElmokitError, match="a Hub repository is named owner/name, not"):
-            tiny_elmo().push(name)
+            tiny_elmo().push_to_hub(name)
     assert api.calls == []

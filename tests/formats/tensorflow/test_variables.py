@@ -29,9 +29,9 @@ from elmokit.formats.containers import hf_hub as hub
 from elmokit.formats.detect import read_checkpoint
 from elmokit.formats.tensorflow.variables import dataset_name
 from elmokit.model.bilm import expected_shapes
-from elmokit.pretrain.adapt import adapt
+from elmokit.pretrain import AdaptSettings, adapt
 from elmokit.pretrain.corpus import prepare
-from elmokit.pretrain.evaluate import text_losses
+from elmokit.pretrain.evaluation import text_losses
 
 SENTENCES = [["the", "river", "bank", "."], ["naïve"], ["中文", "unseen", "x" * 60, "."]]
 
@@ -97,11 +97,11 @@ def test_the_softmax_says_how_likely_a_word_is(tmp_path: Path, variant: str) -> 
 
 def test_a_checkpoint_can_be_adapted_with_its_softmax(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(" ".join(s) + "\n" for s in make_sentences(40)))
-    done = adapt(
-        str(trained), corpus=str(tmp_path / "text.txt"), out=str(tmp_path / "adapted"),
-        tokenizer="whitespace", max_steps=2, batch_size=2, unroll=5, threads=1, quiet=True,
-    )  # fmt: skip
-    assert done == 0
+    settings = AdaptSettings(
+        tokenizer="whitespace", max_steps=2, batch_size=2, unroll=5, threads=1, quiet=True
+    )
+    result = adapt(str(trained), tmp_path / "text.txt", tmp_path / "adapted", settings)
+    assert (result.step, result.stopped_by) == (2, 0)
     adapted = elmokit.load(tmp_path / "adapted")
     assert adapted.vocabulary is not None
     assert adapted.vocabulary.words == WORDS
@@ -114,7 +114,8 @@ def test_a_text_is_evaluated_as_it_is_written(
     """Training with bilm-tf reads the letters of `<unk>`, not those of `<UNK>`."""
     text = tmp_path / "text.txt"
     text.write_text("the <unk> bank .\n" * 3)
-    command = ["evaluate", str(trained), str(text), "--tokenizer", "whitespace", "--quiet"]
+    command = ["evaluate", str(text), "--model", str(trained), "--quiet"]
+    command += ["--tokenizer", "whitespace"]
     assert main([*command, "--state", "fresh"]) == 0
     found = float(re.findall(r"perplexity.* ([\d.]+)\n", capsys.readouterr().out)[0])
     elmo = elmokit.load(trained)
@@ -154,7 +155,7 @@ def test_the_checkpoint_that_is_named_is_taken_and_else_the_last(tmp_path: Path)
     expected = {step: make_reference(seed=step).embed(["the"]) for step in (8, 9, 10)}
 
     def step_of(path: Path) -> int:
-        found = elmokit.load(path).embed(["the"]).layers
+        found = elmokit.load(path).embed_tokens(["the"]).layers
         return next(step for step, layers in expected.items() if difference(found, layers) < 1e-5)
 
     assert step_of(tmp_path) == 8  # the last that was written
@@ -318,7 +319,7 @@ def test_the_layers_are_those_that_the_original_computed(golden: Path) -> None:
     with np.load(golden / "expected.npz") as expected:
         assert len(expected.files) == len(sentences) > 5
         for number, text in enumerate(sentences):
-            found = elmo.embed(text).layers
+            found = elmo.embed_tokens(text).layers
             np.testing.assert_allclose(found, expected[f"layers_{number}"], atol=1e-6, rtol=0)
 
 
@@ -332,7 +333,8 @@ def test_the_perplexity_is_the_one_that_the_original_reported(
     )  # fmt: skip
     losses, _ = text_losses(elmo, corpus, carry=True, stretches=1)
     assert np.exp(losses.sum() / (2 * (4066 + 200))) == pytest.approx(113.40804, abs=1e-3)
-    command = ["evaluate", str(golden), str(golden / "heldout.txt"), "--tokenizer", "whitespace"]
+    command = ["evaluate", str(golden / "heldout.txt"), "--model", str(golden)]
+    command += ["--tokenizer", "whitespace"]
     assert main([*command, "--stretches", "1", "--quiet"]) == 0
     line = next(li for li in capsys.readouterr().out.splitlines() if li.startswith("perplexity"))
     assert line.split() == ["perplexity", "116.14", "110.74", "113.41"]

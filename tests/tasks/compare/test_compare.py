@@ -103,7 +103,7 @@ def write_reviews(folder: Path) -> dict[str, Any]:
 def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Data, a tiny biLM and a cache that all tests here share; no picture of each run."""
     folder = tmp_path_factory.mktemp("compare")
-    tiny_elmo().save(folder / "elmo")
+    tiny_elmo().save_pretrained(folder / "elmo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "draw_curves", lambda report, picture: False)
         yield {

@@ -63,7 +63,7 @@ def test_a_word_that_looks_like_a_boundary_does_not_shift_the_others() -> None:
 def test_elmo_at_the_input_is_the_scaled_mean_of_the_layers_at_first(elmo: Embedder) -> None:
     inputs = Inputs(settings(word_dim=2), [], elmo=elmo)
     found = inputs(TEXTS)
-    expected = elmo.embed(list(TEXTS[0]), layers="average").vectors
+    expected = elmo.embed_tokens(list(TEXTS[0]), layers="average").vectors
     np.testing.assert_allclose(found.vectors[0, :, 2:].detach(), expected, atol=1e-5)
     assert found.late is None
     assert inputs.late_dim == 0
@@ -75,7 +75,7 @@ def test_each_placement_has_its_own_mix(elmo: Embedder) -> None:
     inputs.elmo.mixes[0].weights.data = torch.tensor([100.0, 0.0, 0.0])
     inputs.elmo.mixes[1].weights.data = torch.tensor([0.0, 0.0, 100.0])
     found = inputs(TEXTS)
-    layers = elmo.embed(list(TEXTS[0])).layers
+    layers = elmo.embed_tokens(list(TEXTS[0])).layers
     np.testing.assert_allclose(found.vectors[0].detach(), layers[0], atol=1e-5)
     assert found.late is not None
     np.testing.assert_allclose(found.late[0].detach(), layers[2], atol=1e-5)
@@ -87,7 +87,7 @@ def test_each_placement_has_its_own_mix(elmo: Embedder) -> None:
 @pytest.mark.parametrize(("layers", "number"), [("0", 0), ("1", 1), ("top", 2)])
 def test_one_layer_alone_can_be_chosen(elmo: Embedder, layers: str, number: int) -> None:
     inputs = Inputs(settings(word_dim=0, layers=layers), [], elmo=elmo)
-    expected = elmo.embed(list(TEXTS[0]), layers=number).vectors
+    expected = elmo.embed_tokens(list(TEXTS[0]), layers=number).vectors
     np.testing.assert_allclose(inputs(TEXTS).vectors[0].detach(), expected, atol=1e-5)
 
 

@@ -109,7 +109,7 @@ def share_right(model: Rewriter, examples: Sequence[Translated]) -> float:
 def saved_elmo(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a tiny model of the target's language."""
     folder = tmp_path_factory.mktemp("elmo") / "tiny"
-    tiny_elmo(seed=5).save(folder)
+    tiny_elmo(seed=5).save_pretrained(folder)
     return str(folder)
 
 
@@ -469,7 +469,7 @@ def test_another_model_of_the_target_than_in_training_is_refused(
     settings = make_settings("translate", target_elmo=saved_elmo)
     facts = json.loads(json.dumps(TASKS["translate"].learn(examples, settings)))
     Rewriter(Inputs(settings, []), settings, facts)
-    tiny_elmo(seed=6).save(tmp_path / "other")
+    tiny_elmo(seed=6).save_pretrained(tmp_path / "other")
     other = replace(settings, target_elmo=str(tmp_path / "other"))
     said = complaint(lambda: Rewriter(Inputs(other, []), other, facts))
     assert "another biLM than the decoder learned with" in said

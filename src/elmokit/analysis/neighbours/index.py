@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from elmokit.analysis.geometry import Array, unit
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import read_json
-from elmokit.io.resumable import parts_directory
+from elmokit.io.jsonfile import read_json
+from elmokit.io.resumable import parts_folder
 
 VERSION = 1
 METADATA = "index.json"
@@ -164,7 +164,7 @@ def open_index(folder: str | Path) -> Index:
     """Open a finished index without reading its large files."""
     path = Path(folder)
     if not (path / METADATA).is_file():
-        unfinished = parts_directory(path)
+        unfinished = parts_folder(path)
         if not path.exists() and (unfinished / METADATA).is_file():
             raise ElmokitError(
                 f"the index {path} is not finished: resume it with elmokit neighbours index "

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,14 +35,8 @@ from elmokit.analysis.neighbours.index import (
 )
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
-from elmokit.io.resumable import (
-    check_place,
-    check_settings,
-    clear_disk_errors,
-    parts_directory,
-    sync_directory,
-    write_json,
-)
+from elmokit.io.jsonfile import write_json
+from elmokit.io.resumable import ResumableFolder, check_settings, damaged, explain_disk_errors
 from elmokit.layers import layer_index, layer_weights
 
 if TYPE_CHECKING:
@@ -133,11 +126,10 @@ def _nothing_to_index(words: Collection[str] | None) -> str:
     return f"none of the words {', '.join(words)} occurs in the corpus"
 
 
-class IndexWriter:
-    """An unfinished index: a folder beside `out` whose files grow window by window.
+class IndexWriter(ResumableFolder):
+    """An unfinished index: a folder beside `out` whose files grow window by window."""
 
-    As a context manager it leaves nothing behind if the run fails before its first window.
-    """
+    KIND = "index of neighbours"
 
     def __init__(
         self,
@@ -148,32 +140,18 @@ class IndexWriter:
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
-        self.out, self.folder = Path(out), parts_directory(Path(out))
-        # Convert through JSON, so that a tuple equals the list it is saved as.
         self.metadata: dict[str, Any] = {
             "version": VERSION,
             "complete": False,
             "dim": dim,
             "sizes": dict.fromkeys(FILES, 0),
-            "settings": json.loads(json.dumps(settings)),
         }
         self.word_ids: dict[str, int] = {}
         self.means: Array | None = None
-        lock = locked(self.folder) if self.folder.is_dir() else nullcontext()
-        with clear_disk_errors(self.out), lock:
-            self._check_output(resume, overwrite)
-            if resume and (self.folder / METADATA).is_file():
-                self._resume()
-            else:
-                self._begin()
+        super().__init__(out, settings, resume=resume, overwrite=overwrite)
 
     def __enter__(self) -> IndexWriter:
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and not self.num_sentences:
-            with suppress(OSError):
-                remove(self.folder)
 
     @property
     def is_complete(self) -> bool:
@@ -182,32 +160,35 @@ class IndexWriter:
 
     @property
     def num_sentences(self) -> int:
-        """Number of sentences that are safely written."""
+        """Number of sentences that are committed."""
         return int(self.metadata["sizes"][STARTS]) // 8
 
-    # ------------------------------------------------------------------ start or resume
-    def _check_output(self, resume: bool, overwrite: bool) -> None:
-        out = self.out
-        check_place(out, self.folder, resume=resume, overwrite=overwrite)
-        is_index = out.is_dir() and ((out / METADATA).is_file() or not any(out.iterdir()))
-        if out.exists() and not is_index:
-            raise ElmokitError(f"{out} is not an index of neighbours, so it is not overwritten")
+    # ------------------------------------------------------------------ resuming
+    def _is_replaceable(self, out: Path) -> bool:
+        return out.is_dir() and ((out / METADATA).is_file() or not any(out.iterdir()))
 
-    def _begin(self) -> None:
-        if self.folder.exists():
-            remove(self.folder)
-        self.folder.mkdir()
+    def _is_empty(self) -> bool:
+        return not self.num_sentences
+
+    def _remove(self, folder: Path) -> None:
+        remove(folder)
+
+    def _start(self) -> None:
         for name in FILES:
             (self.folder / name).touch()
+        self.metadata["settings"] = self.settings
         write_json(self.folder / METADATA, self.metadata)
 
     def _resume(self) -> None:
+        if not (self.folder / METADATA).is_file():  # killed before the first files were written
+            self._begin()
+            return
         saved = read_metadata(self.folder)
-        check_settings(self.folder, saved["settings"], self.metadata["settings"])
+        check_settings(self.folder, saved["settings"], self.settings)
         for name, size in saved["sizes"].items():
             path = self.folder / name
             if not path.is_file() or path.stat().st_size < size:
-                raise ElmokitError(f"{path} is damaged: start again with --overwrite")
+                raise damaged(self.folder, f"{name} is too short")
             os.truncate(path, size)
         self.metadata = saved
         before = Index(self.folder, saved)
@@ -284,7 +265,7 @@ class IndexWriter:
 
     def _commit(self, added: dict[str, list[bytes]]) -> None:
         sizes = dict(self.metadata["sizes"])
-        with clear_disk_errors(self.out):
+        with explain_disk_errors(self.out):
             for name, pieces in added.items():
                 with (self.folder / name).open("ab") as file:
                     file.writelines(pieces)
@@ -299,21 +280,13 @@ class IndexWriter:
     def complete(self) -> None:
         """Record that all windows are written."""
         self.metadata["complete"] = True
-        with clear_disk_errors(self.out):
+        with explain_disk_errors(self.out):
             write_json(self.folder / METADATA, self.metadata)
 
     def rename(self) -> None:
         """Give the folder its final name."""
-        aside = self.out.with_name(self.out.name + ".replaced")
-        with clear_disk_errors(self.out):
-            if self.out.exists():  # A folder cannot be renamed over one that is not empty.
-                if aside.exists():
-                    remove(aside)
-                self.out.rename(aside)
-            self.folder.rename(self.out)
-            sync_directory(self.out.absolute().parent)
-            if aside.exists():
-                remove(aside)
+        with explain_disk_errors(self.out):
+            self._publish()
 
 
 def remove(folder: Path) -> None:
@@ -340,4 +313,5 @@ def _means(sentences: Sequence[Sentence], weights: Array) -> Array:
     for sentence in sentences:
         total[0] += sentence.layers[0].sum(axis=0, dtype=np.float64)
         total[1] += _mix(sentence, weights).sum(axis=0, dtype=np.float64)
-    return (total / sum(map(len, sentences))).astype(np.float32)
+    tokens = sum(len(sentence.tokens) for sentence in sentences)
+    return (total / tokens).astype(np.float32)

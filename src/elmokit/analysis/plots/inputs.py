@@ -10,7 +10,7 @@ from elmokit.analysis.plots.maps import MIN_USES
 from elmokit.analysis.sampling import find_uses, read_with_progress, sample
 from elmokit.analysis.uses import Use, read_uses
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import is_file
+from elmokit.io.paths import is_file
 from elmokit.text.readers import kind_of, read_sentences
 from elmokit.text.tokenize import split_sentences
 from elmokit.text.tokenize import tokenizer as find_tokenizer

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.senses.mix import Mix, cosines_to
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import new_folder, read_json, read_text
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json, read_text
 from elmokit.layers import layer_names
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Inventory:
             for (lemma, pos), rows in self.words.items()
             for row in range(rows.start, rows.stop)
         ]
-        with new_folder(check_output_folder(folder, overwrite), overwrite=overwrite) as making:
+        with atomic_folder(check_output_folder(folder, overwrite), overwrite=overwrite) as making:
             text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
             (making / CONFIG).write_bytes(text.encode())
             (making / SENSES).write_bytes("".join([f"{COLUMNS}\n", *lines]).encode())

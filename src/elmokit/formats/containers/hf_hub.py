@@ -7,10 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.io.atomic import reason_of
 
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.txt.gz", "*.hdf5", "*.h5", "*.md"]
 WANTED += ["checkpoint", "*.index", "*.data-*-of-*", "saved_model.pb"]  # TensorFlow

@@ -25,7 +25,7 @@ from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint, Tensors
 from elmokit.formats.tensorflow.bundle import INDEX, Bundle, open_bundle
 from elmokit.formats.weight_map import padded, read_rows
-from elmokit.io.atomic import read_json
+from elmokit.io.jsonfile import read_json
 
 STATE, PROGRAM = "checkpoint", "saved_model.pb"
 NAMES = (STATE, PROGRAM, "tfhub_module.pb")

@@ -25,11 +25,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from elmokit.model.fast.linear import mixed_bmm, to_precision
 from elmokit.model.fast.lstm_buffers import Buffers, Shape, Tick
-from elmokit.model.fast.products import batched_product, lowered
-from elmokit.model.lstm import LSTMLayer
+from elmokit.model.lstm import LayerState, LSTMLayer
 
-LayerState = tuple[Tensor, Tensor]
 Masks = Sequence[Tensor] | None
 MINUS_ONE = torch.tensor(-1.0, device="cpu")  # goes with tensors on any device
 
@@ -70,7 +69,7 @@ def _clip_backward(grad: Tensor, y: Tensor, clip: float) -> None:
 def _open_gates(b: Buffers, t: Tick) -> None:
     """Write the gates of a tick, activated."""
     if b.blocks is None:
-        raw = batched_product(t.both, b.weight_t[t.now]).add_(b.bias[t.now])
+        raw = mixed_bmm(t.both, b.weight_t[t.now]).add_(b.bias[t.now])
         torch.sigmoid(raw, out=t.gates)
     else:
         for block, both, gates in zip(b.blocks[t.now], t.each_both, t.each_gates, strict=True):
@@ -101,7 +100,7 @@ def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], mas
         _to_tanh(torch.mul(t.c, 2, out=t.tanh_c).sigmoid_())
         torch.mul(t.gate_o, t.tanh_c, out=t.hidden)
         if shape.projects:
-            batched_product(t.hidden, b.projection_t[t.now], out=t.projected)
+            mixed_bmm(t.hidden, b.projection_t[t.now], out=t.projected)
             _clip(t.projected, shape.projection_clip, out=t.h)
         else:
             t.h.copy_(t.hidden)
@@ -124,7 +123,7 @@ def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor 
         torch.add(t.d_out, t.d_h_before, out=t.d_projected)
         if shape.projects:
             _clip_backward(t.d_projected, t.h, shape.projection_clip)
-            batched_product(t.d_projected, b.projection[t.now], out=t.d_hidden)
+            mixed_bmm(t.d_projected, b.projection[t.now], out=t.d_hidden)
         torch.mul(t.d_hidden, t.tanh_c, out=t.d_gate_o)
         t.d_hidden.mul_(t.gate_o)
         torch.ops.aten.tanh_backward.grad_input(t.d_hidden, t.tanh_c, grad_input=t.d_hidden)
@@ -136,7 +135,7 @@ def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor 
         t.d_c.mul_(t.gate_f)
         torch.ops.aten.sigmoid_backward.grad_input(t.d_three, t.three, grad_input=t.three)
         torch.ops.aten.tanh_backward.grad_input(t.d_memory, t.memory, grad_input=t.memory)
-        batched_product(t.gates, b.weight[t.now], out=t.d_both)
+        mixed_bmm(t.gates, b.weight[t.now], out=t.d_both)
         for s in t.steps:
             mask = None if masks_by_step is None else masks_by_step[s.layer][s.number]
             _drop(s.d_x, mask, out=s.d_below)
@@ -152,12 +151,12 @@ def _weight_gradients(b: Buffers) -> list[list[Tensor | None]]:
     for layer in range(shape.layers):
         parts = (b.gates, b.both, b.d_projected, b.hidden)
         d_gates, inputs, d_projected, hidden = (shape.of_layer(part, layer) for part in parts)
-        d_both = batched_product(d_gates.transpose(1, 2), lowered(inputs, shape.precision))
+        d_both = mixed_bmm(d_gates.transpose(1, 2), to_precision(inputs, shape.precision))
         d_bias = d_gates.sum(1)
         d_projection: Any = [None, None]
         if shape.projects:
-            factor = lowered(hidden, shape.precision)
-            d_projection = batched_product(d_projected.transpose(1, 2), factor)
+            factor = to_precision(hidden, shape.precision)
+            d_projection = mixed_bmm(d_projected.transpose(1, 2), factor)
         for way in range(2):
             d_into, d_state = torch.split(d_both[way], shape.size, dim=1)
             grads.append([d_into, d_state, d_bias[way], d_projection[way]])

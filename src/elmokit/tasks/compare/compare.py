@@ -23,7 +23,8 @@ from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
-from elmokit.io.atomic import locked, read_json, write_whole
+from elmokit.io.atomic import locked, write_file
+from elmokit.io.jsonfile import read_json
 from elmokit.progress import use_threads
 from elmokit.tasks.compare.conditions import (
     Rows,
@@ -279,8 +280,8 @@ class Comparison:
             "runs": described,
         }
         text = json.dumps(results, indent=2, ensure_ascii=False)
-        write_whole(self.folder / "results.json", [text + "\n"])
-        write_whole(self.folder / "table.md", [as_markdown(results)])
+        write_file(self.folder / "results.json", [text + "\n"])
+        write_file(self.folder / "table.md", [as_markdown(results)])
         return results
 
     def show(self, results: dict[str, Any]) -> None:

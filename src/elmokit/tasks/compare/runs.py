@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import new_folder, read_json
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json
 from elmokit.tasks.folder import VECTORS
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def seconds_left(
 def link_vectors(source: Path, place: Path) -> None:
     """Give a run the static vectors of another without a copy, where the disk can do that."""
     if (source / VECTORS).is_dir() and not (place / VECTORS).exists():
-        with suppress(OSError, ElmokitError), new_folder(place / VECTORS) as making:
+        with suppress(OSError, ElmokitError), atomic_folder(place / VECTORS) as making:
             for file in (source / VECTORS).iterdir():
                 os.link(file, making / file.name)
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from elmokit.config import BiLMConfig
 from elmokit.layer import ElmoLayer
 from elmokit.model.batch import TokenBatch, make_batch
-from elmokit.model.char_cnn import CharCNN
+from elmokit.model.encoders import CharCNN
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Inputs(nn.Module):
     def _layers(self, texts: Sequence[Sequence[str]]) -> Any:
         assert self.elmo is not None
         store: LayerStore | None = self.store  # type: ignore[assignment]
-        return self.elmo.layers(texts) if store is None else store.layers(texts)
+        return self.elmo.hidden_states(texts) if store is None else store.layers(texts)
 
     def penalty(self) -> Tensor:
         """What the mixes add to the loss."""

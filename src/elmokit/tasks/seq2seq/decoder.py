@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elmokit.model.bilm import LayerState
+from elmokit.model.lstm import LayerState
 from elmokit.model.softmax import Softmax
 from elmokit.tasks.layers.attention import masked_softmax
 from elmokit.tasks.seq2seq.targets import BEGIN, UNKNOWN

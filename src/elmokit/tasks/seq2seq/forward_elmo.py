@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from elmokit.model.bilm import BiLM, BiLMState, LayerState
+from elmokit.model.bilm import BiLM, BiLMState
+from elmokit.model.lstm import LayerState
 from elmokit.tasks.layers.embedder import elmo_layer
 from elmokit.tasks.seq2seq.targets import UNKNOWN
 from elmokit.tasks.settings import Settings

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import new_folder, read_json, read_text
-from elmokit.io.resumable import write_npy_header
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.npy import write_npy_header
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -78,7 +79,7 @@ class Place:
         trouble: list[ElmokitError] = []
         try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            with new_folder(self.folder, overwrite=True) as making:
+            with atomic_folder(self.folder, overwrite=True) as making:
                 try:
                     _write_rows(making, rows)
                 except ElmokitError as error:

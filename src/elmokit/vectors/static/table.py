@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import cache_folder, new_folder, read_text
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_text
 from elmokit.io.lines import FilePath, Report, name_of
+from elmokit.io.paths import cache_folder
 from elmokit.text.readers import total_bytes
 from elmokit.vectors.static.cache import Kept, Place, Table, WordRows
 from elmokit.vectors.static.reader import read_rows
@@ -256,7 +258,7 @@ def save(
     ):
         raise ElmokitError(f"{folder} is not a folder of word vectors; it is not replaced")
     facts = {"source": Path(vectors.source).name, "digit": vectors.digit or ""}
-    with new_folder(folder, overwrite=True) as making:
+    with atomic_folder(folder, overwrite=True) as making:
         text = "".join(f"{word}\n" for word in vectors.words)
         (making / WORDS).write_text(text, encoding="utf-8", newline="")
         save_file({"vectors": stored}, making / VECTORS, metadata=facts)

@@ -1,0 +1,75 @@
+"""`elmokit evaluate` and `elmokit fill`: the biLM as a language model."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from elmokit.cli.options import ModelOptions
+
+if TYPE_CHECKING:
+    from elmokit.pretrain.evaluation import EvaluationResult
+
+
+def evaluate(
+    text: str,
+    /,
+    *,
+    state: Literal["carry", "fresh"] = "carry",
+    stretches: int = 32,
+    sentences: str | None = None,
+    quiet: Annotated[bool, Parameter(negative="")] = False,
+    options: ModelOptions = ModelOptions(),
+) -> None:
+    """Print the perplexity of a text in both directions, by the full softmax.
+
+    Args:
+        text: A file, glob or folder of text, also .gz, .xz, .zst.
+        state: Carry the LSTM state from sentence to sentence, or begin each with a fresh one.
+        stretches: Number of parts of the text to read in parallel; 1 is exact but slow.
+        sentences: A .tsv file to write, with the perplexity of each sentence.
+        quiet: Show no progress bar.
+    """
+    from elmokit.io.paths import check_output
+    from elmokit.pretrain import evaluate
+
+    check_output(sentences)
+    result = evaluate(
+        options.load(),
+        text,
+        state=state,
+        stretches=stretches,
+        sentences=sentences,
+        quiet=quiet,
+    )
+    print(format_evaluation(result))
+
+
+def format_evaluation(result: EvaluationResult) -> str:
+    """Return a table of perplexities and bits per word."""
+    measured = result.perplexity
+    values = (measured.forward, measured.backward, measured.average)
+    rows = {
+        "": [f"{name:>10}" for name in ("forward", "backward", "average")],
+        "perplexity": [f"{value:10.2f}" for value in values],
+        "bits per word": [f"{math.log2(value):10.3f}" for value in values],
+    }
+    table = "\n".join(f"{name:<14}" + " ".join(cells) for name, cells in rows.items())
+    return (
+        f"{table}\n{result.words:,} words and {measured.tokens - result.words:,} sentence ends; "
+        f"{result.unknown / max(result.words, 1):.1%} of the words are outside the vocabulary and "
+        "counted as <UNK>"
+    )
+
+
+def fill(sentence: str, /, *, k: int = 10, options: ModelOptions = ModelOptions()) -> None:
+    """Print the words that best fit a gap in a sentence.
+
+    Args:
+        sentence: A sentence with three underscores as its gap: "He sat on the river ___ ."
+        k: Number of words to print.
+    """
+    for filling in options.load().fill(sentence, k):
+        print(f"{filling.probability:7.1%}  {filling.word}")

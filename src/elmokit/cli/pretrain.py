@@ -1,0 +1,102 @@
+"""`elmokit pretrain` and `elmokit adapt`: train a biLM on raw text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from elmokit.config import BiLMConfig
+from elmokit.pretrain.settings import MODEL, SAVING, TEXT, AdaptSettings, PretrainSettings
+from elmokit.text.vocabulary import SPECIAL
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """Fields of the model's configuration that differ from the preset; None is the preset's."""
+
+    token_encoder: Literal["characters", "words"] | None = None
+    """Token vectors from a CNN over characters, or from a table of word vectors."""
+    character_dim: int | None = None
+    """Dimension of a character vector."""
+    max_characters: int | None = None
+    """Maximum number of characters of a word, with its two boundary marks."""
+    filters: list[tuple[int, int]] | None = None
+    """Convolutions as pairs of width and number of filters, such as 1 32 2 64 3 128."""
+    activation: Literal["relu", "tanh"] | None = None
+    """Activation of the convolutions."""
+    highway_layers: int | None = None
+    """Number of highway layers after the convolutions."""
+    project_tokens: bool | None = None
+    """Project the filters to the projection dimension."""
+    lstm_dim: int | None = None
+    """Number of LSTM cells per layer and direction."""
+    projection_dim: int | None = None
+    """Dimension of each direction's output."""
+    project_state: bool | None = None
+    """Project the output of the LSTM to the projection dimension."""
+    num_layers: int | None = None
+    """Number of LSTM layers in each direction."""
+    cell_clip: float | None = None
+    """Bound of the cell state; 0 for none."""
+    projection_clip: float | None = None
+    """Bound of the projected output; 0 for none."""
+    skip_connections: bool | None = None
+    """Add the input of a layer to its output, from the second layer on."""
+    forget_bias: float | None = None
+    """Constant added to the forget gate."""
+    dropout: Annotated[float | None, Parameter(name=("--dropout", "dropout"))] = None
+    """Dropout of the input of each LSTM layer and of the output."""
+
+    def apply(self, preset: str) -> BiLMConfig:
+        """Return the configuration of a preset with these fields replaced."""
+        changes = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.token_encoder == "words":
+            changes["n_words"] = len(SPECIAL)  # Until the words of the text are counted.
+        return BiLMConfig.from_dict({**BiLMConfig.preset(preset).to_dict(), **changes})
+
+
+def pretrain(
+    *,
+    corpus: Annotated[list[str], TEXT],
+    out: Annotated[str, SAVING],
+    preset: Annotated[Literal["tiny", "small", "medium", "original"], MODEL] = "tiny",
+    model: Annotated[ModelShape, MODEL] = ModelShape(),
+    settings: PretrainSettings = PretrainSettings(),
+) -> int:
+    """Train a biLM on raw text; the same command resumes a run that was stopped.
+
+    Args:
+        corpus: Files, globs or folders of text, also .gz, .xz, .zst.
+        out: Folder of the model and of everything that is needed to resume.
+        preset: Size of the model.
+    """
+    from elmokit.pretrain import pretrain
+
+    return exit_code(pretrain(corpus, out, settings, config=model.apply(preset)).stopped_by)
+
+
+def adapt(
+    model: str,
+    /,
+    *,
+    corpus: Annotated[list[str], TEXT],
+    out: Annotated[str, SAVING],
+    settings: AdaptSettings = AdaptSettings(),
+) -> int:
+    """Continue to train a model on the text of a domain; the best on held-out text is kept.
+
+    Args:
+        model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
+        corpus: Files, globs or folders of text, also .gz, .xz, .zst.
+        out: Folder of the adapted model and of everything that is needed to resume.
+    """
+    from elmokit.pretrain import adapt
+
+    return exit_code(adapt(model, corpus, out, settings).stopped_by)
+
+
+def exit_code(signal: int) -> int:
+    """Return the exit code of a run that a signal stopped, as shells know it; 0 if none did."""
+    return 128 + signal if signal else 0

@@ -1,0 +1,178 @@
+"""How well a biLM predicts a text, by the full softmax.
+
+The text is one stream cut into a few stretches that are read in parallel, with the LSTM state
+carried from sentence to sentence as in training; only the start of each stretch lacks its context.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from elmokit.errors import ElmokitError
+from elmokit.io.atomic import write_file
+from elmokit.language import Perplexity, sentence_losses
+from elmokit.model.bilm import BiLM, BiLMState
+from elmokit.pretrain.corpus import Corpus, Paths, Sentences, prepare
+from elmokit.pretrain.distributed import ProcessGroup
+from elmokit.pretrain.objective import Batcher, softmax_of, targets_of_vocabulary, window_losses
+from elmokit.pretrain.windows import Windows
+from elmokit.text.indexers import make_indexer
+
+if TYPE_CHECKING:
+    from elmokit.embed import Embedder
+
+ROWS, UNROLL = 32, 50
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """How well a model predicts a text."""
+
+    perplexity: Perplexity
+    words: int
+    """Number of words, without sentence ends."""
+    unknown: int
+    """Number of words outside the vocabulary, counted as `<UNK>`."""
+
+
+def perplexity(
+    model: BiLM,
+    sentences: Sentences,
+    batcher: Batcher,
+    *,
+    rows: int = ROWS,
+    unroll: int = UNROLL,
+    group: ProcessGroup | None = None,
+) -> Perplexity:
+    """Return the perplexity of encoded sentences, read in `rows` stretches split over `group`."""
+    share = slice(None) if group is None else group.rows
+    losses = carried_losses(model, sentences, batcher, rows=rows, unroll=unroll, share=share).sum(1)
+    if group is not None:
+        group.all_reduce(torch.from_numpy(losses))
+    return Perplexity.of(losses, count_predictions(sentences))
+
+
+def carried_losses(
+    model: BiLM,
+    sentences: Sentences,
+    batcher: Batcher,
+    *,
+    rows: int = ROWS,
+    unroll: int = UNROLL,
+    share: slice = slice(None),
+    on_tokens: Callable[[int], object] = lambda _: None,
+) -> NDArray[np.float64]:
+    """Return the negative log likelihood of each sentence in both directions: (2, sentences).
+
+    With a `share` of the stretches, only these are read.
+    """
+    predictions = count_predictions(sentences)
+    windows = Windows(sentences, rows=max(1, min(rows, predictions // unroll)), unroll=unroll)
+    ends = sentences.offsets[1:] + np.arange(1, len(sentences) + 1)  # In the stream of pairs.
+    device = next(model.parameters()).device
+    sums = np.zeros((2, len(sentences)))
+    own_rows = len(range(windows.rows)[share])
+    if not own_rows:
+        return sums
+    state = BiLMState.zeros(model.config, own_rows, device)
+    training = model.training
+    model.eval()
+    for step in range(windows.steps):
+        batch = batcher.batch(windows.window(0, step, share))
+        losses, state = window_losses(model, batch, state)
+        positions = windows.positions(step)[:, share]  # (steps, rows), -1 where a row has ended
+        real = positions >= 0
+        values = losses.view(2, *positions.shape).cpu().numpy()  # (2, steps, rows)
+        index = np.searchsorted(ends, positions[real], side="right")
+        for direction in range(2):
+            np.add.at(sums[direction], index, values[direction][real])
+        on_tokens(int(real.sum()))
+    model.train(training)
+    return sums
+
+
+def count_predictions(sentences: Sentences) -> int:
+    """Return the number of predictions in one direction: words and sentence ends."""
+    return int(sentences.offsets[-1]) + len(sentences)
+
+
+def evaluate_text(
+    elmo: Embedder,
+    text: Paths,
+    *,
+    state: Literal["carry", "fresh"] = "carry",
+    stretches: int = ROWS,
+    sentences: str | Path | None = None,
+    quiet: bool = True,
+) -> EvaluationResult:
+    """Measure the perplexity of a text; see `elmokit.pretrain.evaluate`."""
+    if stretches < 1:
+        raise ElmokitError(f"stretches must be at least 1, not {stretches}")
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = prepare(
+            text,
+            Path(folder) / "corpus",
+            valid_fraction=0,
+            tokenizer=elmo.tokenizer_name,
+            as_written="training" not in elmo.metadata,  # Only our own have read <unk> as <UNK>.
+            quiet=True,
+        )
+        losses, unknown = text_losses(
+            elmo, corpus, carry=state == "carry", stretches=stretches, quiet=quiet
+        )
+        if sentences is not None:
+            write_file(Path(sentences).expanduser(), sentence_table(corpus, losses))
+        predictions = count_predictions(corpus.train)
+        words = predictions - len(corpus.train)
+    return EvaluationResult(Perplexity.of(losses.sum(1), predictions), words, unknown)
+
+
+def text_losses(
+    elmo: Embedder, corpus: Corpus, *, carry: bool, stretches: int = ROWS, quiet: bool = True
+) -> tuple[NDArray[np.float64], int]:
+    """Return the losses of each sentence, (2, sentences), and the number of unknown words."""
+    softmax_of(elmo.model)
+    vocabulary = elmo.vocabulary
+    if vocabulary is None:
+        raise ElmokitError(f"{elmo.source} has no vocabulary, so it cannot predict words")
+    targets = targets_of_vocabulary(corpus.types, vocabulary.ids, vocabulary.unknown)
+    unknown = int(corpus.types.counts[targets == vocabulary.unknown].sum())
+    total = count_predictions(corpus.train)
+    with tqdm(total=total, unit=" tokens", unit_scale=True, disable=quiet) as bar:
+        if carry:
+            indexer = make_indexer(elmo.config, vocabulary)
+            batcher = Batcher(corpus.types, targets, indexer, torch.device(elmo.device))
+            losses = carried_losses(
+                elmo.model, corpus.train, batcher, rows=stretches, on_tokens=bar.update
+            )
+            return losses, unknown
+        columns = []
+        for tokens, loss in sentence_losses(elmo, sentences_of(corpus)):
+            columns.append(loss)
+            bar.update(len(tokens) + 1)
+        return np.stack(columns, 1), unknown
+
+
+def sentences_of(corpus: Corpus) -> Iterator[list[str]]:
+    """Yield the tokens of each sentence, in order."""
+    for start, end in zip(corpus.train.offsets[:-1], corpus.train.offsets[1:], strict=True):
+        yield corpus.types.words(corpus.train.tokens[start:end])
+
+
+def sentence_table(corpus: Corpus, losses: NDArray[np.float64]) -> Iterable[str]:
+    """Yield the lines of a table with the index, length, perplexities and text of sentences."""
+    yield "sentence\ttokens\tforward\tbackward\taverage\ttext\n"
+    for index, words in enumerate(sentences_of(corpus)):
+        measured = Perplexity.of(losses[:, index], len(words) + 1)
+        values = (measured.forward, measured.backward, measured.average)
+        figures = "\t".join(f"{value:.3f}" for value in values)
+        yield f"{index}\t{len(words)}\t{figures}\t{' '.join(words)}\n"

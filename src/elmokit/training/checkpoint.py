@@ -1,0 +1,103 @@
+"""The state of a training run on disk: tensors in safetensors, metadata in JSON, no pickle.
+
+A checkpoint is a folder `step-N` that appears whole or not at all; the last two are kept. It holds
+everything that the next step depends on: weights, optimizer state, and the position in the data.
+Random numbers need no state, because each step derives them from the seed and its index.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.errors import ElmokitError
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json
+
+KEPT = 2
+TENSORS, METADATA = "state.safetensors", "state.json"
+_NAME = re.compile(r"step-(\d+)")
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return the complete checkpoints of a folder, the oldest first."""
+    matches = [(int(m[1]), p) for p in folder.glob("step-*") if (m := _NAME.fullmatch(p.name))]
+    return [path for _, path in sorted(matches)]
+
+
+def save(
+    folder: Path,
+    step: int,
+    metadata: dict[str, Any],
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    extra: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write the checkpoint `step-N` and remove all but the last two.
+
+    Args:
+        folder: Folder of all checkpoints of the run.
+        step: Number that orders the checkpoints.
+        metadata: Position and settings of the run, as JSON takes them.
+        model: Module whose weights are saved.
+        optimizer: Optimizer of the module's parameters.
+        extra: More tensors, under names that begin with neither "model." nor "optimizer.".
+    """
+    from safetensors.torch import save_file
+
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    names = _parameter_names(model, optimizer)
+    for index, entries in optimizer.state_dict()["state"].items():
+        for key, value in entries.items():
+            tensors[f"optimizer.{key}.{names[index]}"] = torch.as_tensor(value)
+    tensors |= extra or {}
+    with atomic_folder(folder / f"step-{step:08d}", overwrite=True) as making:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, making / TENSORS)
+        text = json.dumps(metadata, indent=2, ensure_ascii=False)
+        (making / METADATA).write_text(text + "\n", encoding="utf-8")
+    for old in checkpoints(folder)[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def read_metadata(checkpoint: Path) -> dict[str, Any]:
+    """Return the metadata that a checkpoint was saved with."""
+    return read_json(checkpoint / METADATA)
+
+
+def restore(
+    checkpoint: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """Load the weights and the optimizer state of a checkpoint; return all of its tensors."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(checkpoint / TENSORS)
+    except (SafetensorError, OSError) as error:
+        raise ElmokitError(
+            f"{checkpoint} cannot be read ({error}): remove it to resume from the one before"
+        ) from None
+    weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
+    model.load_state_dict(weights)
+    names = _parameter_names(model, optimizer)
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        if key.startswith("optimizer."):
+            _, kind, name = key.split(".", 2)
+            state.setdefault(names.index(name), {})[kind] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    return tensors
+
+
+def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Return the names of an optimizer's parameters, in the optimizer's order."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
