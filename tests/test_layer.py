@@ -187,5 +187,5 @@ def test_strings_in_place_of_tokens_are_refused(elmo: Embedder, trainable: bool)
 
 
 def test_a_layer_without_outputs_is_refused(elmo: Embedder) -> None:
-    with pytest.raises(ElmokitError, match="at least 1 output, not 0"):
+    with pytest.raises(ElmokitError, match="outputs must be at least 1, not 0"):
         ElmoLayer(elmo, outputs=0)

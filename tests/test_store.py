@@ -200,12 +200,13 @@ def test_a_stream_holds_only_some_texts_at_once(
         assert number <= taken < number + 3  # texts of 5 tokens are read ahead, no more
 
 
-def test_a_stream_goes_on_where_nothing_can_be_kept(elmo: Embedder, tmp_path: Path) -> None:
+def test_a_stream_continues_where_nothing_can_be_stored(
+    elmo: Embedder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("in the way")
-    said: list[str] = []
-    store = LayerStore(elmo, folder=tmp_path / "file" / "layers", on_warning=said.append)
+    store = LayerStore(elmo, folder=tmp_path / "file" / "layers")
     found = list(store.stream(TEXTS))
-    assert len(said) == 1
+    assert len(caplog.messages) == 1
     np.testing.assert_allclose(found[0], layers_of(elmo, TEXTS[0]), rtol=1e-3, atol=1e-4)
 
 
@@ -247,18 +248,17 @@ def test_a_model_on_words_is_known_by_its_vocabulary_too(tmp_path: Path) -> None
 
 # ---------------------------------------------------------------------- limits and trouble
 def test_beyond_the_limit_texts_are_computed_to_the_same_numbers(
-    elmo: Embedder, tmp_path: Path, computed: list[list[str]]
+    elmo: Embedder, tmp_path: Path, computed: list[list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = LayerStore(elmo, folder=tmp_path / "whole")
     whole.prepare(TEXTS, quiet=True)
-    said: list[str] = []
     limit = 9 * TOKEN_BYTES + 2 * records.LINE  # the first two texts
-    store = LayerStore(elmo, folder=tmp_path / "part", limit_bytes=limit, on_warning=said.append)
+    store = LayerStore(elmo, folder=tmp_path / "part", limit_bytes=limit)
     computed.clear()
     assert store.prepare(TEXTS, quiet=True) == 2
     assert computed == TEXTS[:2]  # nothing is computed in vain
     assert [text in store for text in TEXTS] == [True, True, False, False, False, True, False]
-    assert said == [
+    assert caplog.messages == [
         f"the layers of 3 of 5 texts do not fit into {tmp_path / 'part'}, which may hold "
         f"{limit / 2**30:.2g} GB: they are computed each time"
     ]
@@ -288,8 +288,11 @@ def test_models_used_long_ago_make_room(elmo: Embedder, tmp_path: Path) -> None:
     assert [len(LayerStore(m, folder=tmp_path)) for m in models[1:]] == [0, DISTINCT + 1]
 
 
-def test_a_full_disk_is_told_of_once_and_costs_only_time(
-    elmo: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+def test_a_full_disk_is_reported_once_and_costs_only_time(
+    elmo: Embedder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare(TEXTS[:2], quiet=True)
@@ -302,31 +305,36 @@ def test_a_full_disk_is_told_of_once_and_costs_only_time(
     assert store.prepare(TEXTS, quiet=True) == 0
     check(store, elmo)
     assert TEXTS[0] in store
-    assert capsys.readouterr().err == (
-        f"elmokit: no more layers of the biLM can be kept in {tmp_path} (No space left on device): "
-        "they are computed each time\n"
-    )
+    assert caplog.messages == [
+        f"cannot store layers of the biLM in {tmp_path} (No space left on device): they are "
+        "computed each time"
+    ]
 
 
 def test_a_folder_that_cannot_be_made_costs_only_time(
-    elmo: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    elmo: Embedder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    said: list[str] = []
-    store = LayerStore(elmo, folder=tmp_path / "file" / "layers", on_warning=said.append)
+    store = LayerStore(elmo, folder=tmp_path / "file" / "layers")
     assert store.prepare(TEXTS, quiet=True) == 0
     check(store, elmo)
-    assert len(said) == 1
+    assert len(caplog.messages) == 1
     monkeypatch.setattr("elmokit.store.cache_folder", lambda kind: None)  # no home
-    store = LayerStore(elmo, on_warning=said.append)
+    store = LayerStore(elmo)
     assert store.prepare(TEXTS, quiet=True) == 0
     check(store, elmo)
-    assert len(said) == 2
-    assert "ELMOKIT_CACHE" in said[1]
+    assert len(caplog.messages) == 2
+    assert "ELMOKIT_CACHE" in caplog.messages[1]
 
 
-def test_files_that_may_only_be_read_are_read(
-    elmo: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_read_only_files_are_read(
+    elmo: Embedder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     LayerStore(elmo, folder=tmp_path).prepare(TEXTS[:2], quiet=True)
     open_file = os.open
@@ -337,14 +345,13 @@ def test_files_that_may_only_be_read_are_read(
         return open_file(path, flags, *args, **settings)
 
     monkeypatch.setattr(records.os, "open", read_only)
-    said: list[str] = []
-    store = LayerStore(elmo, folder=tmp_path, on_warning=said.append)
+    store = LayerStore(elmo, folder=tmp_path)
     assert store.prepare(TEXTS[:2], quiet=True) == 0
-    assert said == []  # all is there
+    assert caplog.messages == []  # all is there
     assert store.prepare(TEXTS, quiet=True) == 0
     check(store, elmo)
-    assert len(said) == 1
-    assert "it must not be written to" in said[0]
+    assert len(caplog.messages) == 1
+    assert "it is read-only" in caplog.messages[0]
 
 
 def test_the_users_cache_is_the_default_place(elmo: Embedder, own_cache: Path) -> None:

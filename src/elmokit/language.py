@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 Text: TypeAlias = "str | Sequence[str]"
 GAP = "___"
-ROWS = 256  # rows of logits in memory at once
-CANDIDATES = 200  # words that are tried in the whole sentence
+MAX_ROWS = 256  # Rows of logits in memory at once.
+CANDIDATES = 200  # Words that are tried in the whole sentence.
 
 
 class Reader(Protocol):
-    """What this module needs of an `Embedder`."""
+    """The parts of an `Embedder` that this module uses."""
 
     model: BiLM
     vocabulary: Vocabulary | None
@@ -58,40 +58,40 @@ class Surprisal:
 
     tokens: list[str]
     forward: NDArray[np.float32]
-    """-log2 p(word | what stands before it): (tokens,)."""
+    """-log2 p(word | words before it): (tokens,)."""
     backward: NDArray[np.float32]
-    """-log2 p(word | what stands after it): (tokens,)."""
+    """-log2 p(word | words after it): (tokens,)."""
     known: NDArray[np.bool_]
-    """False where the word is not in the vocabulary and was counted as `<UNK>`: (tokens,)."""
+    """False where a word is outside the vocabulary and was scored as `<UNK>`: (tokens,)."""
 
     @property
     def average(self) -> NDArray[np.float32]:
-        """The mean of both directions: (tokens,)."""
+        """Mean of both directions: (tokens,)."""
         return (self.forward + self.backward) * np.float32(0.5)
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """Of both directions, each sentence's end (or beginning) counted as a word."""
+    """Perplexity of both directions, with the end (or beginning) of a sentence as a word."""
 
     forward: float
     backward: float
     tokens: int
-    """Predictions in one direction: words and sentence ends."""
+    """Number of predictions in one direction: words and sentence ends."""
 
     @classmethod
     def of(cls, losses: NDArray[np.float64], tokens: int) -> Perplexity:
-        """From the summed negative log likelihoods of both directions, (2,)."""
+        """Return the perplexity for summed negative log likelihoods of both directions, (2,)."""
         forward, backward = (_exp(loss / tokens) for loss in losses)
         return cls(forward, backward, tokens)
 
     @property
     def average(self) -> float:
-        """exp of the mean negative log likelihood of both directions."""
+        """Exponential of the mean negative log likelihood of both directions."""
         return math.sqrt(self.forward) * math.sqrt(self.backward)
 
     def to_dict(self) -> dict[str, float]:
-        """For logs and metadata."""
+        """Return rounded values for logs and metadata."""
         return {
             "forward": round(self.forward, 4),
             "backward": round(self.backward, 4),
@@ -109,15 +109,15 @@ class Filling:
 
     word: str
     probability: float
-    """Among the words that were tried, both directions combined."""
+    """Share among the words that were tried, with both directions combined."""
 
 
 def surprisal(elmo: Reader, sentence: Text) -> Surprisal:
-    """Surprisal of every word of a sentence, in both directions."""
+    """Return the surprisal of each word of a sentence, in both directions."""
     vocabulary = _vocabulary(elmo)
-    (found,) = elmo.stream([sentence], "top", boundaries=True)
-    tokens = found.tokens[1:-1]
-    forward, backward = _halves(found.vectors)
+    (read,) = elmo.stream([sentence], "top", boundaries=True)
+    tokens = read.tokens[1:-1]
+    forward, backward = _split_directions(read.vectors)
     targets = vocabulary.encode(tokens).astype(np.int64)
     bits = [
         -_log_probabilities(elmo, rows, targets) / np.log(2)
@@ -128,61 +128,63 @@ def surprisal(elmo: Reader, sentence: Text) -> Surprisal:
 
 
 def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
-    """The words that fit a gap `___` best.
+    """Return the `k` words that best fit a gap `___`.
 
     Both directions propose words from what they read up to the gap. The best of these are put into
-    the sentence, and the whole sentence is read in both directions: a word is judged by what it
-    makes of its context too. The score is the mean of the two log probabilities.
+    the sentence, and the whole sentence is scored in both directions: so a word is also judged by
+    how well it predicts its context. The score is the mean of the two log probabilities.
     """
+    if k < 1:
+        raise ElmokitError(f"k must be at least 1, not {k}")
     vocabulary = _vocabulary(elmo)
     tokens = _with_gap(elmo, sentence)
     gap = tokens.index(GAP)
     (read,) = elmo.stream([tokens], "top", boundaries=True)
-    forward, backward = _halves(read.vectors)
-    around = np.stack([forward[gap], backward[gap + 2]])  # before and after the gap
+    forward, backward = _split_directions(read.vectors)
+    around = np.stack([forward[gap], backward[gap + 2]])  # Before and after the gap.
     proposed = _log_softmax(elmo, torch.from_numpy(around)).sum(0)  # (words,)
     proposed[[vocabulary.ids[mark] for mark in SPECIAL]] = -torch.inf
     count = min(max(CANDIDATES, k), len(vocabulary) - len(SPECIAL))
-    candidates = [vocabulary.words[number] for number in proposed.topk(count).indices.tolist()]
+    candidates = [vocabulary.words[index] for index in proposed.topk(count).indices.tolist()]
     filled = [[*tokens[:gap], word, *tokens[gap + 1 :]] for word in candidates]
     scores = [-losses.mean() for _, losses in sentence_losses(elmo, filled)]
     shares = torch.softmax(torch.tensor(scores), 0)
     best = shares.topk(min(k, count))
     return [
-        Filling(candidates[number], share)
-        for number, share in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        Filling(candidates[index], share)
+        for index, share in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
 
 
 def perplexity(elmo: Reader, sentences: Iterable[Text]) -> Perplexity:
-    """Of some sentences, each read alone."""
+    """Return the perplexity of sentences, each read alone."""
     sums, tokens = np.zeros(2), 0
     for words, losses in sentence_losses(elmo, sentences):
         sums += losses
         tokens += len(words) + 1
     if not tokens:
-        raise ElmokitError("there are no sentences, and so no perplexity")
+        raise ElmokitError("cannot compute the perplexity: there are no sentences")
     return Perplexity.of(sums, tokens)
 
 
 def sentence_losses(
     elmo: Reader, sentences: Iterable[Text]
 ) -> Iterator[tuple[list[str], NDArray[np.float64]]]:
-    """Each sentence's tokens and its negative log likelihood in both directions, (2,).
+    """Yield the tokens of each sentence and its negative log likelihood in both directions, (2,).
 
-    Every sentence is read alone, with its boundaries.
+    Each sentence is read alone, with its boundaries.
     """
     vocabulary = _vocabulary(elmo)
-    for found in elmo.stream(sentences, "top", boundaries=True):
-        targets = vocabulary.encode(found.tokens).astype(np.int64)
-        forward, backward = _halves(found.vectors)
-        ahead = _log_probabilities(elmo, forward[:-1], targets[1:])
-        back = _log_probabilities(elmo, backward[1:], targets[:-1])
-        losses = -np.array([ahead.sum(dtype=np.float64), back.sum(dtype=np.float64)])
-        yield found.tokens[1:-1], losses
+    for read in elmo.stream(sentences, "top", boundaries=True):
+        targets = vocabulary.encode(read.tokens).astype(np.int64)
+        forward, backward = _split_directions(read.vectors)
+        next_words = _log_probabilities(elmo, forward[:-1], targets[1:])
+        previous_words = _log_probabilities(elmo, backward[1:], targets[:-1])
+        sums = [values.sum(dtype=np.float64) for values in (next_words, previous_words)]
+        yield read.tokens[1:-1], -np.array(sums)
 
 
-def _halves(top: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _split_directions(top: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     half = top.shape[1] // 2
     return top[:, :half], top[:, half:]
 
@@ -190,28 +192,27 @@ def _halves(top: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.f
 def _log_probabilities(
     elmo: Reader, rows: NDArray[np.float32], targets: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Log probability of each target word, by the full softmax: (rows,)."""
-    found = [torch.empty(0)]
-    for start in range(0, len(rows), ROWS):
-        piece = torch.from_numpy(np.ascontiguousarray(rows[start : start + ROWS]))
-        wanted = torch.from_numpy(targets[start : start + ROWS])
-        found.append(_log_softmax(elmo, piece).gather(1, wanted[:, None])[:, 0])
-    return torch.cat(found).numpy()
+    """Return the log probability of each target word by the full softmax: (rows,)."""
+    pieces = [torch.empty(0)]
+    for start in range(0, len(rows), MAX_ROWS):
+        piece = torch.from_numpy(np.ascontiguousarray(rows[start : start + MAX_ROWS]))
+        words = torch.from_numpy(targets[start : start + MAX_ROWS])
+        pieces.append(_log_softmax(elmo, piece).gather(1, words[:, None])[:, 0])
+    return torch.cat(pieces).numpy()
 
 
 @torch.inference_mode()
 def _log_softmax(elmo: Reader, rows: Tensor) -> Tensor:
-    """Outputs of one direction (n, projection_dim) to log probabilities (n, words)."""
+    """Return log probabilities (n, words) for outputs of one direction (n, projection_dim)."""
     assert elmo.model.softmax is not None
     return functional.log_softmax(elmo.model.softmax(rows.to(elmo.device)), dim=1).cpu()
 
 
 def _vocabulary(elmo: Reader) -> Vocabulary:
-    if elmo.model.softmax is None or elmo.vocabulary is None:
-        raise ElmokitError(
-            f"{elmo.source} has no softmax and so cannot predict words: its files hold the layers "
-            "only, or no vocabulary"
-        )
+    if elmo.model.softmax is None:
+        raise ElmokitError(f"{elmo.source} has no softmax and so cannot predict words")
+    if elmo.vocabulary is None:
+        raise ElmokitError(f"{elmo.source} has no vocabulary and so cannot predict words")
     return elmo.vocabulary
 
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import h5py
 import numpy as np
@@ -26,10 +26,12 @@ import torch
 
 import elmokit.cli.embed
 import elmokit.embed
+import elmokit.embed_file
 from elmokit.cli.main import main
 from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
 from elmokit.formats import bilm
+from elmokit.layers import POOLINGS
 from elmokit.model.bilm import BiLM
 from elmokit.text.tokenize import tokenize
 from elmokit.vectors import hdf5
@@ -620,7 +622,7 @@ def test_standard_input_goes_on_only_with_the_same_text(
 def test_an_input_changed_behind_its_first_megabyte_is_noticed(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elmokit.cli.embed, "input_identity", lambda path: {"bytes": 0})
+    monkeypatch.setattr(elmokit.embed_file, "input_identity", lambda path: {"bytes": 0})
     options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
     stop_after(monkeypatch, embed, 2, *options)
     Path("text.txt").write_text(TEXT.replace("bank", "back"), encoding="utf-8")
@@ -657,11 +659,11 @@ CHANGES = {
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_a_run_does_not_go_on_with_other_settings(
-    embed: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_is_not_resumed_with_other_settings(
+    embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_model(Path("another"), seed=2)
-    options = ("text.txt", "vectors.h5", "--batch-tokens", 4, "--model", model)
+    options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
     stop_after(monkeypatch, embed, 2, *options)
     for change, difference in CHANGES.items():
         said = embed(*options, change, "--resume", code=2)
@@ -711,7 +713,7 @@ def test_a_run_that_met_bad_bytes_goes_on_with_them_replaced(embed: Run) -> None
     assert said.startswith("elmokit: error: line 12 of text.txt is not UTF-8 at its byte 4 (0xe9)")
     assert said.endswith("--errors replace\n")
     assert names_in(Path()) == ["text.txt", "vectors.h5.parts"]
-    warned = "elmokit: 1 line(s) of text.txt are not UTF-8: read in part as U+FFFD\n"
+    warned = "elmokit: 1 line(s) of text.txt are not UTF-8: invalid bytes are read as U+FFFD\n"
     assert embed(*options, "--errors", "replace", "--resume") == warned
     assert embed("text.txt", "whole.h5", *options[2:], "--errors", "replace") == warned
     assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))
@@ -741,7 +743,7 @@ BAD_INPUTS: dict[str, tuple[bytes | None, str]] = {
     "empty.txt": (b"", "empty.txt has no sentences"),
     "empty.txt.gz": (gzip.compress(b""), "empty.txt.gz has no sentences"),
     "false.gz": (b"plain text\n", "false.gz is not a .gz file"),
-    "cut.gz": (gzip.compress(TEXT.encode() * 9)[:-20], "cut.gz is cut off"),
+    "cut.gz": (gzip.compress(TEXT.encode() * 9)[:-20], "cut.gz is truncated"),
     "broken.jsonl": (b'{"text": "a b"}\n{"text": \n', "line 2 of broken.jsonl is not valid JSON"),
     "other.jsonl": (b'{"body": "a b"}\n', "line 1 of other.jsonl has no field 'text'"),
     "short.conllu": (b"1\tword\n2\n", "line 2 of short.conllu has no word in column 1"),
@@ -868,7 +870,7 @@ def test_an_output_is_replaced_on_request_and_only_when_the_new_one_is_whole(emb
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--lyers", "top"], "unrecognized arguments: --lyers"),
+        (["--lyers", "top"], "--lyers"),
         (["--tokenizer", "whitspace"], "whitspace"),
         (["--dtype", "float64"], "float64"),
         (["--precision", "int4"], "int4"),
@@ -884,9 +886,9 @@ def test_an_output_is_replaced_on_request_and_only_when_the_new_one_is_whole(emb
         (["--layers", "3"], "there is no layer 3; this model has layers 0 to 2"),
         (["--layers", "²"], "layers must be"),
         (["--layers", "1,2"], "3 weights"),
-        (["--layers", "1,,2"], "layers are weights separated by commas"),
+        (["--layers", "1,,2"], "layer weights must be comma-separated numbers"),
         (["--layers", "1,nan,1"], "layers must be"),
-        (["--pooling", "median"], "pooling may be mean, max, min, sum, first, last, ends"),
+        (["--pooling", "median"], "median"),
     ],
 )
 def test_a_wrong_option_is_refused(embed: Run, options: list[str], sentence: str) -> None:
@@ -938,7 +940,7 @@ def test_a_sentence_too_long_for_parquet_is_refused(
 
 
 def test_a_line_too_long_for_memory_is_refused(embed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elmokit.cli.embed, "MOST_TOKENS", 5)
+    monkeypatch.setattr("elmokit.text.readers.MAX_SENTENCE_TOKENS", 5)
     Path("long.txt").write_text("short\none two three four five six\n")
     assert "sentence 1 has more than 5 tokens" in refuse(embed, "long.txt", "vectors.h5")
 
@@ -1101,6 +1103,20 @@ def test_a_terminal_shows_speed_and_remaining_time(folder: Path, model: Path) ->
     assert re.fullmatch(
         r"vectors.npy: 3,000 sentences; 6,000 tokens embedded in [\d.]+ s", last.strip()
     )
+
+
+def test_the_summary_counts_one_sentence_in_the_singular(
+    folder: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("one.txt").write_text("one\n")
+    assert main(["embed", "one.txt", "vectors.h5", "--model", str(model)]) == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(r"vectors.h5: 1 sentence; 1 token embedded in [\d.]+ s", last)
+
+
+def test_the_choices_of_pooling_are_those_of_the_library() -> None:
+    hint = get_type_hints(elmokit.cli.embed.embed)["pooling"]  # Literal[…] | None
+    assert get_args(get_args(hint)[0]) == POOLINGS
 
 
 def read_terminal(descriptor: int) -> bytes:

@@ -185,10 +185,10 @@ def trained(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = folder / "train.conll"
     data.write_text("Anna B-PER\nsat O\n\nBo B-PER\nran O\n\n" * 2)
     small: dict[str, Any] = {"train": str(data), "dev": str(data), "hidden": 4, "epochs": 1}
-    small |= {"quiet": True, "cache": str(folder / "cache"), "word_dim": 4, "characters": 0}
+    small |= {"quiet": True, "cache": str(folder / "cache"), "word_dim": 4, "char_dim": 0}
     train("tagger", **small, elmo=model, placement="both", out=str(folder / "both"))
     train("tagger", **small, elmo=model, layers="top", out=str(folder / "top"))
-    train("tagger", **small, no_elmo=True, out=str(folder / "without"))
+    train("tagger", **small, elmo=None, out=str(folder / "without"))
     return folder
 
 

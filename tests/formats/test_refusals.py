@@ -335,4 +335,4 @@ def test_gigantic_sizes_in_the_options_take_no_memory(tmp_path: Path, form: str,
         assert "lstm_dim must be an integer from 1 to 4194304" in said
     else:
         assert saved.file in said
-        assert re.search(rf"has the shape \[.*\] where .* gives? \[.*{4 * size}", said)
+        assert re.search(rf"has the shape \[.*\] but .* needs? \[.*{4 * size}", said)

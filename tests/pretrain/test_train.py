@@ -170,6 +170,10 @@ def test_sigterm_saves_and_says_so(options: dict[str, Any]) -> None:
     assert "stopped by SIGTERM after step" in error
     assert "the same command resumes the run" in error
     assert len(list(Path(options["out"], "training").glob("step-*"))) == 1
+    # There was no evaluation, but there is a model.
+    elmo = elmokit.load(options["out"])
+    assert elmo.embed("the cat .").layers.shape == (3, 3, 16)
+    assert elmo.metadata["training"]["heldout_perplexity"] is None
 
 
 def test_changed_settings_or_models_are_refused_with_the_difference(

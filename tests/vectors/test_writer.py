@@ -572,7 +572,7 @@ def test_a_foreign_or_damaged_file_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(ElmokitError, match="cannot read"):
         read_vectors(tmp_path / "missing.h5")
     begin(tmp_path / "unfinished.npy")
-    with pytest.raises(ElmokitError, match="not a finished directory"):
+    with pytest.raises(ElmokitError, match="not a finished folder"):
         read_vectors(tmp_path / "unfinished.npy.parts")
     for name in NAMES[:3]:
         out = write(tmp_path / name)

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from elmokit.analysis.uses import Use
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of
-from elmokit.text.readers import Line, read_sentences, total_bytes, windows
+from elmokit.text.readers import Line, chunk_tokens, read_sentences, total_bytes
 
 MAX_SENTENCE = 512  # tokens; a longer sentence is cut, so that none fills the memory
 
@@ -148,7 +148,7 @@ class Corpus:
 def _cut(lines: Iterable[Line]) -> Iterator[tuple[str, ...]]:
     """Yield the sentences that have tokens, in pieces of at most MAX_SENTENCE tokens."""
     for line in lines:
-        yield from map(tuple, windows(line.tokens, MAX_SENTENCE))
+        yield from map(tuple, chunk_tokens(line.tokens, MAX_SENTENCE))
 
 
 def frequent_words(

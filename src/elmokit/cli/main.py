@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ABOUT = "ELMo: contextual word vectors, from raw text to task models."
 # Commands of one family have two words, such as `senses build`.
 FAMILIES = {
+    "train": "train a task model with or without ELMo",
+    "compare": "train a task with and without ELMo, in several ways",
     "senses": "find the senses of words",
     "neighbours": "find uses of words that are alike",
     "plot": "draw what the layers know",
@@ -32,10 +34,39 @@ COMMANDS = {
     "adapt": ("elmokit.cli.pretrain:adapt", "continue training a biLM on the text of a domain"),
     "evaluate": ("elmokit.cli.language:evaluate", "measure the perplexity of a text"),
     "fill": ("elmokit.cli.language:fill", "find words that fit a gap in a sentence"),
-    "train": ("elmokit.cli.tasks:train", "train a task model with or without ELMo"),
+    "train classifier": ("elmokit.cli.tasks:train_classifier", "a label for a text"),
+    "train tagger": ("elmokit.cli.tasks:train_tagger", "a tag for each token"),
+    "train pair": ("elmokit.cli.tasks:train_pair", "a label for two texts"),
+    "train relation": ("elmokit.cli.tasks:train_relation", "the relation of two marked entities"),
+    "train question": (
+        "elmokit.cli.tasks:train_question",
+        "words of a passage that answer a question",
+    ),
+    "train coreference": (
+        "elmokit.cli.tasks:train_coreference",
+        "the name that a pronoun refers to",
+    ),
+    "train translate": ("elmokit.cli.tasks:train_translate", "the text in another language"),
+    "train summarize": ("elmokit.cli.tasks:train_summarize", "a short text for a long one"),
     "predict": ("elmokit.cli.tasks:predict", "write the predictions of a task model for a file"),
     "score": ("elmokit.cli.tasks:score", "measure a task model on a test file"),
-    "compare": ("elmokit.cli.tasks:compare", "train a task with and without ELMo, many ways"),
+    "compare classifier": ("elmokit.cli.tasks:compare_classifier", "a label for a text"),
+    "compare tagger": ("elmokit.cli.tasks:compare_tagger", "a tag for each token"),
+    "compare pair": ("elmokit.cli.tasks:compare_pair", "a label for two texts"),
+    "compare relation": (
+        "elmokit.cli.tasks:compare_relation",
+        "the relation of two marked entities",
+    ),
+    "compare question": (
+        "elmokit.cli.tasks:compare_question",
+        "words of a passage that answer a question",
+    ),
+    "compare coreference": (
+        "elmokit.cli.tasks:compare_coreference",
+        "the name that a pronoun refers to",
+    ),
+    "compare translate": ("elmokit.cli.tasks:compare_translate", "the text in another language"),
+    "compare summarize": ("elmokit.cli.tasks:compare_summarize", "a short text for a long one"),
     "senses build": ("elmokit.cli.senses:build", "average the vectors of each word sense"),
     "senses tag": ("elmokit.cli.senses:tag", "write the senses of the words of a text"),
     "senses score": ("elmokit.cli.senses:score", "measure how many senses are found"),

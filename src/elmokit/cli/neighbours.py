@@ -75,8 +75,8 @@ def index(
     from tqdm import tqdm
 
     from elmokit.analysis.neighbours.approximate import require_usearch
-    from elmokit.cli.embed import whole_lines
     from elmokit.io.resumable import input_identity
+    from elmokit.text.readers import whole_lines
 
     if approximate:
         require_usearch()
@@ -134,7 +134,7 @@ def read_corpus(files: Sequence[Path], reading: dict[str, Any], read: list[int])
     from elmokit.text.readers import read_sentences
 
     for file in files:
-        yield from read_sentences(file, on_warning=warn, on_bytes=read.append, **reading)
+        yield from read_sentences(file, on_bytes=read.append, **reading)
 
 
 class Progress:
@@ -208,7 +208,7 @@ def find(
     opened = open_index(index)
     made_with = opened.settings
     uses = read_queries(query, made_with["tokenizer"])
-    static = None if vectors is None else read_vectors(vectors, quiet=quiet, on_warning=warn)
+    static = None if vectors is None else read_vectors(vectors, quiet=quiet)
     store = options.resolve(made_with["model"], made_with["tokenizer"]).open_store()
     graphs = None if exact or only == "same-word" else find_graphs(opened)
     results = find_neighbours(store, opened, uses, k=k, only=only, graphs=graphs, static=static)

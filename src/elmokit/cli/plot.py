@@ -123,7 +123,8 @@ def weights(models: list[str], out: str, /, *, json: str | None = None) -> None:
     check_figure(out)
     check_output(json)
     from elmokit.analysis.plots.draw import draw_weights
-    from elmokit.analysis.plots.maps import read_mixes, short_names
+    from elmokit.analysis.plots.maps import Mixes, short_names
+    from elmokit.tasks.folder import read_mixes
 
     learned = []
     for name, folder in zip(short_names(models), models, strict=True):
@@ -131,7 +132,7 @@ def weights(models: list[str], out: str, /, *, json: str | None = None) -> None:
         if mixes is None:
             warn(f"{folder} has not learned a mix of layers, so it is left out")
         else:
-            learned.append(replace(mixes, name=name))
+            learned.append(Mixes(name, mixes.task, mixes.weights, mixes.scales))
     if not learned:
         raise ElmokitError("none of the models has learned a mix of layers")
     write_figure(draw_weights(learned), out)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from elmokit.config import BiLMConfig
+from elmokit.errors import ElmokitError
 from elmokit.pretrain.settings import MODEL, SAVING, TEXT, AdaptSettings, PretrainSettings
 from elmokit.text.vocabulary import SPECIAL
 
@@ -68,13 +70,14 @@ def pretrain(
     """Train a biLM on raw text; the same command resumes a run that was stopped.
 
     Args:
-        corpus: Files, globs or folders of text, also .gz, .xz, .zst.
+        corpus: Files, globs or folders of text, also .gz, .xz, .zst; with weights in a YAML list.
         out: Folder of the model and of everything that is needed to resume.
         preset: Size of the model.
     """
     from elmokit.pretrain import pretrain
 
-    return exit_code(pretrain(corpus, out, settings, config=model.apply(preset)).stopped_by)
+    result = pretrain(read_weights(corpus), out, settings, config=model.apply(preset))
+    return exit_code(result.stopped_by)
 
 
 def adapt(
@@ -89,12 +92,34 @@ def adapt(
 
     Args:
         model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
-        corpus: Files, globs or folders of text, also .gz, .xz, .zst.
+        corpus: Files, globs or folders of text, also .gz, .xz, .zst; with weights in a YAML list.
         out: Folder of the adapted model and of everything that is needed to resume.
     """
     from elmokit.pretrain import adapt
 
-    return exit_code(adapt(model, corpus, out, settings).stopped_by)
+    return exit_code(adapt(model, read_weights(corpus), out, settings).stopped_by)
+
+
+def read_weights(corpus: list[str]) -> list[str] | dict[str, float]:
+    """Return the weights of the patterns, if any; a pattern without weight is read once.
+
+    In a YAML file, an entry of the list is a pattern or `pattern: weight`. The latter arrives here
+    as a JSON object.
+
+    >>> read_weights(['{"wiki/*.txt": 0.3}', "books.txt"])
+    {'wiki/*.txt': 0.3, 'books.txt': 1.0}
+    """
+    if not any(entry.startswith("{") for entry in corpus):
+        return corpus
+    weights: dict[str, float] = {}
+    for entry in corpus:
+        try:
+            weights |= json.loads(entry) if entry.startswith("{") else {entry: 1.0}
+        except ValueError:
+            raise ElmokitError(
+                f"{entry!r} is not a JSON object of a pattern and its weight"
+            ) from None
+    return weights
 
 
 def exit_code(signal: int) -> int:

@@ -63,7 +63,7 @@ def probe(
     check_output(json)
     from elmokit.analysis.probes.figure import draw_probe
     from elmokit.analysis.probes.tokens import label_names, read_tagged_text
-    from elmokit.data.labelled import BadLines
+    from elmokit.data.labeled import BadLines
     from elmokit.figures import check_figure, write_figure
     from elmokit.vectors.static.table import read_vectors
 

@@ -147,8 +147,8 @@ def tag(
     from elmokit.analysis.sampling import read_with_progress
     from elmokit.analysis.senses.inventory import load_inventory
     from elmokit.analysis.senses.tag import tag_senses
-    from elmokit.cli.embed import whole_lines
     from elmokit.io.atomic import write_file
+    from elmokit.text.readers import whole_lines
 
     senses = load_inventory(inventory)
     senses.check_method(method)
@@ -204,8 +204,8 @@ def induce(
     check_output(out)
     from elmokit.analysis.sampling import find_uses, read_with_progress, sample
     from elmokit.analysis.senses.induce import induce_senses
-    from elmokit.cli.embed import whole_lines
     from elmokit.io.atomic import write_file
+    from elmokit.text.readers import whole_lines
     from elmokit.text.tokenize import tokenizer as find_tokenizer
 
     name = options.tokenizer_name()

@@ -2,16 +2,16 @@
 
     token_vectors.hdf5           `embedding`, a row for each word, perhaps after one for padding
     vocab.txt                    the words
-    weights.hdf5, options.json   the model they were computed with, of which the layers are read
+    weights.hdf5, options.json   the model that computed them; only its LSTM layers are read
 
-Together they are a model on words: the vectors of one file, the `RNN_…` of the other.
+Together they are a model on words: the token vectors of one file, the `RNN_…` of the other.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import MissingFile, UnsupportedFormat
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
@@ -54,15 +54,20 @@ def read(path: Path) -> Checkpoint:
 
 
 def _layers_beside(table: Path) -> Path:
-    """The file beside a table of token vectors that has the layers of the model."""
+    """Return the weights file beside a table of token vectors."""
     beside = sorted(file for s in bilm.SUFFIXES for file in table.parent.glob(f"[!.]*{s}"))
-    found = [path for path in beside if path != table and _has_layers(path)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(file.name for file in found)
-        raise ElmokitError(f"{table} has token vectors only: which of {names} has its layers?")
-    raise ElmokitError(f"{table} has token vectors only: no weights of the layers lie beside it")
+    matches = [path for path in beside if path != table and _has_layers(path)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        names = ", ".join(file.name for file in matches)
+        raise UnsupportedFormat(
+            f"{table} has token vectors only, and several files beside it have layers: {names}; "
+            "keep one of them there"
+        )
+    raise MissingFile(
+        f"{table} has token vectors only: put the weights file of its model beside it"
+    )
 
 
 def _has_layers(path: Path) -> bool:

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from elmokit.config import BiLMConfig
     from elmokit.embed import Embedder
-    from elmokit.pretrain.corpus import Paths
     from elmokit.pretrain.evaluation import EvaluationResult
+    from elmokit.pretrain.sources import Paths, Weights
     from elmokit.pretrain.trainer import TrainingResult
 
 __all__ = ["AdaptSettings", "PretrainSettings", "adapt", "evaluate", "pretrain"]
 
 
 def pretrain(
-    corpus: Paths,
+    corpus: Paths | Weights,
     out: str | Path,
     settings: PretrainSettings | None = None,
     *,
@@ -33,7 +33,8 @@ def pretrain(
     """Train a new biLM on raw text; the same call resumes a run that was stopped.
 
     Args:
-        corpus: Files, globs or folders of text, also .gz, .xz, .zst.
+        corpus: Files, globs or folders of text, also .gz, .xz, .zst; or a mapping of each to its
+            weight, which is how often an epoch reads it.
         out: Folder of the model and of everything that is needed to resume.
         settings: How to train.
         config: Shape of the model; its vocabulary comes from the text. The preset "tiny" if None.
@@ -45,13 +46,14 @@ def pretrain(
 
 
 def adapt(
-    model: str, corpus: Paths, out: str | Path, settings: AdaptSettings | None = None
+    model: str, corpus: Paths | Weights, out: str | Path, settings: AdaptSettings | None = None
 ) -> TrainingResult:
     """Continue to train a biLM on the text of a domain; the same call resumes a stopped run.
 
     Args:
         model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
-        corpus: Files, globs or folders of text, also .gz, .xz, .zst.
+        corpus: Files, globs or folders of text, also .gz, .xz, .zst; or a mapping of each to its
+            weight, which is how often an epoch reads it.
         out: Folder of the adapted model and of everything that is needed to resume.
         settings: How to train.
     """

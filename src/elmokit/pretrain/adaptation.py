@@ -18,9 +18,10 @@ from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, check_tensors, tokenizer_of
 from elmokit.formats.detect import read_checkpoint
 from elmokit.model.bilm import BiLM, expected_shapes
-from elmokit.pretrain.corpus import Corpus, Paths
+from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import join
 from elmokit.pretrain.settings import AdaptSettings
+from elmokit.pretrain.sources import Paths, Weights
 from elmokit.pretrain.train import TrainingRequest, new_model, run_training
 from elmokit.pretrain.trainer import Origin, Start, TrainingResult
 from elmokit.pretrain.windows import Windows
@@ -30,7 +31,7 @@ SOFTMAX_SHARE = 0.2  # Fraction of all steps in which a new softmax learns alone
 
 
 def adapt_model(
-    model: str, corpus: Paths, out: str | Path, settings: AdaptSettings
+    model: str, corpus: Paths | Weights, out: str | Path, settings: AdaptSettings
 ) -> TrainingResult:
     """Continue to train a biLM; see `elmokit.pretrain.adapt`."""
     with join(settings.device) as group:
@@ -127,5 +128,7 @@ def count_frozen_steps(settings: AdaptSettings, text: Corpus) -> int:
     """Return the number of steps in which only a new softmax learns."""
     if settings.softmax_steps is not None:
         return settings.softmax_steps
-    windows = Windows(text.train, rows=settings.batch_size, unroll=settings.unroll)
+    windows = Windows(
+        text.train, rows=settings.batch_size, unroll=settings.unroll, weights=text.weights
+    )
     return int(SOFTMAX_SHARE * settings.total_steps(windows.steps))

@@ -1,22 +1,24 @@
-"""Raw text to an encoded corpus on the disk: the first step of pretraining.
+"""Raw text to an encoded corpus on disk: the first step of pretraining.
 
 A folder of memory-mapped arrays. Every distinct word of the text is a type, with `<S>`, `</S>` and
-`<UNK>` first and the others by falling count; so the words a softmax predicts are the first types,
-cut by count or number, while the char-CNN still reads the real word.
+`<UNK>` first and the others by decreasing count; so the vocabulary of a softmax is a prefix of the
+types, while the char-CNN still reads the actual word.
 
     types.bytes, types.offsets        the words in UTF-8, one after the other
-    types.counts                      how often each stands in the part for training
+    types.counts                      how often each occurs in the training part
     train.tokens, train.offsets       type ids of all sentences, and where each sentence starts
-    heldout.tokens, heldout.offsets   the same for the part that is held out
+    heldout.tokens, heldout.offsets   the same for the held-out part
     manifest.json                     what it was made from
+
+Weights of sources change nothing here: windows.py repeats or skips blocks of a source.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +30,23 @@ from elmokit.errors import ElmokitError
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.jsonfile import read_json
 from elmokit.io.paths import find_files
-from elmokit.pretrain.sources import Chunk, identity, tokenized_chunks
+from elmokit.pretrain.sources import (
+    Chunk,
+    Paths,
+    Source,
+    Weights,
+    find_sources,
+    identity,
+    tokenized_chunks,
+)
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN
 
 VERSION = 1
 MANIFEST = "manifest.json"
-HELDOUT_BLOCK = 100  # sentences held out in a row, so that they have their context
+HELDOUT_BLOCK = 100  # Maximum number of consecutive held-out sentences: they have their context.
 UNKNOWN_ID = SPECIAL.index(UNKNOWN)
-PASS_TOKENS = 1 << 22  # tokens in memory at a time
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+PASS_TOKENS = 1 << 22  # Tokens in memory at a time.
+Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ class Sentences:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> Sentences:
-        """Map `name`.tokens and `name`.offsets."""
+        """Map the files `name`.tokens and `name`.offsets."""
         return cls(
             _mapped(folder / f"{name}.tokens", np.int32),
             _mapped(folder / f"{name}.offsets", np.int64),
@@ -61,7 +71,7 @@ class Sentences:
 
 
 class Types:
-    """The distinct words of a corpus, by id, read from the disk as they are needed."""
+    """The distinct words of a corpus by id, read from disk when they are needed."""
 
     def __init__(self, folder: Path) -> None:
         self._bytes = _mapped(folder / "types.bytes", np.uint8)
@@ -72,20 +82,20 @@ class Types:
         return len(self._offsets) - 1
 
     def words(self, ids: NDArray[Any]) -> list[str]:
-        """The words of some ids."""
+        """Return the words of ids."""
         starts, ends = self._offsets[ids], self._offsets[ids + 1]
         view = memoryview(self._bytes)  # type: ignore[arg-type]
         return [
             str(view[a:b], "utf-8") for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
 
-    def first(self, number: int) -> list[str]:
-        """The words with ids below `number`: the vocabulary of a softmax."""
-        return self.words(np.arange(number))
+    def first(self, size: int) -> list[str]:
+        """Return the words with ids below `size`: the vocabulary of a softmax."""
+        return self.words(np.arange(size))
 
     def cut(self, *, min_count: int = 3, size: int | None = None) -> int:
-        """How many of the first types are a vocabulary: seen `min_count` times, at most `size`."""
-        counts = self.counts[len(SPECIAL) :]  # falling
+        """Return the size of the vocabulary of words seen `min_count` times, at most `size`."""
+        counts = self.counts[len(SPECIAL) :]  # They decrease.
         frequent = len(SPECIAL) + int(np.searchsorted(-counts, -max(min_count, 1), side="right"))
         return frequent if size is None else min(frequent, max(size, len(SPECIAL) + 1))
 
@@ -100,9 +110,20 @@ class Corpus:
         self.train = Sentences.open(folder, "train")
         self.heldout = Sentences.open(folder, "heldout")
 
+    @property
+    def sources(self) -> list[dict[str, Any]]:
+        """Name, weight and size of each weighted source; empty if there are no weights."""
+        sources: list[dict[str, Any]] = self.manifest.get("sources", [])
+        return sources
+
+    @property
+    def weights(self) -> list[tuple[int, float]]:
+        """Number of training sentences and weight of each source, in order."""
+        return [(source["train_sentences"], source["weight"]) for source in self.sources]
+
 
 def prepare(
-    corpus: Paths,
+    corpus: Paths | Weights,
     folder: Path,
     *,
     valid: Paths | None = None,
@@ -113,43 +134,47 @@ def prepare(
     keep: bool = False,
     quiet: bool = False,
 ) -> Corpus:
-    """Encode a corpus into `folder`, or open what is there if it was made from the same.
+    """Encode a corpus into `folder`, or open what is there if it was made from the same text.
 
     Args:
-        corpus: files, globs or folders of text, also .gz, .xz, .zst.
-        folder: where the encoded corpus lies.
-        valid: text to hold out; else a fraction of the corpus is.
-        valid_fraction: of the sentences, held out in blocks spread over the corpus.
-        tokenizer: "elmokit" or "chinese" for running text, "whitespace" for text that is
-            tokenized with a sentence a line.
-        workers: processes that tokenize; all cores if not given. The result is the same.
-        as_written: `<unk>` is a word like any other; else it is read as `<UNK>`.
-        keep: something depends on what is there: refuse other text instead of encoding it anew.
-        quiet: no progress bar.
+        corpus: Files, globs or folders of text, also .gz, .xz, .zst; or a mapping of each to its
+            weight, which is how often an epoch reads it.
+        folder: Folder of the encoded corpus.
+        valid: Held-out text; a fraction of the corpus if None.
+        valid_fraction: Fraction of the sentences of each source to hold out, in blocks spread
+            over it.
+        tokenizer: "elmokit" or "chinese" for running text, "whitespace" for tokenized text with
+            one sentence per line.
+        workers: Number of processes that tokenize (default: all cores). The result is the same.
+        as_written: Read `<unk>` as a word like any other, not as `<UNK>`.
+        keep: Raise if the text has changed, instead of encoding it again.
+        quiet: Show no progress bar.
     """
     if not 0 <= valid_fraction < 1:
         raise ElmokitError(f"valid_fraction must be at least 0 and below 1, not {valid_fraction}")
     old = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
-    files, heldout_files = find_files(corpus), [] if valid is None else find_files(valid)
-    wanted = {
+    sources, heldout_files = find_sources(corpus), [] if valid is None else find_files(valid)
+    files = [file for source in sources for file in source.files]
+    requested = {
         "version": VERSION,
         "tokenizer": tokenizer,
         "as_written": as_written,
         "valid_fraction": 0.0 if heldout_files else valid_fraction,
         "corpus": _identities(files, old, "corpus"),
         "valid": _identities(heldout_files, old, "valid"),
+        "sources": _describe_sources(sources),
     }
     if old is not None:
-        change = difference(old, wanted)
+        change = difference(old, requested)
         if change is None:
             return Corpus(folder)
         if keep:
             raise ElmokitError(
-                f"{folder} was made from another corpus: {change}; give what it was made from "
-                "or another output folder"
+                f"{folder} was made from another corpus: {change}; use the same corpus or another "
+                "output folder"
             )
     with atomic_folder(folder, overwrite=True) as making:
-        _encode(making, files, heldout_files, wanted, workers=workers, quiet=quiet)
+        _encode(making, sources, heldout_files, requested, workers=workers, quiet=quiet)
     return Corpus(folder)
 
 
@@ -158,9 +183,16 @@ def _identities(files: list[Path], old: dict[str, Any] | None, part: str) -> lis
     return [identity(file, known.get(file.name)) for file in files]
 
 
+def _describe_sources(sources: list[Source]) -> list[dict[str, Any]]:
+    """Return what the manifest says about sources; nothing if all are read once."""
+    if all(source.weight == 1 for source in sources):
+        return []
+    return [{"name": s.name, "weight": s.weight, "files": len(s.files)} for s in sources]
+
+
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    """The first thing in which two manifests differ, in words; None if they are the same."""
-    old = {"as_written": False, **old}  # older ones do not say
+    """Describe the first difference between two manifests; return None if there is none."""
+    old = {"as_written": False, "sources": [], **old}  # Older ones have no such fields.
     for name in ("version", "tokenizer", "as_written", "valid_fraction"):
         if old.get(name) != new[name]:
             return f"its {name} was {old.get(name)!r} and is now {new[name]!r}"
@@ -173,59 +205,80 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
         for name, entry in before.items():
             if entry["hash"] != after[name]["hash"] or len(old[part]) != len(new[part]):
                 return f"the text of {name} has changed"
+    weights = [[(s["weight"], s["files"]) for s in m["sources"]] for m in (old, new)]
+    if weights[0] != weights[1]:
+        shown = [", ".join(f"{w:g}" for w, _ in sources) or "none" for sources in weights]
+        return f"the weights of its sources were {shown[0]} and are now {shown[1]}"
     return None
 
 
 def _encode(
     folder: Path,
-    files: list[Path],
+    sources: list[Source],
     heldout_files: list[Path],
     manifest: dict[str, Any],
     *,
     workers: int | None,
     quiet: bool,
 ) -> None:
-    words = {word: number for number, word in enumerate(SPECIAL)}
+    if not manifest["sources"]:  # They are all read once, so they are one.
+        sources = [Source("the corpus", [file for source in sources for file in source.files])]
+    words = {word: index for index, word in enumerate(SPECIAL)}
     # Text that says <unk> means it; nor may text pass for our sentence boundaries.
     words |= {} if manifest["as_written"] else {"<unk>": UNKNOWN_ID}
     reserved = dict.fromkeys(words, UNKNOWN_ID)
-    size = sum(file.stat().st_size for file in files + heldout_files)
+    sizes = [0] * len(sources)  # In sentences.
+    size = sum(f.stat().st_size for f in chain(heldout_files, *(s.files for s in sources)))
     with tqdm(total=size, unit="B", unit_scale=True, desc="corpus", disable=quiet) as bar:
 
         def count(read: int) -> None:
             bar.update(read)
 
-        for part, sources in (("all", files), ("given", heldout_files)):
-            chunks = tokenized_chunks(
-                sources, tokenizer=manifest["tokenizer"], workers=workers, on_bytes=count
+        def read(files: list[Path]) -> Iterator[Chunk]:
+            return tokenized_chunks(
+                files, tokenizer=manifest["tokenizer"], workers=workers, on_bytes=count
             )
-            _write_provisional(folder, part, chunks, words, reserved)
+
+        def read_sources() -> Iterator[Chunk]:
+            for index, source in enumerate(sources):
+                for chunk in read(source.files):
+                    sizes[index] += len(chunk.lengths)
+                    yield chunk
+
+        _write_provisional(folder, "all", read_sources(), words, reserved)
+        _write_provisional(folder, "given", read(heldout_files), words, reserved)
     everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
-    if not len(everything):
-        raise ElmokitError(f"the corpus has no sentences ({len(files)} file(s) were read)")
-    block, every = heldout_blocks(len(everything), manifest["valid_fraction"])
+    for source, sentences in zip(sources, sizes, strict=True):
+        if not sentences:
+            raise ElmokitError(
+                f"{source.name} has no sentences ({len(source.files)} file(s) were read)"
+            )
+    train, heldout = split_sources(sizes, manifest["valid_fraction"])
+    ranges = [part for parts in train for part in parts]
+    parts = {"train": (everything, ranges), "heldout": (everything, heldout)}
     if heldout_files:
-        train, heldout = [(0, len(everything))], [(0, len(given))]
-        parts = {"train": (everything, train), "heldout": (given, heldout)}
-    else:
-        train, heldout = split_blocks(len(everything), block, every)
-        parts = {"train": (everything, train), "heldout": (everything, heldout)}
+        parts["heldout"] = (given, [(0, len(given))])
     counts = np.zeros(max(words.values()) + 1, np.int64)
-    for tokens in _passes(everything, train):
+    for tokens in _passes(everything, ranges):
         counts += np.bincount(tokens, minlength=len(counts))
     final = _write_types(folder, words, counts)
-    for name, (sentences, ranges) in parts.items():
-        _write_final(folder, name, sentences, ranges, final)
+    for name, (sentences_of_part, ranges_of_part) in parts.items():
+        _write_final(folder, name, sentences_of_part, ranges_of_part, final)
     for name in ("all", "given"):
         (folder / f"{name}.tokens").unlink()
         (folder / f"{name}.offsets").unlink()
-    facts = {
+    metadata = {
         "types": len(final),
-        "train_sentences": sum(b - a for a, b in train),
+        "train_sentences": sum(b - a for a, b in ranges),
         "train_tokens": int(counts.sum()),
-        "heldout_sentences": sum(b - a for a, b in heldout),
+        "heldout_sentences": sum(b - a for a, b in parts["heldout"][1]),
     }
-    text = json.dumps({**manifest, **facts}, indent=2, ensure_ascii=False)
+    for source_metadata, source_ranges in zip(manifest["sources"], train, strict=False):
+        source_metadata["train_sentences"] = sum(b - a for a, b in source_ranges)
+        source_metadata["train_tokens"] = sum(
+            int(everything.offsets[b] - everything.offsets[a]) for a, b in source_ranges
+        )
+    text = json.dumps({**manifest, **metadata}, indent=2, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
@@ -245,37 +298,58 @@ def _write_provisional(
         offsets.write(np.zeros(1, np.int64).tobytes())
         following = max(words.values()) + 1
         for chunk in chunks:
-            places = np.empty(len(chunk.words), np.int32)
+            ids = np.empty(len(chunk.words), np.int32)
             for local, word in enumerate(chunk.words):
-                place = reserved.get(word)
-                if place is None:
-                    place = words.setdefault(word, following)
-                    following += place == following
-                places[local] = place
-            tokens.write(places[chunk.ids].tobytes())
+                index = reserved.get(word)
+                if index is None:
+                    index = words.setdefault(word, following)
+                    following += index == following
+                ids[local] = index
+            tokens.write(ids[chunk.ids].tobytes())
             ends = end + np.cumsum(chunk.lengths)
             offsets.write(ends.astype(np.int64).tobytes())
             end = int(ends[-1]) if len(ends) else end
 
 
+def split_sources(sizes: list[int], fraction: float) -> tuple[list[list[Range]], list[Range]]:
+    """Hold out a fraction of the sentences of each source.
+
+    A source that is too small for it is trained on as a whole.
+
+    Args:
+        sizes: Number of sentences of each source.
+        fraction: Fraction to hold out.
+
+    Returns:
+        The ranges of sentences to train on for each source, and the ranges held out.
+    """
+    train: list[list[Range]] = []
+    heldout: list[Range] = []
+    first = 0
+    for size in sizes:
+        to_train, to_hold_out = split_blocks(size, *heldout_blocks(size, fraction))
+        train.append([(first + a, first + b) for a, b in to_train])
+        heldout += [(first + a, first + b) for a, b in to_hold_out]
+        first += size
+    if fraction and not heldout:
+        raise ElmokitError(
+            f"the corpus has {first} sentence(s), too few to hold out {fraction:.0%} of them: "
+            "use more text, a held-out text (valid), or valid_fraction 0"
+        )
+    return train, heldout
+
+
 def heldout_blocks(sentences: int, fraction: float) -> tuple[int, int]:
-    """How many sentences a block has, and which blocks are held out: every so many-th."""
+    """Return the size of blocks, and n if every n-th block is held out; 0 if none is."""
     if fraction == 0:
         return HELDOUT_BLOCK, 0
     block = int(min(max(sentences * fraction // 10, 1), HELDOUT_BLOCK))
     every = max(2, round(1 / fraction))
-    if sentences <= block * (every - 1):
-        raise ElmokitError(
-            f"the corpus has {sentences} sentence(s), too few to hold out {fraction:.0%} of them: "
-            "give more text, a held-out text (valid), or valid_fraction 0"
-        )
-    return block, every
+    return block, every if sentences > block * (every - 1) else 0
 
 
-def split_blocks(
-    sentences: int, block: int, every: int
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The ranges of sentences to train on and to hold out; no range is empty."""
+def split_blocks(sentences: int, block: int, every: int) -> tuple[list[Range], list[Range]]:
+    """Return the ranges of sentences to train on and to hold out; no range is empty."""
     if every == 0:
         return [(0, sentences)], []
     period = block * every
@@ -288,8 +362,8 @@ def split_blocks(
     return train, heldout
 
 
-def _passes(sentences: Sentences, ranges: list[tuple[int, int]]) -> Iterator[NDArray[np.int32]]:
-    """The tokens of some ranges of sentences, a bounded number at a time."""
+def _passes(sentences: Sentences, ranges: list[Range]) -> Iterator[NDArray[np.int32]]:
+    """Yield the tokens of ranges of sentences, a bounded number at a time."""
     for first, last in ranges:
         start, end = int(sentences.offsets[first]), int(sentences.offsets[last])
         for a in range(start, end, PASS_TOKENS):
@@ -299,18 +373,18 @@ def _passes(sentences: Sentences, ranges: list[tuple[int, int]]) -> Iterator[NDA
 def _write_types(
     folder: Path, words: dict[str, int], counts: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Write the types by falling count and give the final id of each provisional one."""
+    """Write the types by decreasing count; return the final id of each provisional one."""
     names = [""] * len(counts)
-    for word, number in words.items():
-        if number != UNKNOWN_ID or word == SPECIAL[UNKNOWN_ID]:
-            names[number] = word
+    for word, index in words.items():
+        if index != UNKNOWN_ID or word == SPECIAL[UNKNOWN_ID]:
+            names[index] = word
     special = len(SPECIAL)
-    # equal counts in the order of their code points, which is that of their bytes in UTF-8
-    order = sorted(range(special, len(names)), key=lambda number: (-counts[number], names[number]))
+    # Words of equal count are ordered by code points, as their bytes in UTF-8 are.
+    order = sorted(range(special, len(names)), key=lambda index: (-counts[index], names[index]))
     ids = np.array([*range(special), *order], np.int64)
     final = np.empty(len(ids), np.int32)
     final[ids] = np.arange(len(ids), dtype=np.int32)
-    encoded = [names[number].encode() for number in ids.tolist()]
+    encoded = [names[index].encode() for index in ids.tolist()]
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     (folder / "types.bytes").write_bytes(b"".join(encoded))
     np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64).tofile(folder / "types.offsets")
@@ -322,7 +396,7 @@ def _write_final(
     folder: Path,
     name: str,
     sentences: Sentences,
-    ranges: list[tuple[int, int]],
+    ranges: list[Range],
     final: NDArray[np.int32],
 ) -> None:
     with (folder / f"{name}.tokens").open("wb") as stream:
@@ -339,5 +413,5 @@ def _write_final(
 
 def _mapped(path: Path, dtype: Any) -> NDArray[Any]:
     if path.stat().st_size == 0:
-        return np.zeros(0, dtype)  # an empty file cannot be mapped
+        return np.zeros(0, dtype)  # An empty file cannot be mapped.
     return np.memmap(path, dtype, "r")

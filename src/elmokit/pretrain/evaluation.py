@@ -21,9 +21,10 @@ from elmokit.errors import ElmokitError
 from elmokit.io.atomic import write_file
 from elmokit.language import Perplexity, sentence_losses
 from elmokit.model.bilm import BiLM, BiLMState
-from elmokit.pretrain.corpus import Corpus, Paths, Sentences, prepare
+from elmokit.pretrain.corpus import Corpus, Sentences, prepare
 from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.objective import Batcher, softmax_of, targets_of_vocabulary, window_losses
+from elmokit.pretrain.sources import Paths
 from elmokit.pretrain.windows import Windows
 from elmokit.text.indexers import make_indexer
 
@@ -143,7 +144,7 @@ def text_losses(
     softmax_of(elmo.model)
     vocabulary = elmo.vocabulary
     if vocabulary is None:
-        raise ElmokitError(f"{elmo.source} has no vocabulary, so it cannot predict words")
+        raise ElmokitError(f"{elmo.source} has no vocabulary and so cannot predict words")
     targets = targets_of_vocabulary(corpus.types, vocabulary.ids, vocabulary.unknown)
     unknown = int(corpus.types.counts[targets == vocabulary.unknown].sum())
     total = count_predictions(corpus.train)

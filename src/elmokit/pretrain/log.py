@@ -134,6 +134,14 @@ def describe_run(model: BiLM, softmax: str, *, tokens: int, steps: int, processe
     )
 
 
+def describe_source(source: dict[str, Any]) -> str:
+    """Return the message about a weighted source of the corpus."""
+    return (
+        f"{source['name']}: {source['train_tokens']:,} tokens, read {source['weight']:g} times "
+        "per epoch"
+    )
+
+
 def describe_small_vocabulary(size: int, requested: int, min_count: int) -> str:
     """Return the message for a text with too few words for the requested vocabulary."""
     return (

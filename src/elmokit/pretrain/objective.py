@@ -1,7 +1,7 @@
-"""One window through the biLM: the loss of both language models, the third step of pretraining.
+"""The loss of both language models on one window: the third step of pretraining.
 
-Distinct words go through the token encoder once, both LSTM stacks run over the window from the
-state that the window before left, and the shared softmax scores the targets of both.
+The token encoder reads each distinct word once, both LSTM stacks run over the window from the state
+after the window before, and the shared softmax scores the targets of both directions.
 """
 
 from __future__ import annotations
@@ -28,63 +28,63 @@ from elmokit.text.indexers import Indexer
 
 @dataclass(frozen=True)
 class Batch:
-    """A window as the model takes it."""
+    """A window as tensors for the model."""
 
     features: Tensor
     """Ids of the distinct words, short words first: (words, columns)."""
     index: Tensor
     """Rows of `features`, forward then backward: (2, steps, rows)."""
     targets: Tensor
-    """Words of the softmax, -1 for none: (2, steps * rows)."""
+    """Word ids of the softmax, -1 for no target: (2, steps * rows)."""
 
 
 class Batcher:
-    """Turns windows of type ids into batches for one model's words."""
+    """Turns windows of type ids into batches for the vocabulary of a model."""
 
     def __init__(
         self, types: Types, targets: NDArray[np.int32], indexer: Indexer, device: torch.device
     ) -> None:
-        """`targets` gives the word of the softmax for each type: (types,)."""
+        """Create a batcher; `targets` has the word id of the softmax for each type: (types,)."""
         self.types, self.indexer, self.device = types, indexer, device
-        self.targets = np.append(targets, np.int32(-1))  # a type of -1 is no target
+        self.targets = np.append(targets, np.int32(-1))  # Index -1 (NOTHING) is no target.
 
     def batch(self, window: Window) -> Batch:
-        """Look up the words of a window."""
+        """Return the batch of a window."""
         words = self.types.words(window.types)
         order = np.argsort(np.fromiter(map(len, words), np.int64, len(words)), kind="stable")
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
-        features = self.indexer.encode([words[number] for number in order.tolist()])
+        ranks = np.empty_like(order)  # Row of `features` for each word: (words,).
+        ranks[order] = np.arange(len(order))
+        features = self.indexer.encode([words[index] for index in order.tolist()])
         targets = self.targets[window.targets].astype(np.int64).reshape(2, -1)
-        tensors = (torch.from_numpy(a) for a in (features, places[window.index], targets))
+        tensors = (torch.from_numpy(a) for a in (features, ranks[window.index], targets))
         return Batch(*(tensor.to(self.device) for tensor in tensors))
 
 
 def targets_of_vocabulary(types: Types, ids: dict[str, int], unknown: int) -> NDArray[np.int32]:
-    """The word of the softmax for each type of a corpus: (types,)."""
+    """Return the word id of the softmax for each type of a corpus: (types,)."""
     result = np.empty(len(types), np.int32)
     for start in range(0, len(types), 1 << 16):
-        place = np.arange(start, min(start + (1 << 16), len(types)))
-        result[place] = [ids.get(word, unknown) for word in types.words(place)]
+        chunk = np.arange(start, min(start + (1 << 16), len(types)))
+        result[chunk] = [ids.get(word, unknown) for word in types.words(chunk)]
     return result
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """Draws the masks of one step for some rows of a batch.
+    """Draws the dropout masks of one step for rows of a batch.
 
-    They are drawn for the whole batch, so that its rows drop the same values however they are
-    shared by processes and parts of a step.
+    They are drawn for the whole batch, so that a row drops the same values however the batch is
+    split into processes and parts.
     """
 
     rate: float
     random: torch.Generator | np.random.BitGenerator
-    """NumPy's on a CPU, where 16 of its bits for each value are ten times as fast."""
+    """NumPy's generator on a CPU, where 16 random bits per value are ten times as fast."""
     batch_size: int
     rows: slice
 
     def mask(self, steps: int, like: Tensor) -> Tensor:
-        """What to multiply values (2, steps * rows, size) with, already scaled."""
+        """Return a scaled mask to multiply values (2, steps * rows, size) with."""
         shape = (2, steps, self.batch_size, like.shape[-1])
         if isinstance(self.random, torch.Generator):
             drawn = torch.rand(shape, generator=self.random, device=like.device)[:, :, self.rows]
@@ -94,7 +94,7 @@ class Dropout:
             bits = self.random.random_raw(-(-count // 4)).view(np.int16)[:count]
             drawn = torch.from_numpy(bits).view(shape)[:, :, self.rows].to(torch.float32)
             keep = drawn.ge_((self.rate - 0.5) * (1 << 16))
-        return keep.div_(1 - self.rate).flatten(1, 2).to(like.dtype)  # 0 or a factor
+        return keep.div_(1 - self.rate).flatten(1, 2).to(like.dtype)  # 0 or 1 / (1 - rate)
 
 
 def top_outputs(
@@ -104,17 +104,18 @@ def top_outputs(
     dropout: Dropout | None = None,
     precision: torch.dtype | None = None,
 ) -> tuple[Tensor, BiLMState]:
-    """The top layer of both directions and the state after the window, cut from the gradient.
+    """Run both LSTM stacks over a window.
 
     Args:
-        model: the biLM.
-        batch: a window.
-        state: what the window before left.
-        dropout: draws the masks; None for none.
-        precision: of matrix products, if it is not that of the weights.
+        model: The biLM.
+        batch: A window.
+        state: The LSTM states after the window before.
+        dropout: Draws the masks; None for no dropout.
+        precision: Precision of matrix products; that of the weights if None.
 
     Returns:
-        Outputs (2, steps * rows, projection_dim) in the order of the targets, and the state.
+        Outputs of the top layer (2, steps * rows, projection_dim) in the order of the targets, and
+        the states after the window, detached from the graph.
     """
     lower = torch.autocast(batch.features.device.type, precision, enabled=precision is not None)
     with lower:
@@ -122,31 +123,31 @@ def top_outputs(
     vectors = encoded.to(state.forward[0][0].dtype)  # (words, projection_dim)
     steps = batch.index.shape[1]
     inputs = functional.embedding(batch.index.flatten(1), vectors)  # (2, steps * rows, size)
-    ways = tuple(
-        [cast(LSTMLayer, layer) for layer in way]
-        for way in (model.forward_layers, model.backward_layers)
+    forward, backward = (
+        [cast(LSTMLayer, layer) for layer in stack]
+        for stack in (model.forward_layers, model.backward_layers)
     )
     top, ends = run_both_stacks(
-        (ways[0], ways[1]),
+        (forward, backward),
         inputs,
-        _joined(state),
+        _stack_directions(state),
         skip=model.config.skip_connections,
-        masks=[dropout.mask(steps, inputs) for _ in ways[0]] if dropout else None,
+        masks=[dropout.mask(steps, inputs) for _ in forward] if dropout else None,
         precision=precision,
     )
-    return top * dropout.mask(steps, top) if dropout else top, _apart(ends)
+    return top * dropout.mask(steps, top) if dropout else top, _split_directions(ends)
 
 
-def _joined(state: BiLMState) -> list[LayerState]:
-    """(h, c) of each layer, of both directions: (2, rows, size) and (2, rows, cells)."""
+def _stack_directions(state: BiLMState) -> list[LayerState]:
+    """Return (h, c) of each layer in both directions: (2, rows, size) and (2, rows, cells)."""
     return [
         (torch.stack([one[0], other[0]]), torch.stack([one[1], other[1]]))
         for one, other in zip(state.forward, state.backward, strict=True)
     ]
 
 
-def _apart(states: list[LayerState]) -> BiLMState:
-    return BiLMState(*([(h[way], c[way]) for h, c in states] for way in range(2)))
+def _split_directions(states: list[LayerState]) -> BiLMState:
+    return BiLMState(*([(h[i], c[i]) for h, c in states] for i in range(2)))
 
 
 def window_loss(
@@ -159,10 +160,16 @@ def window_loss(
     frozen: bool = False,
     precision: torch.dtype | None = None,
 ) -> tuple[Tensor, BiLMState]:
-    """The summed negative log likelihood of both directions, and the state after the window.
+    """Return the summed negative log likelihood of both directions, and the state after the window.
 
-    If the biLM is `frozen`, only the softmax has a gradient. `precision` is that of matrix
-    products, if it is not that of the weights.
+    Args:
+        model: The biLM.
+        batch: A window.
+        state: The LSTM states after the window before.
+        dropout: Draws the masks; None for no dropout.
+        sample: Words of a sampled softmax; None for the full softmax.
+        frozen: Compute a gradient for the softmax only.
+        precision: Precision of matrix products; that of the weights if None.
     """
     with torch.set_grad_enabled(not frozen):
         top, after = top_outputs(model, batch, state, dropout, precision)
@@ -175,9 +182,9 @@ def window_loss(
 
 @torch.no_grad()
 def window_losses(model: BiLM, batch: Batch, state: BiLMState) -> tuple[Tensor, BiLMState]:
-    """Each target's negative log likelihood by the full softmax, 0 where there is none.
+    """Return the negative log likelihood of each target by the full softmax, and the next state.
 
-    Returns them in the order of the targets, (2, steps * rows), and the state after the window.
+    The losses are in the order of the targets, (2, steps * rows), and 0 where there is no target.
     """
     top, after = top_outputs(model, batch, state)
     losses = softmax_of(model).losses(top.flatten(0, 1), batch.targets.flatten())
@@ -185,12 +192,12 @@ def window_losses(model: BiLM, batch: Batch, state: BiLMState) -> tuple[Tensor, 
 
 
 def softmax_of(model: BiLM) -> Softmax:
-    """The softmax, which a model may lack."""
+    """Return the softmax of a model; raise if it has none."""
     if model.softmax is None:
         raise ElmokitError(
-            "this model has no softmax (published weights come without): it cannot predict words"
+            "this model has no softmax (most published weights have none): it cannot predict words"
         )
     return model.softmax
 
 
-assert NOTHING == -1  # the last entry of Batcher.targets
+assert NOTHING == -1  # The last entry of Batcher.targets.

@@ -6,15 +6,17 @@ Nothing here imports torch, because the command line reads the fields to print i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
 from elmokit.errors import ElmokitError
 from elmokit.progress import check_threads
+from elmokit.training.changes import find_change
 
-MIN_RATE = 0.01  # Fraction of the learning rate at the end of a cosine.
+MIN_RATE = 0.01  # Fraction of the learning rate at the end of a cosine or a decay.
+DECAY_SHARE = 0.2  # Fraction of a run in which the learning rate of a trapezoid falls.
 LEARNING_RATES = {"adagrad": 0.2, "adamw": 0.001}
 
 TEXT = Parameter(group=Group("Text", sort_key=1))
@@ -61,10 +63,14 @@ class PretrainSettings:
     """Maximum number of steps of the whole run."""
     max_minutes: Annotated[float | None, SCHEDULE] = None
     """Stop after this time; the same command resumes the run."""
-    schedule: Annotated[Literal["auto", "constant", "cosine"], SCHEDULE] = "auto"
-    """Course of the learning rate: auto is constant for adagrad and cosine for adamw."""
+    schedule: Annotated[Literal["auto", "constant", "cosine", "trapezoid"], SCHEDULE] = "auto"
+    """Course of the learning rate (auto: constant for adagrad, cosine for adamw)."""
     warmup: Annotated[int, SCHEDULE] = 0
     """Number of steps in which the learning rate rises from 0."""
+    decay_steps: Annotated[int | None, SCHEDULE] = None
+    """Number of steps of the linear decay that ends a trapezoid (default: a fifth of the run)."""
+    decay_from: Annotated[int | None, SCHEDULE] = None
+    """Step at which the decay begins; the run ends with it, whatever --max-steps says."""
     softmax: Annotated[Literal["auto", "full", "sampled"], SOFTMAX] = "auto"
     """Softmax of training: auto depends on the vocabulary size. Evaluation is always full."""
     samples: Annotated[int, SOFTMAX] = 8192
@@ -102,6 +108,12 @@ class PretrainSettings:
             if value is not None and not value > 0:
                 raise ElmokitError(f"{name} must be greater than 0, not {value}")
         check_threads(self.threads)
+        if self.course != "trapezoid":
+            for name in ("decay_steps", "decay_from"):
+                if getattr(self, name) is not None:
+                    raise ElmokitError(
+                        f"{name} needs the schedule 'trapezoid', not {self.schedule!r}"
+                    )
 
     @property
     def learning_rate(self) -> float:
@@ -109,45 +121,77 @@ class PretrainSettings:
         return LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
 
     @property
-    def course(self) -> Literal["constant", "cosine"]:
+    def course(self) -> Literal["constant", "cosine", "trapezoid"]:
         """Schedule that `auto` stands for."""
-        if self.schedule == "auto":
-            return "cosine" if self.optimizer == "adamw" else "constant"
-        return self.schedule
+        if self.schedule != "auto":
+            return self.schedule
+        if self.decay_steps is not None or self.decay_from is not None:
+            return "trapezoid"
+        return "cosine" if self.optimizer == "adamw" else "constant"
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Return the number of steps of the whole run."""
+        if self.decay_from is not None:
+            default = math.ceil(self.decay_from * DECAY_SHARE / (1 - DECAY_SHARE))
+            return self.decay_from + (self.decay_steps or max(1, default))
         steps = self.epochs * steps_per_epoch
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
+    def decay_start(self, total: int) -> int:
+        """Return the step of `total` at which the learning rate of a trapezoid begins to fall."""
+        if self.decay_from is not None:
+            return self.decay_from
+        return max(0, total - (self.decay_steps or math.ceil(total * DECAY_SHARE)))
+
     def rate(self, step: int, total: int) -> float:
-        """Return the learning rate of a step of `total`: warm-up, then constant or a cosine."""
+        """Return the learning rate of a step of `total`: warm-up, then as the schedule says."""
         rate = self.learning_rate * min(1.0, (step + 1) / max(self.warmup, 1))
         if self.course == "cosine" and step >= self.warmup:
             part = (step - self.warmup) / max(1, total - self.warmup)
             cosine = 0.5 * (1 + math.cos(math.pi * part))
             rate *= MIN_RATE + (1 - MIN_RATE) * cosine
+        if self.course == "trapezoid" and step >= (start := self.decay_start(total)):
+            rate *= 1 - (1 - MIN_RATE) * (step - start + 1) / (total - start)
         return rate
+
+    def is_constant_until(self, step: int, steps_per_epoch: int) -> bool:
+        """Return whether the rate of all steps before `step` does not depend on the run's end."""
+        start = self.decay_start(self.total_steps(steps_per_epoch))
+        return self.course == "constant" or (self.course == "trapezoid" and step <= start)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that the weights depend on, as JSON takes them."""
         names = [field.name for field in fields(self) if field.name not in NOT_SAVED]
         return {name: getattr(self, name) for name in names}
 
-    def find_change(self, old: dict[str, Any]) -> str | None:
+    def find_change(self, old: dict[str, Any], *, step: int, steps_per_epoch: int) -> str | None:
         """Describe why a run with the settings `old` cannot be resumed; return None if it can.
 
-        A run at a constant rate may become longer or shorter. A setting that is missing in `old`
-        had its default value.
+        As long as the rate is constant, a run may become longer or shorter, or begin to decay. A
+        setting that is missing in `old` had its default value.
+
+        Args:
+            old: Settings that a checkpoint was saved with.
+            step: Number of steps done.
+            steps_per_epoch: Number of steps of an epoch.
         """
-        may_change = {"accumulate"}
-        if self.course == "constant":
-            may_change |= {"epochs", "max_steps"}
         defaults = {field.name: field.default for field in fields(self)}
-        for name, now in self.to_dict().items():
-            before = old.get(name, defaults[name])
-            if name not in may_change and before != now:
-                return f"{name} was {before!r} and is now {now!r}"
+        old = {name: old.get(name, defaults[name]) for name in self.to_dict()}
+        before = replace(self, **{name: old[name] for name in LENGTH})
+        may_change = {"accumulate"}
+        if before.is_constant_until(step, steps_per_epoch):
+            may_change |= LENGTH
+        change = find_change(old, self, ignore=NOT_SAVED | may_change)
+        if change is not None:
+            return change
+        if may_change >= LENGTH and not self.is_constant_until(step, steps_per_epoch):
+            if self.course == "cosine":
+                return f"schedule was {old['schedule']!r} and is now 'cosine'"
+            start = self.decay_start(self.total_steps(steps_per_epoch))
+            return (
+                f"its learning rate would fall from step {start:,}, but {step:,} steps are done: "
+                f"set decay_from to {step} or more"
+            )
         return None
 
 
@@ -174,10 +218,12 @@ class AdaptSettings(PretrainSettings):
 
 _MINIMUM = {
     **dict.fromkeys(("epochs", "batch_size", "unroll", "samples", "min_count"), 1),
-    **dict.fromkeys(("max_steps", "accumulate", "eval_every", "save_every"), 1),
-    **dict.fromkeys(("warmup", "weight_decay", "seed", "softmax_steps"), 0),
+    **dict.fromkeys(("max_steps", "accumulate", "eval_every", "save_every", "decay_steps"), 1),
+    **dict.fromkeys(("warmup", "weight_decay", "seed", "softmax_steps", "decay_from"), 0),
     "vocab_size": 4,
 }
+# Settings that say when a run ends, which do not matter while its learning rate is constant.
+LENGTH = {"schedule", "epochs", "max_steps", "decay_steps", "decay_from"}
 # Settings that do not determine the weights, or that the corpus and the model's config record.
 NOT_SAVED = {
     *("valid", "valid_fraction", "tokenizer", "dropout", "new_softmax", "softmax_steps"),

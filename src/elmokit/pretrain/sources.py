@@ -1,8 +1,8 @@
-"""The text of a corpus: which files it is, and their sentences, tokenized on all cores.
+"""The sources of a corpus: their files, and the sentences of these, tokenized on all cores.
 
 One process reads the files and cuts their lines into chunks where no sentence is cut; the others
-find the sentences and tokens of a chunk. Chunks come back in order, so that the result is the same
-whatever the number of processes.
+find the sentences and tokens of a chunk. Chunks are returned in order, so that the result is the
+same for any number of processes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -24,27 +24,61 @@ from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import Piece, read_lines
+from elmokit.io.paths import find_files
 from elmokit.text.readers import WORD_COLUMN, is_wrapped, kind_of, sentences_of
 from elmokit.text.tokenize import tokenizer as tokenizer_named
 
 CHUNK_CHARACTERS = 1 << 20
-INLINE_BYTES = 4 << 20  # a smaller corpus is not worth starting processes for
-Pieces = list[tuple[int, str, bool]]  # line number, text, whether the line ends: see lines.py
+INLINE_BYTES = 4 << 20  # A smaller corpus is not worth starting processes for.
+Pieces = list[tuple[int, str, bool]]  # Line number, text, whether the line ends: see io/lines.py.
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Weights = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of a corpus that are read equally often."""
+
+    name: str
+    files: list[Path]
+    weight: float = 1.0
+    """How often an epoch reads them."""
+
+
+def find_sources(corpus: Paths | Weights) -> list[Source]:
+    """Return one source for each weighted pattern, or a single one for patterns without weights."""
+    if not isinstance(corpus, Mapping):
+        return [Source("the corpus", find_files(corpus))]
+    sources = []
+    seen: set[Path] = set()
+    for pattern, weight in corpus.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e6:
+            raise ElmokitError(
+                f"the weight of {pattern!r} must be a number above 0, not {weight!r}"
+            )
+        files = find_files(pattern)
+        if twice := seen.intersection(files):
+            raise ElmokitError(f"{min(twice)} is in two sources: let each file match one pattern")
+        seen.update(files)
+        sources.append(Source("/".join(Path(pattern).parts[-2:]), files, float(weight)))
+    if not sources:
+        raise ElmokitError("no corpus was given: name files, globs or folders")
+    return sources
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some sentences in a row, as ids of the chunk's own words."""
+    """Consecutive sentences, as ids of the chunk's own words."""
 
     words: list[str]
     ids: NDArray[np.int32]
-    """Of the sentences one after the other: (tokens,)."""
+    """Word ids of the sentences one after the other: (tokens,)."""
     lengths: NDArray[np.int64]
-    """Tokens of each sentence: (sentences,)."""
+    """Number of tokens of each sentence: (sentences,)."""
 
 
 def identity(path: Path, known: dict[str, object] | None = None) -> dict[str, object]:
-    """What tells one text from another: size and hash; `known` saves reading an untouched file."""
+    """Return the size and hash of a file; take the hash from `known` if the file is untouched."""
     status = path.stat()
     size, changed = status.st_size, status.st_mtime_ns
     if known and (known["bytes"], known["changed"]) == (size, changed):
@@ -69,11 +103,11 @@ def tokenized_chunks(
     workers: int | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[Chunk]:
-    """The sentences of some files in order; the whitespace tokenizer takes a line for a sentence.
+    """Yield the sentences of files in order; for the whitespace tokenizer, a line is a sentence.
 
-    Files that are only a little text are read in this process, others by `workers` (all cores).
+    Small files are read in this process, others by `workers` processes (default: all cores).
     """
-    tokenizer_named(tokenizer)  # a wrong name is told of here, not in another process
+    tokenizer_named(tokenizer)  # Report a wrong name here, not in another process.
     tasks = (
         (pieces, str(file), tokenizer)
         for file in files
@@ -89,13 +123,14 @@ def tokenized_chunks(
         try:
             for task in tasks:
                 waiting.append(_submit(pool, task))
-                if len(waiting) > 2 * workers:  # bounds the memory
+                if len(waiting) > 2 * workers:  # This bounds the memory.
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool:
             raise ElmokitError(
-                "a process that read the corpus was killed; is there memory?"
+                "a process that tokenized the corpus was killed, perhaps because it ran out of "
+                "memory: try fewer workers"
             ) from None
         finally:
             for future in waiting:
@@ -104,20 +139,20 @@ def tokenized_chunks(
 
 def _submit(pool: ProcessPoolExecutor, task: tuple[Pieces, str, str]) -> Future[Chunk]:
     with warnings.catch_warnings():
-        # Python 3.12 warns of forking beside threads; the children use none of their locks.
+        # Python 3.12 warns about forking beside threads; the children use none of their locks.
         warnings.simplefilter("ignore", DeprecationWarning)
         return pool.submit(tokenize_chunk, *task)
 
 
 def _process_context() -> multiprocessing.context.BaseContext:
-    # fork: a script that calls us without `if __name__ == "__main__"` works too
+    # With fork, a script that calls us without `if __name__ == "__main__"` works too.
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
 def chunks_of_lines(
     path: Path, *, split: bool, on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[Pieces]:
-    """Cut a file into chunks of lines, only where neither a line nor a paragraph goes on."""
+    """Cut a file into chunks of lines, never inside a line or a paragraph."""
     kind = kind_of(path)
     chunk: Pieces = []
     characters = 0
@@ -144,7 +179,7 @@ def _may_cut(before: tuple[int, str, bool], following: str, kind: str, split: bo
 
 
 def tokenize_chunk(pieces: Pieces, name: str, tokenizer: str) -> Chunk:
-    """Find the sentences and tokens of some lines; empty sentences are left out."""
+    """Find the sentences and tokens of lines; leave out empty sentences."""
     rows = (Piece(*piece) for piece in pieces)
     kind = kind_of(name)
     tokenize = tokenizer_named(tokenizer)
@@ -156,10 +191,14 @@ def tokenize_chunk(pieces: Pieces, name: str, tokenizer: str) -> Chunk:
     lengths: list[int] = []
     for sentence in sentences:
         tokens = sentence.tokens
-        if kind == "jsonl":  # JSON strings may hold line breaks, which end a word in vocab.txt
+        if (
+            kind == "jsonl"
+        ):  # JSON strings may contain line breaks, which would split a word in vocab.txt.
             tokens = [part for token in tokens for part in token.split()]
         if tokens:
             ids.extend(known.setdefault(token, len(known)) for token in tokens)
             lengths.append(len(tokens))
-    words = [word.encode("utf-8", "replace").decode() for word in known]  # no lone surrogates
+    words = [
+        word.encode("utf-8", "replace").decode() for word in known
+    ]  # There may be lone surrogates.
     return Chunk(words, np.array(ids, np.int32), np.array(lengths, np.int64))

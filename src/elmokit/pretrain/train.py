@@ -21,11 +21,12 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import choose_softmax
-from elmokit.pretrain.corpus import Corpus, Paths, prepare
+from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.device import check_precision, keep_freed_memory
 from elmokit.pretrain.distributed import ProcessGroup, join
 from elmokit.pretrain.log import describe_small_vocabulary
 from elmokit.pretrain.settings import PretrainSettings
+from elmokit.pretrain.sources import Paths, Weights
 from elmokit.pretrain.trainer import Start, Trainer, TrainingResult
 from elmokit.progress import use_threads
 from elmokit.text.vocabulary import Vocabulary
@@ -38,7 +39,7 @@ from elmokit.training.stopping import stop_signals
 class TrainingRequest:
     """What to train, on which text, and where to write it."""
 
-    corpus: Paths
+    corpus: Paths | Weights
     out: str | Path
     settings: PretrainSettings
     tokenizer: str
@@ -47,7 +48,7 @@ class TrainingRequest:
 
 
 def train_new_model(
-    corpus: Paths, out: str | Path, settings: PretrainSettings, config: BiLMConfig | None
+    corpus: Paths | Weights, out: str | Path, settings: PretrainSettings, config: BiLMConfig | None
 ) -> TrainingResult:
     """Train a new biLM; see `elmokit.pretrain.pretrain`."""
     shape = config or BiLMConfig.preset("tiny")

@@ -16,7 +16,13 @@ from elmokit.pretrain.checkpoint import publish, read_state, state_tensors
 from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.evaluation import perplexity
-from elmokit.pretrain.log import RunLog, describe_end, describe_run, draw_training_curves
+from elmokit.pretrain.log import (
+    RunLog,
+    describe_end,
+    describe_run,
+    describe_source,
+    draw_training_curves,
+)
 from elmokit.pretrain.objective import Batcher, targets_of_vocabulary
 from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.step import gradient
@@ -103,7 +109,11 @@ class Trainer:
             betas=ADAM_BETAS,
         )
         self.windows = Windows(
-            corpus.train, rows=settings.batch_size, unroll=settings.unroll, seed=settings.seed
+            corpus.train,
+            rows=settings.batch_size,
+            unroll=settings.unroll,
+            seed=settings.seed,
+            weights=corpus.weights,
         )
         self.batcher = Batcher(
             corpus.types,
@@ -143,6 +153,11 @@ class Trainer:
                     processes=self.group.world_size,
                 )
             )
+            for source in self.corpus.sources:
+                self.log.say(describe_source(source))
+        if self.settings.course == "trapezoid":
+            start = self.settings.decay_start(self.total)
+            self.log.say(f"the learning rate falls from step {start:,} to step {self.total:,}")
         with self.log:
             if self.step == 0 and self.origin and not self.frozen_steps:
                 self.evaluate()
@@ -177,6 +192,9 @@ class Trainer:
         is_due = self.step % settings.eval_every == 0 or self.step == self.frozen_steps
         if is_end or is_late or (is_due and not is_stopped):
             self.evaluate()
+        elif is_stopped and math.isinf(self.best):
+            # There was no evaluation yet: leave a model that loads.
+            self.group.run_on_main(lambda: self.publish(None))
         if is_end or is_late or is_stopped or self.step % settings.save_every == 0:
             self.save()
         return is_late or is_stopped
@@ -321,7 +339,9 @@ class Trainer:
             before = metadata["model"].get(name)
             if before != value:
                 return f"the model's {name} was {before!r} and is now {value!r}"
-        return self.settings.find_change(old)
+        return self.settings.find_change(
+            old, step=metadata["step"], steps_per_epoch=self.windows.steps
+        )
 
     def saved_settings(self) -> dict[str, Any]:
         """Return the settings that the weights depend on, for metadata."""
@@ -347,6 +367,7 @@ class Trainer:
         manifest = self.corpus.manifest
         training = {
             "corpus": [entry["name"] for entry in manifest["corpus"]],
+            **({"sources": self.corpus.sources} if self.corpus.sources else {}),
             "tokenizer": manifest["tokenizer"],
             "train_tokens": manifest["train_tokens"],
             "tokens_read": self.tokens_until(self.step),

@@ -7,12 +7,18 @@ Each sentence `<S> w1 .. wn </S>` is n + 1 pairs of (input, target) in both dire
 
 The sentences of an epoch follow one another in a stream of pairs, which is cut into as many
 stretches of equal length as the batch has rows. A step takes the next `unroll` pairs of every row,
-and the LSTMs go on where the step before left them. Blocks of sentences are shuffled for each
-epoch; nothing is kept but their order, and any (epoch, step) can be asked for directly.
+and the LSTMs continue where the step before left them. Blocks of sentences are shuffled for each
+epoch over all sources; only their order is kept, and any (epoch, step) can be computed directly.
+
+An epoch reads each block of a source of weight w either floor(w) or ceil(w) times, w times on
+average. The copies are chosen by the seed and spread evenly: with weight 0.25, every block is read
+once in any four epochs. All epochs have the same number of pairs, the rounded mean: a stream that
+is longer is cut, one that is shorter continues with its first blocks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,24 +28,24 @@ from elmokit.errors import ElmokitError
 from elmokit.pretrain.corpus import Sentences
 
 BEGIN, END = 0, 1  # type ids of <S> and </S>
-NOTHING = -1  # the target where a row has ended before the others
-BLOCK = 100  # sentences that stay together when shuffled
+NOTHING = -1  # The target where a row has ended before the others.
+BLOCK = 100  # Sentences that stay together when shuffled.
 
 
 @dataclass(frozen=True)
 class Window:
-    """One step of some rows, time-major as the LSTMs run."""
+    """One step of rows of the batch, time-major as the LSTMs run."""
 
     types: NDArray[np.int64]
-    """The distinct type ids of the inputs: (words,)."""
+    """Distinct type ids of the inputs: (words,)."""
     index: NDArray[np.int64]
-    """Each input's place in `types`, forward then backward: (2, steps, rows)."""
+    """Index of each input in `types`, forward then backward: (2, steps, rows)."""
     targets: NDArray[np.int64]
     """Type ids to predict, NOTHING where there are none: (2, steps, rows)."""
 
     @property
     def pairs(self) -> int:
-        """Targets of one direction."""
+        """Number of targets of one direction."""
         return int((self.targets[0] != NOTHING).sum())
 
 
@@ -54,22 +60,42 @@ class Windows:
         unroll: int = 20,
         seed: int | None = None,
         block: int = BLOCK,
+        weights: Sequence[tuple[int, float]] = (),
     ) -> None:
-        """Lay out the windows for a batch of `rows`; without a seed in the order of the file."""
+        """Lay out the windows.
+
+        Args:
+            sentences: The encoded text.
+            rows: Number of rows of the batch.
+            unroll: Number of pairs of a row in each step.
+            seed: Seed of the order of blocks; the order of the file if None.
+            block: Number of sentences of a block.
+            weights: Number of sentences and weight of each source, in the order of the file; every
+                block is read once in each epoch if there are none.
+        """
         self.sentences, self.rows, self.unroll, self.seed = sentences, rows, unroll, seed
-        self.firsts = np.arange(0, len(sentences), block)  # of each block: (blocks,)
-        lasts = np.minimum(self.firsts + block, len(sentences))
-        self.sizes = (  # pairs of each block
-            sentences.offsets[lasts] - sentences.offsets[self.firsts] + lasts - self.firsts
+        ends = np.cumsum([size for size, _ in weights or [(len(sentences), 1.0)]])
+        starts = np.append(0, ends[:-1])
+        firsts = [np.arange(a, b, block) for a, b in zip(starts, ends, strict=True)]
+        lasts = [np.minimum(a + block, b) for a, b in zip(firsts, ends, strict=True)]
+        self.firsts, self.lasts = np.concatenate(firsts), np.concatenate(lasts)  # (blocks,)
+        self.sizes = (  # Number of pairs of each block: (blocks,).
+            sentences.offsets[self.lasts]
+            - sentences.offsets[self.firsts]
+            + self.lasts
+            - self.firsts
         )
-        self.lasts = lasts
         self.pairs = int(self.sizes.sum())
+        self.weights: NDArray[np.float64] | None = None  # Of each block: (blocks,).
+        if weights:
+            self.weights = np.repeat([weight for _, weight in weights], list(map(len, firsts)))
+            self.pairs = round(float(self.weights @ self.sizes))
         if self.pairs < rows:
             raise ElmokitError(
                 f"the text has {self.pairs} tokens, fewer than the {rows} rows of a batch: "
-                "give more text or a smaller batch_size"
+                "use more text or a smaller batch_size"
             )
-        # rows differ by at most one pair
+        # The lengths of rows differ by at most one pair.
         self.starts = np.arange(rows + 1) * self.pairs // rows  # (rows + 1,)
         self.longest = int(np.diff(self.starts).max())
         self.steps = -(-self.longest // unroll)
@@ -77,53 +103,63 @@ class Windows:
         self._order = self._ends = np.zeros(0, np.int64)
 
     def window(self, epoch: int, step: int, rows: slice = slice(None)) -> Window:
-        """The window at a position, for all rows or some of the global batch."""
+        """Return the window of a step, for all rows or some of the global batch."""
         if epoch != self._epoch:
             self._shuffle(epoch)
         length = min(self.unroll, self.longest - step * self.unroll)
         chosen = np.arange(self.rows)[rows]
         inputs = np.full((2, len(chosen), length), BEGIN, np.int64)
         targets = np.full((2, len(chosen), length), NOTHING, np.int64)
-        for place, row in enumerate(chosen.tolist()):
+        for i, row in enumerate(chosen.tolist()):
             start = int(self.starts[row]) + step * self.unroll
             end = min(start + length, int(self.starts[row + 1]))
-            self._fill(inputs[:, place], targets[:, place], start, end)
+            self._fill(inputs[:, i], targets[:, i], start, end)
         types, index = np.unique(inputs, return_inverse=True)
         index = index.reshape(inputs.shape).transpose(0, 2, 1)
         return Window(types, np.ascontiguousarray(index), targets.transpose(0, 2, 1).copy())
 
     def pairs_at(self, step: int) -> int:
-        """Targets of one direction in the global batch at a step of any epoch."""
+        """Return the number of targets of one direction in the global batch at a step."""
         start = self.starts[:-1] + step * self.unroll
         return int(np.clip(self.starts[1:] - start, 0, self.unroll).sum())
 
     def positions(self, step: int) -> NDArray[np.int64]:
-        """Where in the stream each pair of a window stands, -1 for none: (steps, rows)."""
+        """Return the position of each pair in the stream, -1 for none: (steps, rows)."""
         length = min(self.unroll, self.longest - step * self.unroll)
-        found = self.starts[None, :-1] + (step * self.unroll + np.arange(length))[:, None]
-        return np.where(found < self.starts[None, 1:], found, -1)
+        positions = self.starts[None, :-1] + (step * self.unroll + np.arange(length))[:, None]
+        return np.where(positions < self.starts[None, 1:], positions, -1)
 
     def _shuffle(self, epoch: int) -> None:
-        if self.seed is None:
-            self._order = np.arange(len(self.firsts))
-        else:
+        blocks = np.arange(len(self.firsts))
+        if self.weights is not None:
+            copies = np.repeat(blocks, self._copies(self.weights, epoch))
+            blocks = copies if len(copies) else blocks
+        if self.seed is not None:
             random = np.random.default_rng([self.seed, epoch])
-            self._order = random.permutation(len(self.firsts))
+            blocks = blocks[random.permutation(len(blocks))]
+        repeats = -(-self.pairs // int(self.sizes[blocks].sum()))
+        self._order = np.tile(blocks, repeats)
         self._ends = np.cumsum(self.sizes[self._order])
         self._epoch = epoch
+
+    def _copies(self, weights: NDArray[np.float64], epoch: int) -> NDArray[np.int64]:
+        """Return how often an epoch reads each block: (blocks,)."""
+        phases = np.random.default_rng([self.seed or 0, 0, 1]).random(len(weights))
+        until = [np.floor(weights * n + phases).astype(np.int64) for n in (epoch, epoch + 1)]
+        return until[1] - until[0]
 
     def _fill(
         self, inputs: NDArray[np.int64], targets: NDArray[np.int64], start: int, end: int
     ) -> None:
         """Write the pairs from `start` to `end` of the epoch's stream into rows: (2, length)."""
         filled = 0
-        number = int(np.searchsorted(self._ends, start, side="right"))
+        index = int(np.searchsorted(self._ends, start, side="right"))
         while start < end:
-            block = int(self._order[number])
-            within = start - int(self._ends[number] - self.sizes[block])
+            block = int(self._order[index])
+            within = start - int(self._ends[index] - self.sizes[block])
             first, last = int(self.firsts[block]), int(self.lasts[block])
             offsets = self.sentences.offsets[first : last + 1]
-            ends = offsets - offsets[0] + np.arange(len(offsets))  # pairs before each sentence
+            ends = offsets - offsets[0] + np.arange(len(offsets))  # Pairs before each sentence.
             sentence = int(np.searchsorted(ends, within, side="right")) - 1
             while start < end and sentence < last - first:
                 tokens = self.sentences.tokens[offsets[sentence] : offsets[sentence + 1]]
@@ -131,9 +167,10 @@ class Windows:
                 words[0], words[1:-1], words[-1] = BEGIN, tokens, END
                 skip = within - int(ends[sentence])
                 count = min(end - start, len(words) - 1 - skip)
-                for way, sequence in enumerate((words, words[::-1])):
-                    inputs[way, filled : filled + count] = sequence[skip : skip + count]
-                    targets[way, filled : filled + count] = sequence[skip + 1 : skip + count + 1]
+                new = slice(filled, filled + count)
+                for direction, sequence in enumerate((words, words[::-1])):
+                    inputs[direction, new] = sequence[skip : skip + count]
+                    targets[direction, new] = sequence[skip + 1 : skip + count + 1]
                 start, filled, within = start + count, filled + count, within + count
                 sentence += 1
-            number += 1
+            index += 1

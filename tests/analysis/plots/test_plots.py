@@ -30,7 +30,6 @@ from elmokit.analysis.plots.maps import (
     map_clusters,
     map_uses,
     map_word,
-    read_mixes,
     short_names,
 )
 from elmokit.analysis.senses.induce import induce_senses
@@ -200,23 +199,25 @@ def trained(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = folder / "train.conll"
     data.write_text("Anna B-PER\nsat O\n\nBo B-PER\nran O\n\n" * 2)
     small: dict[str, Any] = {"train": str(data), "dev": str(data), "hidden": 4, "epochs": 1}
-    small |= {"quiet": True, "cache": str(folder / "cache"), "word_dim": 4, "characters": 0}
+    small |= {"quiet": True, "cache": str(folder / "cache"), "word_dim": 4, "char_dim": 0}
     train("tagger", **small, elmo=model, placement="both", out=str(folder / "both"))
     train("tagger", **small, elmo=model, layers="top", out=str(folder / "top"))
-    train("tagger", **small, no_elmo=True, out=str(folder / "without"))
+    train("tagger", **small, elmo=None, out=str(folder / "without"))
     return folder
 
 
 def test_mixes_are_read_from_what_train_wrote(trained: Path) -> None:
+    from elmokit.tasks.folder import read_mixes
+
     mixes = read_mixes(str(trained / "both"))
     report = json.loads((trained / "both" / "report.json").read_text())
     assert mixes is not None
     assert mixes.task == "tagger"
-    assert list(mixes.places) == ["input", "output"]
-    for place in mixes.places:
-        assert mixes.places[place] == report["mixes"][place]["weights"]
+    assert list(mixes.weights) == ["input", "output"]
+    for place in mixes.weights:
+        assert mixes.weights[place] == report["mixes"][place]["weights"]
         assert mixes.scales[place] == report["mixes"][place]["scale"]
-        assert sum(mixes.places[place]) == pytest.approx(1, abs=1e-3)
+        assert sum(mixes.weights[place]) == pytest.approx(1, abs=1e-3)
     assert read_mixes(str(trained / "top")) is None
     assert read_mixes(str(trained / "without")) is None
 

@@ -346,12 +346,12 @@ def test_a_text_file_with_an_archives_name_is_refused(tmp_path: Path, kind: str)
 def test_an_archive_with_no_model_or_with_two_is_reported(
     tmp_path: Path, contents: dict[str, bytes]
 ) -> None:
-    with pytest.raises(ElmokitError, match=r"none\.zip holds no model"):
+    with pytest.raises(ElmokitError, match=r"none\.zip does not contain a model"):
         read_checkpoint(pack(tmp_path / "none.zip", {"a.txt": b"a"}))
-    with pytest.raises(ElmokitError, match=r"empty\.zip holds no model"):
+    with pytest.raises(ElmokitError, match=r"empty\.zip does not contain a model"):
         read_checkpoint(pack(tmp_path / "empty.zip", {}))
     twice = contents | {name.replace("elmo", "other"): x for name, x in contents.items()}
-    with pytest.raises(ElmokitError, match=r"two\.tar holds several models"):
+    with pytest.raises(ElmokitError, match=r"two\.tar contains several models"):
         read_checkpoint(pack(tmp_path / "two.tar", twice))
 
 

@@ -14,7 +14,7 @@ from tiny import tiny_elmo
 import elmokit
 from elmokit.errors import ElmokitError
 from elmokit.formats import native
-from elmokit.formats.containers import hf_hub as hub
+from elmokit.formats.containers import hf_hub
 from elmokit.formats.detect import read_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -91,7 +91,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_cannot_be_a_name_on_the_hub_is_taken_for_a_path(
     cache: Path, name: str, empty: Path
 ) -> None:
-    assert not hub.is_repository(name)
+    assert not hf_hub.is_repository(name)
     if name:  # an empty name is the current folder
         with pytest.raises(ElmokitError, match="there is no file or folder"):
             read_checkpoint(name)
@@ -111,8 +111,8 @@ def test_whatever_goes_wrong_in_a_download_is_told_in_a_sentence(
         raise error
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(ElmokitError, match="cannot fetch a/b from the Hub: ") as caught:
-        hub.download("a/b")
+    with pytest.raises(ElmokitError, match="cannot download a/b from the Hub: ") as caught:
+        hf_hub.download("a/b")
     assert "\n" not in str(caught.value)
 
 
@@ -173,6 +173,6 @@ def test_a_push_that_fails_is_told_in_a_sentence(api: type[FakeApi], error: Exce
 
 def test_a_push_needs_an_owner_and_a_name(api: type[FakeApi]) -> None:
     for name in ("small-elmo", "a/b/c", ""):
-        with pytest.raises(ElmokitError, match="a Hub repository is named owner/name, not"):
+        with pytest.raises(ElmokitError, match="the name of a Hub repository is owner/name, not"):
             tiny_elmo().push_to_hub(name)
     assert api.calls == []

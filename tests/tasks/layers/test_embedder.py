@@ -10,7 +10,7 @@ import torch
 import elmokit
 from elmokit.embed import Embedder
 from elmokit.tasks.layers.embedder import Inputs, known_words
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TrainSettings
 
 TEXTS = [("the", "bank", "of", "England"), ("a", "bank")]
 
@@ -20,10 +20,9 @@ def elmo() -> Embedder:
     return elmokit.load()
 
 
-def settings(**given: Any) -> Settings:
-    return Settings(**{"dropout": 0.0, "elmo_dropout": 0.0, **given}).completed(
-        {}, has_vectors=False
-    )
+def settings(**given: Any) -> TrainSettings:
+    own = TrainSettings(**{"dropout": 0.0, "elmo_dropout": 0.0, **given})
+    return own.with_word_dim(has_vectors=False)
 
 
 class Vectors:
@@ -37,7 +36,7 @@ class Vectors:
 
 
 def test_static_learned_and_character_vectors_stand_side_by_side() -> None:
-    own = settings(word_dim=3, characters=4)
+    own = settings(word_dim=3, char_dim=4)
     inputs = Inputs(own, ["bank", "the"], vectors=Vectors())  # type: ignore[arg-type]
     found = inputs(TEXTS)
     assert found.vectors.shape == (2, 4, 2 + 3 + 4)

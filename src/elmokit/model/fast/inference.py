@@ -142,7 +142,7 @@ class FastLSTMLayer:
         limit = REUSED_GATE_FLOATS if reuses else NEW_GATE_FLOATS
         max_rows = min(len(x), max(sizes[0], limit // (4 * self.cells)))
         buffer = torch.empty(max_rows if reuses else 0, 4 * self.cells, device=x.device)
-        hidden = torch.empty(sizes[0], self.cells, device=x.device)
+        cell_output = torch.empty(sizes[0], self.cells, device=x.device)
         start = step = 0
         while start < len(x):  # one block: the steps that fit into the buffer
             rows, last = 0, step
@@ -156,24 +156,24 @@ class FastLSTMLayer:
                 torch.split(outputs[block], sizes[step:last]),
                 strict=True,
             ):
-                self._step(step_gates, h, c, hidden, y)
+                self._step(step_gates, h, c, cell_output, y)
                 h = y
             start, step = start + rows, last
         return outputs
 
-    def _step(self, gates: Tensor, h: Tensor, c: Tensor, hidden: Tensor, y: Tensor) -> None:
+    def _step(self, gates: Tensor, h: Tensor, c: Tensor, cell_output: Tensor, y: Tensor) -> None:
         """Read one token of each of n sentences.
 
         Args:
             gates: W x + b, (n, 4 cells).
             h: outputs of the step before, at least (n, size).
             c: cell states, at least (n, cells); updated.
-            hidden: memory for sigmoid(o) * tanh(c), at least (n, cells).
+            cell_output: memory for sigmoid(o) * tanh(c), at least (n, cells).
             y: memory for the outputs, (n, size).
         """
         n, cells = len(gates), self.cells
         if n < len(c):
-            h, c, hidden = h[:n], c[:n], hidden[:n]
+            h, c, cell_output = h[:n], c[:n], cell_output[:n]
         self.recurrent.add_to(gates, h)
         gates[:, : 3 * cells].sigmoid_()
         gates[:, 3 * cells :].tanh_()
@@ -181,11 +181,11 @@ class FastLSTMLayer:
         c.mul_(gate_forget).addcmul_(gate_input, candidate)
         if self.cell_clip:
             c.clamp_(-self.cell_clip, self.cell_clip)
-        torch.tanh(c, out=hidden).mul_(gate_output)
+        torch.tanh(c, out=cell_output).mul_(gate_output)
         if self.projection is None:
-            y.copy_(hidden)
+            y.copy_(cell_output)
             return
-        h = self.projection.into(hidden, y)
+        h = self.projection.into(cell_output, y)
         if self.projection_clip:
             torch.clamp(h, -self.projection_clip, self.projection_clip, out=y)
         elif h is not y:
