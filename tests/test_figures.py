@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from elmokit.figures import missing_characters, write_figure
 pytest.importorskip("matplotlib")
 
 
-def pair_figure(first: list[str], second: list[str]) -> object:
+def pair_figure(first: list[str], second: list[str]) -> Any:
     cosines = np.full((3, len(first), len(second)), 0.5, np.float32)
     return draw_pair(TokenPair(first, second, cosines), 1)
 
