@@ -48,7 +48,7 @@ def corpus(path: Path, lines: list[str], **settings: object) -> Corpus:
     return Corpus(path, tokenizer="whitespace", **settings)  # type: ignore[arg-type]
 
 
-def test_words_are_counted_whatever_their_case_unless_asked(tmp_path: Path) -> None:
+def test_words_are_counted_in_any_case_by_default(tmp_path: Path) -> None:
     lines = ["The bank .", "the Bank of the", ""]
     assert corpus(tmp_path / "a", lines).counts() == {"the": 3, "bank": 2, ".": 1, "of": 1}
     assert corpus(tmp_path / "a", lines, case_sensitive=True).counts()["bank"] == 1

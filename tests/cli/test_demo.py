@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def test_every_word_stands_once_in_each_of_its_sentences() -> None:
+def test_every_word_occurs_once_in_each_of_its_sentences() -> None:
     for word, senses in demonstration.SENTENCES.items():
         for texts in senses.values():
             assert len(texts) == len(set(texts)) == 4

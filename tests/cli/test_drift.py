@@ -71,7 +71,7 @@ def test_without_words_the_frequent_ones_of_both_are_taken(
 
 
 @pytest.mark.parametrize("measure", ["change", "apd", "prt"])
-def test_words_are_ranked_by_the_measure_that_is_asked_for(folder: Path, measure: str) -> None:
+def test_words_are_ranked_by_the_requested_measure(folder: Path, measure: str) -> None:
     drift("a.txt", "b.txt", skip_words=0, options=MODEL, quiet=True, measure=measure, layer="top",
           max_uses=20, json="out.json")  # type: ignore[arg-type]  # fmt: skip
     words = json.loads(Path("out.json").read_text())["words"]
@@ -91,7 +91,7 @@ def test_chinese_words_are_found_by_the_chinese_tokenizer(
     assert row.split()[:4] == ["银行", "6", "6", row.split()[3]]
 
 
-def test_trouble_is_told_in_a_sentence_before_the_model_loads(
+def test_errors_are_raised_before_the_model_is_loaded(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(ModelOptions, "load")

@@ -141,7 +141,7 @@ def plain_query() -> str:
     return "she owes the bank money ."
 
 
-def test_the_same_word_or_other_words_may_be_asked_for(find: Find) -> None:
+def test_only_the_same_word_or_only_other_words_can_be_found(find: Find) -> None:
     (same,) = find(QUERY, "--only", "same-word", "--k", 50)
     assert words_of(same) == {"bank"}
     assert len(same["neighbours"]) == 4
@@ -150,7 +150,7 @@ def test_the_same_word_or_other_words_may_be_asked_for(find: Find) -> None:
     assert len(other["neighbours"]) == 6
 
 
-def test_the_words_nearest_in_layer_0_stand_beside_them(find: Find, elmo: Embedder) -> None:
+def test_the_words_nearest_in_layer_0_are_found_too(find: Find, elmo: Embedder) -> None:
     (answer,) = find(QUERY, "--k", 5)
     lines = [line.split() for line in TEXT.splitlines() if line]
     mean = np.concatenate([elmo.embed([tokens], layers=0)[0].vectors for tokens in lines]).mean(0)
@@ -171,7 +171,7 @@ def test_static_vectors_give_their_own_neighbours(find: Find, run: Run) -> None:
     assert "glove.txt does not have the word 'zebra'" in out
 
 
-def test_several_queries_stand_in_a_file(find: Find) -> None:
+def test_several_queries_can_be_in_a_file(find: Find) -> None:
     queries = [QUERY, "she keeps her *money* here .", "他 走 到 *河边* 。"]
     Path("queries.txt").write_text("\n\n".join(queries), encoding="utf-8")
     together = find("queries.txt", "--k", 3)
@@ -262,7 +262,7 @@ def test_graphs_are_built_by_themselves_for_large_indexes_only(
     assert "exact search" in out
 
 
-def test_a_run_that_was_stopped_while_building_graphs_goes_on(
+def test_a_run_that_was_stopped_while_building_graphs_resumes(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("usearch")
@@ -308,9 +308,7 @@ def stop(*_: object) -> None:
         (["find", "index", QUERY, "--model", "other"], "was made with another model"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_sentence(
-    run: Run, arguments: list[str], sentence: str
-) -> None:
+def test_errors_are_one_sentence(run: Run, arguments: list[str], sentence: str) -> None:
     if arguments[0] == "find":
         run("index", "text.txt", "index")
     Path("empty.txt").write_text("")

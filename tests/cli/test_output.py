@@ -59,7 +59,7 @@ def test_a_result_is_written_with_the_command_and_its_settings(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_cannot_be_written_is_told_of_before_the_work(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_raises(tmp_path: Path) -> None:
     check_output(None)
     check_output("here.json")
     check_output(str(tmp_path / "here.json"))

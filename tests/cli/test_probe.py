@@ -80,7 +80,7 @@ def test_the_command_prints_a_table_and_writes_json_and_a_figure(
     assert (folder / "out.svg").read_text().startswith("<?xml")
 
 
-def test_trouble_is_told_in_a_sentence_before_the_model_loads(
+def test_errors_are_raised_before_the_model_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object, **__: object) -> None:

@@ -93,7 +93,7 @@ def test_chinese_sentences_are_split_as_the_option_says(
         (WIC.replace("4-1", "9-1"), {"gold": "two.txt"}, "line 1: the sentence has 6 tokens"),
     ],
 )
-def test_trouble_is_told_in_a_sentence_before_the_model_loads(
+def test_errors_are_raised_before_the_model_is_loaded(
     folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: dict[str, str], message: str
 ) -> None:
     monkeypatch.delattr(ModelOptions, "load")
@@ -103,7 +103,7 @@ def test_trouble_is_told_in_a_sentence_before_the_model_loads(
     assert message in complaint(lambda: similarity("file.txt", **options))
 
 
-def test_a_file_that_is_missing_or_binary_is_told_of(folder: Path) -> None:
+def test_a_missing_or_binary_file_raises(folder: Path) -> None:
     Path("binary.tsv").write_bytes(b"\x00\x01")
     assert "there is no file" in complaint(lambda: similarity("none.tsv"))
     assert "binary" in complaint(lambda: similarity("binary.tsv"))

@@ -97,7 +97,7 @@ def test_a_stop_leaves_whole_graphs_only(index: Any, monkeypatch: pytest.MonkeyP
     assert set(graphs_in(index.folder)) <= {"graph-000000.usearch"}
 
 
-def test_graphs_that_cannot_be_used_are_told_of(index: Any) -> None:
+def test_unusable_graphs_raise(index: Any) -> None:
     build_graphs(index, quiet=True)
     path = index.folder / "graph-000002.usearch"
     content = path.read_bytes()

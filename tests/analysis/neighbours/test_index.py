@@ -119,7 +119,7 @@ def test_a_word_is_found_in_capital_letters_too(elmo: Embedder, tmp_path: Path) 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1000, 5000])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_the_search_finds_what_numpy_finds_whatever_the_blocks(block: int, dtype: type) -> None:
+def test_the_search_finds_what_numpy_finds_with_any_block_size(block: int, dtype: type) -> None:
     rng = np.random.default_rng(block)
     vectors = rng.standard_normal((1000, 12)).astype(dtype)
     queries = rng.standard_normal((5, 12)).astype(np.float32)
@@ -191,7 +191,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return lambda: steps
 
 
-def test_a_run_that_is_killed_at_any_step_goes_on_to_the_same_bytes(
+def test_a_run_that_is_killed_at_any_step_resumes_to_the_same_bytes(
     elmo: Embedder, tmp_path: Path
 ) -> None:
     index_uses(elmo, SENTENCES, tmp_path / "complete")
@@ -230,7 +230,7 @@ indexing.index_uses(elmokit.load(sys.argv[1], batch_tokens=4), lines, sys.argv[3
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     tiny_elmo().save_pretrained(tmp_path / "model")
     lines = [line for line in TEXT if line and "\ud800" not in line] * 9
     (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
@@ -256,7 +256,7 @@ def interrupted(sentences: list[list[str]]) -> Iterator[list[str]]:
     raise KeyboardInterrupt
 
 
-def test_a_run_goes_on_only_with_the_same_text_and_layer(elmo: Embedder, tmp_path: Path) -> None:
+def test_a_run_resumes_only_with_the_same_text_and_layer(elmo: Embedder, tmp_path: Path) -> None:
     out = tmp_path / "index"
     with pytest.raises(KeyboardInterrupt):
         index_uses(elmo, interrupted(SENTENCES), out)
@@ -288,7 +288,7 @@ def test_a_run_that_fails_before_its_first_window_leaves_nothing(
 # ---- what is refused
 
 
-def test_only_an_index_is_replaced_and_only_if_asked(elmo: Embedder, tmp_path: Path) -> None:
+def test_only_an_index_is_overwritten_and_only_on_request(elmo: Embedder, tmp_path: Path) -> None:
     out = tmp_path / "index"
     index_uses(elmo, SENTENCES, out)
     assert "exists" in complaint(lambda: index_uses(elmo, SENTENCES, out))
@@ -314,9 +314,7 @@ def test_an_index_of_nothing_is_refused(elmo: Embedder, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_no_index_or_a_damaged_one_is_refused(
-    elmo: Embedder, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_not_an_index_or_is_damaged_raises(elmo: Embedder, tmp_path: Path) -> None:
     assert "no index at" in complaint(lambda: open_index(tmp_path / "nowhere"))
     out = tmp_path / "index"
     made = index_uses(elmo, SENTENCES, out)

@@ -140,7 +140,7 @@ def test_a_panel_for_each_layer_has_all_uses_by_their_senses(store: LayerStore) 
             assert axes.get_xlabel() == (share if layer else "")
 
 
-def test_groups_are_told_apart_without_colors() -> None:
+def test_groups_are_distinct_without_colors() -> None:
     styles = [group_style(i) for i in range(88)]
     assert len({(style["marker"], style["edgecolor"]) for style in styles}) == 88
     for one, other in pairwise(styles):
@@ -242,7 +242,7 @@ def test_each_mix_is_a_row_of_cells_in_the_panel_of_its_place() -> None:
     )
 
 
-def test_folders_of_the_same_name_are_told_apart() -> None:
+def test_folders_of_the_same_name_get_longer_names() -> None:
     assert short_names(["a/b/ner", "a/c/ner", "a/c/qa"]) == ["b/ner", "c/ner", "c/qa"]
     assert short_names(["a/b/ner", "a/b/qa/"]) == ["ner", "qa"]
     assert short_names(["ner", "ner"]) == ["ner", "ner"]

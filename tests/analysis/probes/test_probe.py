@@ -80,7 +80,7 @@ def test_guesses_are_scored_on_all_words_and_on_those_that_are_new() -> None:
 
 
 # ---------------------------------------------------------------------- vectors
-def test_vectors_are_standardised_by_the_training_tokens(store: LayerStore) -> None:
+def test_vectors_are_standardized_by_the_training_tokens(store: LayerStore) -> None:
     text = made_text(20, 0)
     vectors = Vectors(store)
     blocks = list(vectors.blocks(text.sentences, label_ids(text, list(WORDS))))

@@ -75,7 +75,7 @@ def test_packed_files_say_the_same(tmp_path: Path, extension: str, pack: object)
     assert list(read_tagged(*packed)) == list(read_tagged(*plain))
 
 
-def test_keys_may_stand_in_another_order(tmp_path: Path) -> None:
+def test_keys_may_be_in_another_order(tmp_path: Path) -> None:
     usual = list(read_tagged(*files(tmp_path)))
     turned = "".join(reversed(KEYS.splitlines(keepends=True)))
     assert list(read_tagged(*files(tmp_path, keys=turned))) == usual
@@ -89,7 +89,7 @@ def test_an_entity_is_refused_wherever_it_leads(tmp_path: Path) -> None:
         assert said == "data.xml, line 3: the file defines an entity 'e'"
 
 
-def test_what_is_wrong_is_told_with_its_line(tmp_path: Path) -> None:
+def test_errors_name_the_line(tmp_path: Path) -> None:
     assert trouble(tmp_path, XML.replace("</text>", "")).startswith(
         "data.xml, line 15: not valid XML: "
     )
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path) -> None:
     assert trouble(tmp_path, "<corpus></corpus>", "") == "data.xml has no words with senses"
 
 
-def test_keys_that_do_not_belong_to_the_text_are_told(tmp_path: Path) -> None:
+def test_keys_that_do_not_belong_to_the_text_raise(tmp_path: Path) -> None:
     first = KEYS.splitlines(keepends=True)[0]
     assert trouble(tmp_path, keys=first) == "gold.key.txt has no keys for 'd0.s0.t1'"
     assert trouble(tmp_path, keys=KEYS + "d9.s0.t0 be%2:42:03::\n") == (
@@ -116,7 +116,7 @@ def test_keys_that_do_not_belong_to_the_text_are_told(tmp_path: Path) -> None:
     assert "already" in trouble(tmp_path, keys=first + first + KEYS)
 
 
-def test_options_that_do_not_fit_are_told(tmp_path: Path) -> None:
+def test_options_that_do_not_fit_raise(tmp_path: Path) -> None:
     data, gold = files(tmp_path)
     assert "--keys" in complaint(lambda: TaggedCorpus(data))
     assert "belongs to an .xml file" in complaint(lambda: TaggedCorpus(gold, gold))

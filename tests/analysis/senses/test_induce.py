@@ -53,7 +53,7 @@ def test_the_likelihood_ratio_is_that_of_scipy() -> None:
             assert likelihood_ratio(here, inside, there, outside) == pytest.approx(expected)
 
 
-def test_typical_words_stand_near_more_uses_inside_than_outside() -> None:
+def test_typical_words_are_near_more_uses_inside_than_outside() -> None:
     inside = [Use(tuple(text.split()), 1, 2, "bank") for text in (
         "the bank by the river .", "a bank of the River .", "this bank has mud .",
         "one bank has mud and a river .",
@@ -133,7 +133,7 @@ def test_one_cluster_has_all_uses(store: LayerStore) -> None:
     assert cluster.typical == []
 
 
-def test_what_cannot_be_clustered_is_told(store: LayerStore) -> None:
+def test_uses_that_cannot_be_clustered_raise(store: LayerStore) -> None:
     assert "too few" in complaint(lambda: induce_senses(store, two_kinds()[:2]))
     assert "too few" in complaint(lambda: induce_senses(store, two_kinds(), clusters=11))
     assert complaint(lambda: induce_senses(store, two_kinds(), layer="3")) == (

@@ -250,7 +250,7 @@ def test_an_inventory_comes_back_from_its_folder(tmp_path: Path) -> None:
         assert np.array_equal(getattr(found, name), getattr(inventory, name))
 
 
-def test_only_senses_are_replaced_and_only_if_asked(tmp_path: Path) -> None:
+def test_only_senses_are_overwritten_and_only_on_request(tmp_path: Path) -> None:
     folder = tmp_path / "senses"
     small_inventory().save(folder)
     assert "--overwrite" in complaint(lambda: small_inventory().save(folder))
@@ -277,7 +277,7 @@ def damages() -> Iterator[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("file", "removed", "said"), list(damages()))
-def test_a_damaged_inventory_is_told_in_a_sentence(
+def test_a_damaged_inventory_raises_with_its_reason(
     tmp_path: Path, file: str, removed: str, said: str
 ) -> None:
     small_inventory().save(tmp_path / "senses")
@@ -288,7 +288,7 @@ def test_a_damaged_inventory_is_told_in_a_sentence(
     assert said in complaint(lambda: load_inventory(tmp_path / "senses"))
 
 
-def test_vectors_that_are_cut_off_are_told(tmp_path: Path) -> None:
+def test_truncated_vectors_raise(tmp_path: Path) -> None:
     small_inventory().save(tmp_path / "senses")
     path = tmp_path / "senses" / "vectors.safetensors"
     path.write_bytes(path.read_bytes()[:-8])
