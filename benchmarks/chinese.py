@@ -22,8 +22,9 @@ from ptb import run_elmokit, text_perplexity, vocabulary_of
 from speed import machine
 
 import elmokit
-from elmokit.analysis.uses import purity, similarities
-from elmokit.cli.demo import Use, use_vectors
+from elmokit.analysis.geometry import cosine_matrix, purity
+from elmokit.analysis.uses import Use
+from elmokit.cli.demo import use_vectors
 from elmokit.embed import Embedder
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.evaluation import sentences_of
@@ -118,12 +119,12 @@ def main() -> None:
         unknown = int(heldout.types.counts[words == vocabulary.unknown].sum())
         uses = find_uses(elmo)
         print_neighbours(elmo, uses, heldout)
-    vectors = use_vectors(uses)
+    vectors = use_vectors(elmo, uses)
     shares = {
-        word: purity(similarities(vectors[word]), [use.sense for use in of_word]).round(4).tolist()
+        word: purity(cosine_matrix(vectors[word]), [use.sense for use in of_word]).round(4).tolist()
         for word, of_word in uses.items()
     }
-    example = next(iter(uses.values()))[0].sentence
+    example = elmo.embed_tokens(list(next(iter(uses.values()))[0].tokens))
     training = elmo.metadata["training"]
     result = {
         "machine": machine(),
@@ -149,8 +150,9 @@ def find_uses(elmo: Embedder) -> dict[str, list[Use]]:
     uses: dict[str, list[Use]] = {word: [] for word in SENTENCES}
     for word, senses in SENTENCES.items():
         for sense, texts in senses.items():
-            for sentence in elmo.embed(list(texts)):
-                uses[word].append(Use(sense, sentence, sentence.tokens.index(word)))
+            for tokens in map(tuple, map(elmo.tokenize, texts)):
+                start = tokens.index(word)
+                uses[word].append(Use(tokens, start, start + 1, word, sense))
     return uses
 
 
@@ -171,9 +173,9 @@ def print_neighbours(elmo: Embedder, uses: dict[str, list[Use]], heldout: Corpus
         by_index = dict(zip(indices, embedded, strict=True))
         others = np.stack([by_index[i].vectors[position] for i, position in matches])
         for use in {use.sense: use for use in reversed(uses_of_word)}.values():
-            query = use.sentence.layers[-1, use.place]
-            cosines = similarities(np.concatenate([query[None], others])[None])[0, 0, 1:]
-            print(f"{word} ({use.sense}): {' '.join(use.sentence.tokens)}")
+            query = elmo.embed_tokens(list(use.tokens)).layers[-1, use.start]
+            cosines = cosine_matrix(np.concatenate([query[None], others])[None])[0, 0, 1:]
+            print(f"{word} ({use.sense}): {' '.join(use.tokens)}")
             for near in np.argsort(-cosines)[:3]:
                 i, position = matches[near]
                 context = sentences[i][max(0, position - 6) : position + 7]

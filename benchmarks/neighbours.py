@@ -31,9 +31,9 @@ from speed import machine
 
 from elmokit.analysis.neighbours.approximate import Graphs, open_graphs
 from elmokit.analysis.neighbours.index import Index, exact_search, open_index
-from elmokit.analysis.neighbours.nearest import answer
+from elmokit.analysis.neighbours.nearest import find_neighbours
 from elmokit.analysis.uses import Use, embed_uses, marked_use
-from elmokit.cli.output import open_store
+from elmokit.cli.options import ModelOptions
 from elmokit.io.lines import read_lines
 from elmokit.store import LayerStore
 from elmokit.text.tokenize import split_sentences, tokenize
@@ -122,7 +122,7 @@ def build(folder: Path, threads: int) -> dict[str, Any]:
     graphs = run(["-c", GRAPHS, "index", str(threads)], folder)
     return {
         "uses": len(opened),
-        "sentences": opened.sentences,
+        "sentences": opened.num_sentences,
         "distinct_words": len(opened.words),
         "columns": opened.dim,
         "index_mb": round(size / 1e6),
@@ -170,7 +170,7 @@ def run(arguments: list[str], folder: Path) -> dict[str, Any]:
 
 def inside(index: Index, queries: list[Use]) -> dict[str, Any]:
     """Measure the parts of a search, and recall."""
-    store = open_store("shipped")
+    store = ModelOptions().open_store()
     graphs = open_graphs(index)
     return {
         "search_ms": times(index, store, graphs, queries),
@@ -187,8 +187,8 @@ def times(index: Index, store: LayerStore, graphs: Graphs, queries: list[Use]) -
         "embed the query": lambda i: list(store.elmo.stream([queries[i].tokens])),
         "exact search": lambda i: exact_search(index.vectors, vectors[i : i + 1], 80),
         "approximate search": lambda i: graphs.search(vectors[i : i + 1], 80),
-        "exact answer": lambda i: answer(index, store, [queries[i]]),
-        "approximate answer": lambda i: answer(index, store, [queries[i]], graphs=graphs),
+        "exact answer": lambda i: find_neighbours(store, index, [queries[i]]),
+        "approximate answer": lambda i: find_neighbours(store, index, [queries[i]], graphs=graphs),
     }
     return {name: round(1000 * median(call, 15), 1) for name, call in parts.items()}
 
@@ -224,10 +224,10 @@ def plays(text: str, folder: Path, threads: int, static: str | None) -> dict[str
     """Find the uses of "play" in the whole text that are nearest to two sentences with it."""
     command = ["-m", "elmokit", "neighbours", "index", str(Path(text).absolute()), "plays"]
     run([*command, "--split", "--quiet", "--words", "play", "--threads", str(threads)], folder)
-    index, store = open_index(folder / "plays"), open_store("shipped")
-    vectors = None if static is None else read_static_vectors(static, quiet=True)
+    index, store = open_index(folder / "plays"), ModelOptions().open_store()
+    vectors = None if static is None else read_vectors(static, quiet=True)
     uses = [marked_use(sentence, tokenize) for sentence in PLAYS.values()]
-    answers = [each.facts() for each in answer(index, store, uses, k=10, static=vectors)]
+    answers = [each.to_dict() for each in find_neighbours(store, index, uses, k=10, static=vectors)]
     result: dict[str, Any] = {"uses": len(index), "read": READ, "static": answers[0]["static"]}
     for name, values in zip(PLAYS, answers, strict=True):
         print(values["query"], *(near["sentence"] for near in values["neighbours"]), sep="\n  ")

@@ -21,19 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from elmokit.analysis.geometry import Array, cosine_matrix, purity, silhouette
 from elmokit.analysis.plots.draw import draw_uses
 from elmokit.analysis.plots.maps import map_word
-from elmokit.analysis.uses import (
-    Array,
-    embed_uses,
-    layer_names,
-    purity,
-    read_uses,
-    silhouette,
-    similarities,
-)
-from elmokit.cli.output import open_store
+from elmokit.analysis.uses import embed_uses, read_uses
+from elmokit.cli.options import ModelOptions
 from elmokit.figures import write_figure
+from elmokit.layers import layer_names
 
 HERE = Path(__file__).parent
 DEALS = 2000
@@ -48,7 +42,7 @@ def main() -> None:
     parser.add_argument("--out", default=str(HERE / "results" / "polysemy.json"))
     arguments = parser.parse_args()
     uses = list(read_uses(arguments.uses))
-    store = open_store(arguments.model)
+    store = ModelOptions(model=arguments.model).open_store()
     vectors, mean = embed_uses(store, uses)
     words, maps = {}, []
     for word in dict.fromkeys(use.lemma for use in uses):
@@ -76,7 +70,7 @@ def main() -> None:
 
 def measure(vectors: Array, senses: Sequence[str]) -> dict[str, Any]:
     """Return both measures of a word for every layer, and those of chance."""
-    cosines = similarities(vectors)
+    cosines = cosine_matrix(vectors)
     rng = np.random.default_rng(1)
     deals = [[senses[i] for i in rng.permutation(len(senses))] for _ in range(DEALS)]
     return {name: beside_chance(MEASURES[name], cosines, senses, deals) for name in MEASURES}

@@ -17,9 +17,9 @@ from pathlib import Path
 from speed import machine
 
 from elmokit.analysis.probes.figure import draw_probe
-from elmokit.analysis.probes.linear import run_probes
+from elmokit.analysis.probes.probe import probe_layers
 from elmokit.analysis.probes.tokens import read_tagged_text
-from elmokit.cli.output import open_store
+from elmokit.cli.options import ModelOptions
 from elmokit.cli.probe import probe_table
 from elmokit.figures import write_figure
 from elmokit.vectors.static.table import read_static_vectors
@@ -43,11 +43,11 @@ def main() -> None:
     train, dev = (
         read_tagged_text(path, column=arguments.column) for path in (arguments.train, arguments.dev)
     )
-    static = read_static_vectors(arguments.vectors) if arguments.vectors else None
-    store = open_store(arguments.model, threads=arguments.threads)
+    static = read_vectors(arguments.vectors) if arguments.vectors else None
+    store = ModelOptions(model=arguments.model, threads=arguments.threads).open_store()
     store.prepare([*train.sentences, *dev.sentences])
     start = time.perf_counter()
-    probes = run_probes(store, train, dev, static=static, quiet=False).to_dict()
+    probes = probe_layers(store, train, dev, static=static, quiet=False)
     result = {
         "machine": machine(),
         "model": arguments.model,
@@ -56,7 +56,7 @@ def main() -> None:
         "column": arguments.column,
         "vectors": Path(arguments.vectors).name if arguments.vectors else None,
         "seconds_without_embedding": round(time.perf_counter() - start, 1),
-        **probes,
+        **probes.to_dict(),
         "paper": PAPER,
     }
     print(probe_table(probes))

@@ -19,10 +19,11 @@ from typing import Any
 
 from speed import machine
 
-from elmokit.analysis.senses.data import read_first_senses, read_tagged, survey
-from elmokit.analysis.senses.scores import score_inventory
-from elmokit.analysis.senses.sums import build_inventory
-from elmokit.cli.output import open_store, table
+from elmokit.analysis.senses.build import build_senses
+from elmokit.analysis.senses.data import TaggedCorpus, read_first_senses
+from elmokit.analysis.senses.score import score_senses
+from elmokit.cli.options import ModelOptions
+from elmokit.cli.output import table
 from elmokit.store import LayerStore
 
 HERE = Path(__file__).parent
@@ -40,11 +41,15 @@ def main() -> None:
     parser.add_argument("--out", default=str(HERE / "results" / "senses.json"))
     arguments = parser.parse_args()
     first = read_first_senses(find(arguments.data, "index.sense"))
-    extents = {name: vars(survey(*files(arguments.data, name))) for name in (TRAIN, *TESTS)}
-    store = open_store(arguments.model, threads=arguments.threads)
+    corpora = {name: TaggedCorpus(*files(arguments.data, name)) for name in (TRAIN, *TESTS)}
+    extents = {
+        name: {"sentences": corpus.sentences, "instances": corpus.instances}
+        for name, corpus in corpora.items()
+    }
+    store = ModelOptions(model=arguments.model, threads=arguments.threads).open_store()
     rows = {
-        name: measure(store, arguments.data, first, centre=centre)
-        for name, centre in (("as they are", False), ("without the mean of all tokens", True))
+        name: measure(store, corpora, first, center=center)
+        for name, center in (("as they are", False), ("without the mean of all tokens", True))
     }
     result = {
         "machine": machine(),
@@ -74,24 +79,25 @@ def files(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def measure(
-    store: LayerStore, folder: Path, first: dict[tuple[str, str], str], *, centre: bool
+    store: LayerStore,
+    corpora: dict[str, TaggedCorpus],
+    first: dict[tuple[str, str], str],
+    *,
+    center: bool,
 ) -> dict[str, Any]:
     """Build an inventory from SemCor and score the test sets."""
     start = time.perf_counter()
-    inventory = build_inventory(
-        store, lambda: read_tagged(*files(folder, TRAIN)), centre=centre, model=str(folder)
-    )
+    inventory = build_senses(store, corpora[TRAIN], center=center)
     seconds = round(time.perf_counter() - start, 1)
     scores = {
-        name: score_inventory(store, inventory, read_tagged(*files(folder, name)), first).to_dict()
-        for name in TESTS
+        name: score_senses(store, inventory, corpora[name], first).to_dict() for name in TESTS
     }
     return {
         "senses": len(inventory.senses),
         "words": len(inventory.words),
         "seconds_to_build": seconds,
         "mixes": {name: vars(mix) for name, mix in inventory.mixes.items()},
-        **inventory.facts,
+        **inventory.metadata,
         "scores": scores,
     }
 

@@ -1,14 +1,13 @@
-"""The look of all figures, and how they become files.
+"""The style of all figures, and how they are written to files.
 
-They are as wide as the text of a printed page, are told apart without colours, have fonts for
-Chinese where one is installed, and the same figure gives the same file.
+Figures are as wide as the text of a printed page, can be read without colors, use a font for
+Chinese if one is installed, and the same figure gives the same file.
 """
 
 from __future__ import annotations
 
 import io
 import logging
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,13 +19,15 @@ from elmokit.errors import ElmokitError, require
 from elmokit.io.atomic import write_file
 from elmokit.io.paths import check_output
 
+logger = logging.getLogger("elmokit")
+
 FORMATS = (".png", ".svg")
-DOTS = 200  # an inch, of a PNG
+DPI = 200  # of a PNG
 WIDTH = 6.3  # inches: the text of a printed page
-INK, FAINT, ELMO = "0.15", "0.55", "#1f5a96"  # also told apart in black and white
+INK, FAINT, ELMO = "0.15", "0.55", "#1f5a96"  # also distinct in black and white
 SHADES = ("#c6d9ec", "#7ba7d0", "#1f5a96", "#0b2545", "#000000")
-COLOURS = (ELMO, "#c8571b", "#2f7d4f", "#7d3c98", "#8a6d00", "#3d3d3d", "#0097a7", "#ad1457")
-MARKERS = "os^DvPX*<>p"  # as many as no multiple of the colours: together they give 88 looks
+COLORS = (ELMO, "#c8571b", "#2f7d4f", "#7d3c98", "#8a6d00", "#3d3d3d", "#0097a7", "#ad1457")
+MARKERS = "os^DvPX*<>p"  # 11 markers and 8 colors, coprime, so 88 distinct combinations
 STYLE: Any = {
     "font.size": 9.0,
     "axes.titlesize": 9.0,
@@ -35,11 +36,11 @@ STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
-    "text.parse_math": False,  # words may have dollar signs
-    "svg.hashsalt": "elmokit",  # the same figure gives the same file
+    "text.parse_math": False,  # Words may have dollar signs.
+    "svg.hashsalt": "elmokit",  # The same figure gives the same file.
 }
 LATIN = "DejaVu Sans"  # comes with matplotlib
-# The beginnings of the names of fonts that have Chinese characters, those to be preferred first.
+# Beginnings of the names of fonts with Chinese characters, in order of preference.
 CHINESE = (
     "Noto Sans CJK SC",
     "Noto Sans SC",
@@ -55,27 +56,27 @@ CHINESE = (
     "Arial Unicode MS",
     "Droid Sans Fallback",
 )
-MOST_NAMED = 8  # characters in a complaint
+MAX_NAMED = 8  # characters named in a message
 
 
 def check_figure(path: str | None) -> None:
-    """Say before the work, not after it, that a figure cannot be drawn or written."""
+    """Raise if a figure cannot be drawn or written to `path`; do nothing without a path."""
     if path is None:
         return
     if Path(path).suffix.lower() not in FORMATS:
-        raise ElmokitError(f"a figure is a .png or .svg file, and {path} is named as neither")
+        raise ElmokitError(f"a figure is a .png or .svg file, but {path} has another extension")
     check_output(path)
     require("matplotlib", extra="plots", purpose="A figure")
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw with our sizes and fonts; also to be written above a function that draws."""
+    """Draw with our sizes and fonts, in a `with` block or as a decorator."""
     import matplotlib
 
     log = logging.getLogger("matplotlib.font_manager")
     level = log.level
-    log.setLevel(logging.ERROR)  # a font that has no bold is no news
+    log.setLevel(logging.ERROR)  # Do not warn about fonts without a bold face.
     try:
         with matplotlib.rc_context({**STYLE, "font.family": fonts()}):
             yield
@@ -84,40 +85,39 @@ def styled() -> Iterator[None]:
 
 
 def write_figure(figure: Any, path: str) -> None:
-    """Write a figure as its extension says; characters that no font has are named on stderr."""
+    """Write a figure in the format of its extension; warn about characters that no font has."""
     if missing := missing_characters(figure):
-        named = " ".join(missing[:MOST_NAMED]) + (" …" if len(missing) > MOST_NAMED else "")
-        print(
-            f"elmokit: no font here has {named}: boxes stand for them in {path}; install one that "
-            "has them, such as Noto Sans CJK (on Debian and Ubuntu: apt install fonts-noto-cjk)",
-            file=sys.stderr,
+        named = " ".join(missing[:MAX_NAMED]) + (" …" if len(missing) > MAX_NAMED else "")
+        logger.warning(
+            f"no installed font has {named}: {path} shows boxes instead; install a font that has "
+            "them, such as Noto Sans CJK (on Debian and Ubuntu: apt install fonts-noto-cjk)"
         )
     kind = Path(path).suffix.lower().removeprefix(".")
-    same: Any = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": DOTS}
-    drawn = io.BytesIO()
+    options: Any = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": DPI}
+    content = io.BytesIO()
     with styled(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the same characters, one by one
-        figure.savefig(drawn, format=kind, **same)
-    write_file(Path(path), drawn.getvalue())
+        warnings.simplefilter("ignore")  # matplotlib warns of each missing character.
+        figure.savefig(content, format=kind, **options)
+    write_file(Path(path), content.getvalue())
 
 
 # ---------------------------------------------------------------------- fonts
 @cache
 def fonts() -> list[str]:
-    """The families to look for a character in, in this order: Latin, and Chinese if there is one.
+    """Return the font families to look for a character in: Latin, and Chinese if installed.
 
-    matplotlib keeps a list of fonts; those that were installed since are looked for too.
+    matplotlib caches a list of fonts; also look for fonts that were installed since.
     """
     from matplotlib.font_manager import findSystemFonts, fontManager
 
-    found = _chinese_font()
-    if found is None:
+    chinese = _chinese_font()
+    if chinese is None:
         listed = {Path(entry.fname) for entry in fontManager.ttflist}
         for path in sorted(findSystemFonts()):
             if Path(path) not in listed:
                 _add(path)
-        found = _chinese_font()
-    return [LATIN] if found is None else [LATIN, found]
+        chinese = _chinese_font()
+    return [LATIN] if chinese is None else [LATIN, chinese]
 
 
 def _chinese_font() -> str | None:
@@ -132,23 +132,23 @@ def _add(path: str) -> None:
 
     try:
         fontManager.addfont(path)
-    except (OSError, RuntimeError, ValueError):  # no font that matplotlib can read
+    except (OSError, RuntimeError, ValueError):  # matplotlib cannot read this font.
         return
 
 
 @styled()
 def missing_characters(figure: Any) -> list[str]:
-    """Characters of a figure's texts that none of its fonts has, each once, sorted."""
+    """Return the characters of a figure's texts that none of its fonts has, sorted."""
     from matplotlib.text import Text
 
     texts = {text.get_text() for text in figure.findobj(Text)}
-    wanted = {c for text in texts for c in text if ord(c) > 126 and c.isprintable()}
-    return sorted(c for c in wanted if not any(ord(c) in _characters(name) for name in fonts()))
+    special = {c for text in texts for c in text if ord(c) > 126 and c.isprintable()}
+    return sorted(c for c in special if not any(ord(c) in _characters(name) for name in fonts()))
 
 
 @cache
 def _characters(family: str) -> frozenset[int]:
-    """The code points that a font has."""
+    """Return the code points that a font has."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     return frozenset(get_font(findfont(FontProperties(family=[family]))).get_charmap())

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from elmokit import BiLM, BiLMConfig, Embedder
+from elmokit.analysis.geometry import cosine_matrix, purity
 from elmokit.cli import demo as demonstration
 from elmokit.cli.main import COMMANDS
 
@@ -25,26 +26,27 @@ def random_model(seed: int = 0) -> Embedder:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("demo") / "model"
-    random_model().save(folder)
+    random_model().save_pretrained(folder)
     return str(folder)
 
 
-def test_every_word_stands_once_in_each_of_its_sentences() -> None:
+def test_every_word_occurs_once_in_each_of_its_sentences() -> None:
     for word, senses in demonstration.SENTENCES.items():
         for texts in senses.values():
             assert len(texts) == len(set(texts)) == 4
             assert all(f" {word} " in f" {text.strip('.')} " for text in texts)
-    uses = demonstration.find_uses(random_model())
-    for word, found in uses.items():
-        assert len(found) == 8
-        for use in found:
-            assert use.sentence.tokens.count(word) == 1
-            assert use.sentence.tokens[use.place] == word
+    uses = demonstration.find_uses(random_model().tokenize)
+    for word, of_word in uses.items():
+        assert len(of_word) == 8
+        for use in of_word:
+            assert use.tokens.count(word) == 1
+            assert use.word == word
 
 
 def test_a_word_has_one_vector_in_layer_0_and_others_above() -> None:
-    uses = demonstration.find_uses(random_model())
-    for vectors in demonstration.use_vectors(uses).values():
+    elmo = random_model()
+    uses = demonstration.find_uses(elmo.tokenize)
+    for vectors in demonstration.use_vectors(elmo, uses).values():
         assert vectors.shape == (4, 8, 48)  # layers 0, 1, 2 and the average
         assert np.ptp(vectors[0], axis=0).max() == 0
         assert (np.ptp(vectors[1:], axis=1).max(axis=1) > 1e-3).all()
@@ -53,28 +55,29 @@ def test_a_word_has_one_vector_in_layer_0_and_others_above() -> None:
 def test_the_tables_are_those_of_a_plain_count() -> None:
     senses = ["a", "a", "b", "b"]
     vectors = np.array([[[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]]], np.float32)
-    cosines = demonstration.similarities(vectors)
+    cosines = cosine_matrix(vectors)
     within, across = demonstration.within_and_across(cosines, senses)
     assert within == pytest.approx([(0.8 + 0.8) / 2])
     assert across == pytest.approx([(0.0 + 0.6 + 0.6 + 0.96) / 4])
     # the nearest: 0 -> 1 (right), 1 -> 3 (wrong), 2 -> 3 (right), 3 -> 1 (wrong)
-    assert demonstration.purity(cosines, senses) == pytest.approx([0.5])
+    assert purity(cosines, senses) == pytest.approx([0.5])
 
 
 def test_a_layer_that_cannot_tell_gets_what_guessing_gets() -> None:
     senses = ["a"] * 4 + ["b"] * 4
     cosines = np.ones((1, 8, 8), np.float32)
-    assert demonstration.purity(cosines, senses) == pytest.approx([3 / 7])
+    assert purity(cosines, senses) == pytest.approx([3 / 7])
 
 
 def test_random_weights_do_not_find_the_senses() -> None:
     """The sentences are balanced: what a trained model finds, it knows."""
     found = []
     for seed in range(6):
-        uses = demonstration.find_uses(random_model(seed))
-        for word, vectors in demonstration.use_vectors(uses).items():
+        elmo = random_model(seed)
+        uses = demonstration.find_uses(elmo.tokenize)
+        for word, vectors in demonstration.use_vectors(elmo, uses).items():
             senses = [use.sense for use in uses[word]]
-            found.append(demonstration.purity(demonstration.similarities(vectors), senses))
+            found.append(purity(cosine_matrix(vectors), senses))
     assert np.abs(np.mean(found, axis=0) - 3 / 7).max() < 0.1
 
 
@@ -85,7 +88,7 @@ def test_the_printed_tables_name_every_layer_and_every_use(
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert max(map(len, lines)) <= 100
-    assert "\x1b" not in out  # no colours where there is no terminal
+    assert "\x1b" not in out  # no colors where there is no terminal
     header = ["layer", "0", "layer", "1", "layer", "2", "average"]
     assert sum(line.split() == header for line in lines) == 4  # each word, and the summary
     for word, senses in demonstration.SENTENCES.items():
@@ -124,7 +127,7 @@ def test_the_next_steps_are_commands_that_exist(
             assert [program, *rest[:2]] == ["python", "-m", "elmokit.cli.demo"]
 
 
-def test_colours_only_mark_what_the_words_say_anyway() -> None:
+def test_colors_only_mark_what_the_words_say_anyway() -> None:
     assert demonstration.Paint(False)("right", "right") == "right"
     assert demonstration.Paint(True)("right", "right") == "\x1b[32mright\x1b[0m"
 
@@ -136,19 +139,6 @@ def test_the_figure_has_a_panel_for_each_word(model: str, tmp_path: Path) -> Non
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_principal_components_keep_the_distances_of_flat_points() -> None:
-    rng = np.random.default_rng(0)
-    flat = rng.standard_normal((6, 2))
-    turned = (flat @ np.linalg.qr(rng.standard_normal((5, 5)))[0][:2] + 3).astype(np.float32)
-    points, shares = demonstration.principal_components(turned)
-
-    def distances(x: np.ndarray) -> np.ndarray:
-        return np.linalg.norm(x[:, None] - x[None], axis=-1)
-
-    np.testing.assert_allclose(distances(points), distances(flat), atol=1e-4)
-    assert shares.sum() == pytest.approx(1, abs=1e-5)
-
-
 def test_what_is_wrong_is_one_sentence(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,7 +147,7 @@ def test_what_is_wrong_is_one_sentence(
     pytest.importorskip("matplotlib")
     assert demonstration.main([model, "--figure", str(tmp_path / "no" / "x.png")]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("elmokit: error: the figure cannot be written to ")
+    assert err.startswith("elmokit: error: there is no folder ")
     assert err.count("\n") == 1
 
 

@@ -14,9 +14,7 @@ from tiny import tiny_elmo
 
 from elmokit.analysis.neighbours import approximate
 from elmokit.analysis.neighbours.index import open_index
-from elmokit.analysis.uses import Use
 from elmokit.cli.main import main
-from elmokit.cli.neighbours import shortened
 from elmokit.embed import Embedder
 
 TEXT = """\
@@ -143,16 +141,16 @@ def plain_query() -> str:
     return "she owes the bank money ."
 
 
-def test_the_same_word_or_other_words_may_be_asked_for(find: Find) -> None:
-    (same,) = find(QUERY, "--same-word", "--k", 50)
+def test_only_the_same_word_or_only_other_words_can_be_found(find: Find) -> None:
+    (same,) = find(QUERY, "--only", "same-word", "--k", 50)
     assert words_of(same) == {"bank"}
     assert len(same["neighbours"]) == 4
-    (other,) = find(QUERY, "--other-words", "--k", 50)
+    (other,) = find(QUERY, "--only", "other-words", "--k", 50)
     assert "bank" not in words_of(other)
     assert len(other["neighbours"]) == 6
 
 
-def test_the_words_nearest_in_layer_0_stand_beside_them(find: Find, elmo: Embedder) -> None:
+def test_the_words_nearest_in_layer_0_are_found_too(find: Find, elmo: Embedder) -> None:
     (answer,) = find(QUERY, "--k", 5)
     lines = [line.split() for line in TEXT.splitlines() if line]
     mean = np.concatenate([elmo.embed([tokens], layers=0)[0].vectors for tokens in lines]).mean(0)
@@ -167,19 +165,19 @@ def test_the_words_nearest_in_layer_0_stand_beside_them(find: Find, elmo: Embedd
 
 def test_static_vectors_give_their_own_neighbours(find: Find, run: Run) -> None:
     Path("glove.txt").write_text("bank 1 0 0\nshore 3 0.3 0\nloan 0 1 1\nbench 1 1 0\n")
-    (answer,) = find(QUERY, "--static", "glove.txt", "--k", 2)
+    (answer,) = find(QUERY, "--vectors", "glove.txt", "--k", 2)
     assert answer["static"]["glove.txt"] == [["shore", 0.995], ["bench", 0.7071]]
-    out, _ = run("find", "index", "the *zebra* ran .", "--static", "glove.txt")
+    out, _ = run("find", "index", "the *zebra* ran .", "--vectors", "glove.txt")
     assert "glove.txt does not have the word 'zebra'" in out
 
 
-def test_several_queries_stand_in_a_file(find: Find) -> None:
+def test_several_queries_can_be_in_a_file(find: Find) -> None:
     queries = [QUERY, "she keeps her *money* here .", "他 走 到 *河边* 。"]
     Path("queries.txt").write_text("\n\n".join(queries), encoding="utf-8")
     together = find("queries.txt", "--k", 3)
     assert together == [find(query, "--k", 3)[0] for query in queries]
-    assert find("queries.txt", "--k", 3, "--other-words") == [
-        find(query, "--k", 3, "--other-words")[0] for query in queries
+    assert find("queries.txt", "--k", 3, "--only", "other-words") == [
+        find(query, "--k", 3, "--only", "other-words")[0] for query in queries
     ]
 
 
@@ -194,21 +192,11 @@ def test_a_table_is_printed_with_the_word_in_brackets(run: Run) -> None:
     out, _ = run("find", "index", "他 走 到 *河边* 。", "--k", 1)
     lines = out.splitlines()
     assert lines[0] == "他 走 到 [河边] 。"
-    assert lines[2] == "nearest uses (layer 2, 47 uses, exact search)"
+    assert lines[2] == "nearest uses (layer 2, 47 uses, exact search), with cosines:"
     assert lines[3][:7].strip().replace("-", "").replace(".", "").isdigit()
     assert "[" in lines[3]
-    assert lines[5] == "nearest words without context"
+    assert lines[5] == "nearest words without context:"
     assert lines[6].split() == ["layer", "0", "cosine"]
-
-
-def test_of_a_long_sentence_the_words_around_are_shown() -> None:
-    tokens = tuple(map(str, range(40)))
-    use = Use(tokens, 20, 21, "20")
-    assert shortened(use).marked().split()[:2] == ["…", "8"]
-    assert "[20]" in shortened(use).marked()
-    assert shortened(use).marked().split()[-2:] == ["32", "…"]
-    start = Use(tokens[:10], 0, 2, "0 1")
-    assert shortened(start) == start
 
 
 # ---- the corpus
@@ -218,9 +206,9 @@ def test_a_corpus_may_be_several_files_of_several_kinds(run: Run) -> None:
     Path("a.txt").write_text("the river bank .\n")
     Path("b.conll").write_text("the\tD\nbank\tN\n\na\tD\nriver\tN\n")
     Path("c.jsonl").write_text('{"body": "money lies here ."}\n')
-    run("index", "[a.txt, b.conll]", "two")
+    run("index", "a.txt", "b.conll", "two")
     made = open_index("two")
-    assert [" ".join(made.sentence(number)) for number in range(made.sentences)] == [
+    assert [" ".join(made.sentence(number)) for number in range(made.num_sentences)] == [
         "the river bank .",
         "the bank",
         "a river",
@@ -246,7 +234,9 @@ def test_graphs_find_the_same_and_exact_does_without_them(run: Run, find: Find) 
     out, _ = run("find", "index", QUERY, "--k", 4)
     assert "approximate search" in out
     assert find(QUERY, "--k", 4) == exact
-    assert find(QUERY, "--k", 50, "--other-words")[0]["neighbours"] != exact[0]["neighbours"]
+    assert (
+        find(QUERY, "--k", 50, "--only", "other-words")[0]["neighbours"] != exact[0]["neighbours"]
+    )
     out, _ = run("find", "index", QUERY, "--exact")
     assert "exact search" in out
 
@@ -257,9 +247,9 @@ def test_graphs_are_built_by_themselves_for_large_indexes_only(
     pytest.importorskip("usearch")
     run("index", "text.txt", "small")
     assert not list(Path("small").glob("graph*"))
-    monkeypatch.setattr(approximate, "WORTH", 47)
+    monkeypatch.setattr(approximate, "MIN_USES", 47)
     _, said = run("index", "text.txt", "large")
-    assert "47 uses: graphs are built" in said
+    assert "building graphs of 47 uses" in said
     assert list(Path("large").glob("graph*"))
     _, said = run("index", "text.txt", "without", "--no-approximate")
     assert not said
@@ -272,7 +262,7 @@ def test_graphs_are_built_by_themselves_for_large_indexes_only(
     assert "exact search" in out
 
 
-def test_a_run_that_was_stopped_while_building_graphs_goes_on(
+def test_a_run_that_was_stopped_while_building_graphs_resumes(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("usearch")
@@ -300,27 +290,25 @@ def stop(*_: object) -> None:
         (["index", "text.txt", "no/such/out"], "there is no folder"),
         (
             ["index", "text.txt", "out", "--layer", "9"],
-            "0 to 2, top or average, not '9'",
+            "layer must be 0 to 2, top or average, not '9'",
         ),
         (["index", "text.txt", "out", "--layer", "all"], "not 'all'"),
-        (["index", "text.txt", "out", "--words", ","], "--words takes words"),
+        (["index", "text.txt", "out", "--words", ","], "--words takes comma-separated words"),
         (["index", "text.txt", "out", "--words", "zebra"], "none of the words zebra"),
         (["index", "text.txt", "out", "--json", "no/such.json"], "there is no folder"),
         (["index", "text.txt", "out", "--threads", "0"], "threads must be at least 1"),
         (["index", "text.txt", "out", "--model", "nowhere"], "nowhere"),
         (["find", "nowhere", QUERY], "there is no index at nowhere"),
-        (["find", "index", "no word is marked"], "between asterisks"),
-        (["find", "index", "marked.txt"], "marked.txt, line 2: one word"),
+        (["find", "index", "no word is marked"], "mark exactly one word with asterisks"),
+        (["find", "index", "marked.txt"], "marked.txt, line 2: mark exactly one word"),
         (["find", "index", "blank.txt"], "blank.txt has no sentences"),
         (["find", "index", QUERY, "--k", "0"], "k must be at least 1"),
-        (["find", "index", QUERY, "--same-word", "--other-words"], "exclude each other"),
-        (["find", "index", QUERY, "--static", "nowhere.vec"], "nowhere.vec"),
+        (["find", "index", QUERY, "--only", "any"], "same-word"),
+        (["find", "index", QUERY, "--vectors", "nowhere.vec"], "nowhere.vec"),
         (["find", "index", QUERY, "--model", "other"], "was made with another model"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_sentence(
-    run: Run, arguments: list[str], sentence: str
-) -> None:
+def test_errors_are_one_sentence(run: Run, arguments: list[str], sentence: str) -> None:
     if arguments[0] == "find":
         run("index", "text.txt", "index")
     Path("empty.txt").write_text("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from tiny import complaint, tiny_elmo
 
 import elmokit
 from elmokit.cli import output
-from elmokit.cli.output import open_store, table, write_result
+from elmokit.cli.options import ModelOptions, RecordedModelOptions
+from elmokit.cli.output import table, write_result
 from elmokit.io.paths import check_output
 from elmokit.text.width import text_width
 
@@ -57,7 +59,7 @@ def test_a_result_is_written_with_the_command_and_its_settings(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_cannot_be_written_is_told_of_before_the_work(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_raises(tmp_path: Path) -> None:
     check_output(None)
     check_output("here.json")
     check_output(str(tmp_path / "here.json"))
@@ -66,13 +68,36 @@ def test_a_file_that_cannot_be_written_is_told_of_before_the_work(tmp_path: Path
     )
 
 
+def test_settings_that_are_dataclasses_are_written_as_their_fields(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    options = ModelOptions(model="other", threads=2)
+    write_result(str(path), "drift", {"seed": 1, "options": options}, {})
+    assert json.loads(path.read_text())["settings"] == {
+        "seed": 1,
+        "model": "other",
+        "tokenizer": None,
+        "device": "cpu",
+        "threads": 2,
+    }
+
+
 def test_a_store_is_opened_with_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
     tiny_elmo().save_pretrained(tmp_path / "model")
-    store = open_store(str(tmp_path / "model"), tokenizer="whitespace")
+    options = ModelOptions(model=str(tmp_path / "model"))
+    store = replace(options, tokenizer="whitespace").open_store()
     assert store.elmo.tokenize("the bank.") == ["the", "bank."]
-    assert open_store(str(tmp_path / "model")).elmo.tokenize("the bank.") == ["the", "bank", "."]
+    assert options.open_store().elmo.tokenize("the bank.") == ["the", "bank", "."]
+    assert options.tokenizer_name() == "elmokit"
     assert store.folder == tmp_path / "cache" / "layers"
-    assert (
-        complaint(lambda: open_store("shipped", threads=0)) == "threads must be at least 1, not 0"
+    assert complaint(lambda: ModelOptions(threads=0)) == "threads must be at least 1, not 0"
+
+
+def test_the_recorded_model_is_taken_unless_another_is_named() -> None:
+    assert RecordedModelOptions().resolve("mine", "chinese") == ModelOptions(
+        model="mine", tokenizer="chinese"
     )
+    assert RecordedModelOptions(model="moved", device="cuda").resolve("mine") == ModelOptions(
+        model="moved", device="cuda"
+    )
+    assert "threads" in complaint(lambda: RecordedModelOptions(threads=0))

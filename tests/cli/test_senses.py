@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from tiny import complaint, tiny_elmo
 
-from elmokit.analysis.senses.data import Instance, TaggedSentence, read_first_senses, read_tagged
 from elmokit.analysis.senses.inventory import load_inventory
-from elmokit.analysis.senses.scores import SenseScores, Tally, score_first_senses
-from elmokit.analysis.senses.tags import known_words, lemma_of
 from elmokit.cli import senses
 from elmokit.cli.main import main
+from elmokit.cli.options import ModelOptions, RecordedModelOptions
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "senses.tsv"
 
@@ -48,50 +46,13 @@ def rows_of(printed: str) -> dict[str, list[float]]:
     return {row[1]: [float(cell) for cell in row[2].split()] for row in rows if row}
 
 
-# ---------------------------------------------------------------------- the scorer
-def test_an_answer_is_right_if_it_is_one_of_the_keys() -> None:
-    tally = Tally()
-    word = Instance("", 0, 1, "be", "VERB", ("a", "b"))
-    for answer in ("b", "c", None, "a"):
-        tally.add(answer, word)
-    assert tally.precision == pytest.approx(2 / 3)
-    assert tally.recall == pytest.approx(2 / 4)
-    assert tally.f1 == pytest.approx(2 * (2 / 3) * 0.5 / (2 / 3 + 0.5))
-    assert Tally().f1 == 0
-
-
-def test_scores_are_told_by_part_of_speech() -> None:
-    scores = SenseScores()
-    for pos, answer in (("VERB", "x"), ("NOUN", "a"), ("NOUN", "x"), ("NOUN", "a")):
-        scores.add({"guess": answer}, Instance("", 0, 1, "be", pos, ("a",)))
-    names, rows = scores.rows()
-    assert names == ["", "precision", "recall", "F1", "NOUN", "VERB"]
-    assert rows == [["guess", 50, 50, 50, pytest.approx(200 / 3), 0]]
-
-
-@pytest.mark.parametrize(("name", "expected"), [("senseval2", 66.8), ("semeval2007", 55.2)])
-def test_first_senses_score_what_is_published(
-    shared: Path, name: str, expected: float, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = shared / "data" / "senses"
-    data, keys = folder / f"{name}.data.xml.xz", folder / f"{name}.gold.key.txt.xz"
-    index = folder / "index.sense.xz"
-    senses.score("none", str(data), keys=str(keys), index=str(index), quiet=True)
-    figures = rows_of(capsys.readouterr().out)["first sense"]
-    assert round(figures[2], 1) == expected
-    first = read_first_senses(index)
-    wrong = dict.fromkeys(first, "no%1:00:00::")
-    sentences = list(read_tagged(data, keys))
-    assert score_first_senses(sentences, wrong).rows()[1][0][3] == 0
-
-
 # ---------------------------------------------------------------------- build and score
 def test_senses_are_built_and_scored(
     split: tuple[str, str], model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train, test = split
     out, result = str(tmp_path / "senses"), tmp_path / "result.json"
-    senses.build(train, out, model=model, quiet=True, json=str(result))
+    senses.build(train, out, options=ModelOptions(model=model), quiet=True, json=str(result))
     printed = capsys.readouterr().out
     assert "6 senses of 3 words" in printed
     assert set(rows_of(printed)) == {
@@ -148,8 +109,13 @@ def test_unknown_words_get_the_first_sense_or_no_answer(
     }.items():
         (tmp_path / name).write_text(text)
     out, data = str(tmp_path / "senses"), str(tmp_path / "test.xml")
-    senses.build(str(tmp_path / "train.xml"), out, keys=str(tmp_path / "train.key"), model=model,
-                 quiet=True)  # fmt: skip
+    senses.build(
+        str(tmp_path / "train.xml"),
+        out,
+        keys=str(tmp_path / "train.key"),
+        options=ModelOptions(model=model),
+        quiet=True,
+    )
     assert "2 senses of 2 words" in capsys.readouterr().out
     senses.score(out, data, keys=str(tmp_path / "test.key"), quiet=True)
     rows = rows_of(capsys.readouterr().out)
@@ -163,48 +129,25 @@ def test_unknown_words_get_the_first_sense_or_no_answer(
 
 def test_another_model_is_refused(split: tuple[str, str], model: str, tmp_path: Path) -> None:
     out = str(tmp_path / "senses")
-    senses.build(split[0], out, model=model, quiet=True)
+    senses.build(split[0], out, options=ModelOptions(model=model), quiet=True)
     tiny_elmo(seed=3).save_pretrained(tmp_path / "other")
-    said = complaint(lambda: senses.score(out, split[1], model=str(tmp_path / "other"), quiet=True))
+    other = RecordedModelOptions(model=str(tmp_path / "other"))
+    said = complaint(lambda: senses.score(out, split[1], options=other, quiet=True))
     assert "built with another model" in said
-    assert "--overwrite" in complaint(lambda: senses.build(split[0], out, model=model, quiet=True))
-    (tmp_path / "text.txt").write_text("The bank .")
-    said = complaint(
-        lambda: senses.tag(out, str(tmp_path / "text.txt"), model=str(tmp_path / "other"))
+    assert "--overwrite" in complaint(
+        lambda: senses.build(split[0], out, options=ModelOptions(model=model), quiet=True)
     )
+    (tmp_path / "text.txt").write_text("The bank .")
+    said = complaint(lambda: senses.tag(out, str(tmp_path / "text.txt"), options=other))
     assert "built with another model" in said
 
 
 # ---------------------------------------------------------------------- tag
-def test_lemmas_are_found_by_their_endings() -> None:
-    known = {"bank", "stop", "city", "house", "box", "hope", "try", "play", "glass"}
-    found = {
-        word: lemma_of(word, known)
-        for word in "Bank banks STOPPED stopping cities houses boxes hoping hoped tried trying "
-        "plays glasses banker went s ing".split()
-    }
-    assert list(found.values()) == [
-        "bank", "bank", "stop", "stop", "city", "house", "box", "hope", "hope", "try", "try",
-        "play", "glass", None, None, None, None,
-    ]  # fmt: skip
-
-
-def test_words_of_several_tokens_go_before_single_ones() -> None:
-    known = {"new_york", "york", "bank", "river bank"}
-    tokens = "New York banks , the river bank , York".split()
-    assert list(known_words(tokens, known)) == [
-        (0, 2, "new_york"), (2, 3, "bank"), (5, 7, "river bank"), (8, 9, "york"),
-    ]  # fmt: skip
-    assert list(known_words(tokens, known, 1)) == [
-        (1, 2, "york"), (2, 3, "bank"), (6, 7, "bank"), (8, 9, "york"),
-    ]  # fmt: skip
-
-
 def test_a_text_is_tagged_word_by_word(
     split: tuple[str, str], model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, text = str(tmp_path / "senses"), tmp_path / "text.txt"
-    senses.build(split[0], out, model=model, quiet=True)
+    senses.build(split[0], out, options=ModelOptions(model=model), quiet=True)
     capsys.readouterr()
     text.write_text("The Banks were muddy.\n\nShe plays in the cell.\n")
     senses.tag(out, str(text), quiet=True)
@@ -239,14 +182,14 @@ def test_tag_complains_before_the_model_is_loaded(
     split: tuple[str, str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = str(tmp_path / "senses")
-    senses.build(split[0], out, model=model, quiet=True)
-    monkeypatch.setattr(senses, "open_store", lambda *_, **__: pytest.fail("it is loaded"))
+    senses.build(split[0], out, options=ModelOptions(model=model), quiet=True)
+    monkeypatch.setattr(ModelOptions, "load", lambda *_: pytest.fail("it is loaded"))
     missing = str(tmp_path / "missing.txt")
     assert "there is no file" in complaint(lambda: senses.tag(out, missing, quiet=True))
     (tmp_path / "empty.txt").write_text("")
     empty = str(tmp_path / "empty.txt")
     assert "has no sentences" in complaint(lambda: senses.tag(out, empty, quiet=True))
-    assert "the method may be layer 0" in complaint(
+    assert "method must be one of layer 0" in complaint(
         lambda: senses.tag(out, empty, method="best", quiet=True)
     )
     assert "there are no senses in" in complaint(lambda: senses.tag(str(tmp_path), empty))
@@ -270,12 +213,17 @@ def test_the_clusters_of_bank_are_its_senses(
     gold = {line[0]: line[2] for line in lines if line[3] == "bank"}
     result = tmp_path / "result.json"
     senses.induce(
-        "Bank", str(corpus), clusters=2, tokenizer="whitespace", out=str(uses), json=str(result),
+        "Bank",
+        str(corpus),
+        clusters=2,
+        options=ModelOptions(tokenizer="whitespace"),
+        out=str(uses),
+        json=str(result),
         quiet=True,
-    )  # fmt: skip
+    )
     printed = capsys.readouterr().out
     found = json.loads(result.read_text())
-    assert found["uses"] == found["uses_there"] == len(gold) == 28
+    assert found["uses"] == found["uses_total"] == len(gold) == 28
     assert printed.startswith("28 uses of 'Bank'")
     assert found["clusters"][0]["examples"][0] in printed
     tagged = [line.split("\t") for line in uses.read_text().splitlines()[1:]]
@@ -296,14 +244,7 @@ def test_chinese_words_are_found_and_shown(
     assert "[银行]" in capsys.readouterr().out
 
 
-def test_help_is_immediate_and_lists_the_family(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["senses"]) == 0
-    printed = capsys.readouterr().out
-    for command in ("build", "tag", "score", "induce"):
-        assert f"  senses {command} " in printed
-
-
-def test_a_sentence_without_instances_is_no_trouble() -> None:
-    assert score_first_senses([TaggedSentence(("Yes",), ())], {}).rows() == (
-        ["", "precision", "recall", "F1"], [],
-    )  # fmt: skip
+@pytest.mark.parametrize("command", ["build", "tag", "score", "induce"])
+def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["senses", command, "--help"]) == 0
+    assert "--model" in capsys.readouterr().out

@@ -1,30 +1,101 @@
-"""Uses of words in a corpus of any size: counted in one pass, sampled fairly in another.
+"""Uses of words in a corpus of any size: found, counted, and sampled fairly in bounded memory.
 
     corpus ─► sentences, streamed ─► counts ─► which words ─► at most so many uses of each
 
-A reservoir keeps every use with the same probability, whatever the size of the corpus. Its random
-numbers belong to one word and one corpus, so other words change nothing.
+A reservoir keeps every use with the same probability, whatever the size of the corpus. The random
+numbers of a word in a `Corpus` do not depend on the other words that are sampled with it.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Any, Generic, TypeVar
 
 from tqdm import tqdm
 
-from elmokit.analysis.reservoir import Reservoir
 from elmokit.analysis.uses import Use
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of
-from elmokit.text.readers import chunk_tokens, read_sentences, total_bytes
+from elmokit.text.readers import Line, chunk_tokens, read_sentences, total_bytes
 
-LONGEST_SENTENCE = 512  # tokens; longer ones are cut, so that none fills the memory
+MAX_SENTENCE = 512  # tokens; a longer sentence is cut, so that none fills the memory
+
+T = TypeVar("T")
 
 
+# ---------------------------------------------------------------------- fair samples
+class Reservoir(Generic[T]):
+    """A fair sample of a stream: at most `limit` items, each kept with the same probability."""
+
+    def __init__(self, limit: int, seed: int | str) -> None:
+        self.limit, self.seen = limit, 0
+        self._random = random.Random(seed)
+        self._kept: list[tuple[int, T]] = []
+
+    def add(self, item: T) -> None:
+        """Take the next item of the stream."""
+        self.seen += 1
+        if self.seen <= self.limit:
+            self._kept.append((self.seen, item))
+        elif (i := self._random.randrange(self.seen)) < self.limit:
+            self._kept[i] = (self.seen, item)
+
+    @property
+    def items(self) -> list[T]:
+        """The items that are kept, in the order of the stream."""
+        return [item for _, item in sorted(self._kept, key=lambda pair: pair[0])]
+
+
+def sample(items: Iterable[T], limit: int, seed: int) -> tuple[list[T], int]:
+    """Return a fair sample of at most `limit` items, in their order, and how many there were."""
+    reservoir = Reservoir[T](limit, seed)
+    for item in items:
+        reservoir.add(item)
+    return reservoir.items, reservoir.seen
+
+
+# ---------------------------------------------------------------------- one word
+def find_uses(sentences: Iterable[Sequence[str]], word: Sequence[str]) -> Iterator[Use]:
+    """Yield each use of a word of one or more tokens, in upper or lower case."""
+    tokens_of_word = [token.lower() for token in word]
+    length, lemma = len(tokens_of_word), " ".join(tokens_of_word)
+    for tokens in sentences:
+        lower = [token.lower() for token in tokens]
+        for start in range(len(lower) - length + 1):
+            if (
+                lower[start] == tokens_of_word[0]
+                and lower[start : start + length] == tokens_of_word
+            ):
+                yield Use(tuple(tokens), start, start + length, lemma)
+
+
+def read_with_progress(
+    path: FilePath, *, name: str | None = None, quiet: bool = True, **reading: Any
+) -> Iterator[Line]:
+    """Yield the lines of a text as `read_sentences` reads them, with a progress bar over its bytes.
+
+    Args:
+        path: The file, or "-" for standard input.
+        name: Name of the progress bar (default: that of the file).
+        quiet: Do not show progress.
+        **reading: Options of `read_sentences`.
+    """
+    read: list[int] = []  # bytes read since the bar moved
+    size, name = total_bytes(path), name or name_of(path)
+    with tqdm(total=size, unit="B", unit_scale=True, desc=name, disable=quiet) as bar:
+        for line in read_sentences(path, on_bytes=read.append, **reading):
+            bar.update(sum(read))
+            read.clear()
+            yield line
+        bar.update(sum(read))
+
+
+# ---------------------------------------------------------------------- many words
 class Corpus:
-    """The sentences of a text file, read anew each time that they are asked for."""
+    """The sentences of a text file, read again each time they are iterated over."""
 
     def __init__(
         self,
@@ -33,87 +104,75 @@ class Corpus:
         tokenizer: str = "elmokit",
         kind: str = "auto",
         split: bool = False,
-        case: bool = False,
+        case_sensitive: bool = False,
         quiet: bool = True,
     ) -> None:
-        """Open a corpus; trouble with the file is told at once.
+        """Open a corpus, and raise at once if it cannot be read or is empty.
 
         Args:
-            path: a text file, a sentence a line, or what `read_sentences` reads.
-            tokenizer: what splits the text.
-            kind: what the file is; by its extension if "auto".
-            split: the file is running text, to be split into sentences.
-            case: tell words with capitals from those without.
-            quiet: no progress.
+            path: Text file with a sentence per line, or what else `read_sentences` reads.
+            tokenizer: Tokenizer of the text.
+            kind: Kind of file; "auto" decides by its extension.
+            split: Split running text into sentences.
+            case_sensitive: Distinguish upper and lower case in words.
+            quiet: Do not show progress.
         """
-        self.path, self.tokenizer, self.kind, self.split = path, tokenizer, kind, split
-        self.quiet = quiet
-        self.folded: Callable[[str], str] = str if case else str.lower
+        self.path, self.quiet = path, quiet
+        self.reading: dict[str, Any] = {"tokenizer": tokenizer, "kind": kind, "split": split}
+        self.fold: Callable[[str], str] = str if case_sensitive else str.lower
         if str(path) == STANDARD_INPUT:
             raise ElmokitError("a corpus is read more than once: give a file, not standard input")
-        if next(self._read(lambda _: None), None) is None:
+        if next(_cut(read_sentences(path, **self.reading)), None) is None:
             raise ElmokitError(f"{name_of(path)} has no sentences")
 
-    def _read(self, on_bytes: Callable[[int], None]) -> Iterator[tuple[str, ...]]:
-        lines = read_sentences(
-            self.path,
-            kind=self.kind,
-            tokenizer=self.tokenizer,
-            split=self.split,
-            on_bytes=on_bytes,
-        )
-        for line in lines:
-            yield from map(tuple, chunk_tokens(line.tokens, LONGEST_SENTENCE))
-
     def __iter__(self) -> Iterator[tuple[str, ...]]:
-        size, read = total_bytes(self.path), list[int]()
-        bar = tqdm(total=size, unit="B", unit_scale=True, desc=str(self.path), disable=self.quiet)
-        with bar:
-            for sentence in self._read(read.append):
-                bar.update(sum(read))
-                read.clear()
-                yield sentence
-            bar.update(sum(read))
+        return _cut(read_with_progress(self.path, quiet=self.quiet, **self.reading))
 
     def counts(self) -> Counter[str]:
-        """How often each word stands in it."""
-        return Counter(chain.from_iterable(map(self.folded, sentence) for sentence in self))
+        """Count the words."""
+        return Counter(chain.from_iterable(map(self.fold, sentence) for sentence in self))
 
     def sample(
-        self, words: Iterable[str], *, most: int, seed: int = 1
+        self, words: Iterable[str], *, max_uses: int, seed: int = 1
     ) -> tuple[dict[str, list[Use]], Counter[str]]:
-        """At most so many uses of each word, in the order of the text, and how many there are."""
-        kept = {word: Reservoir[Use](most, f"{seed} {word}") for word in words}
+        """Return at most `max_uses` uses of each word, in their order, and how many there are."""
+        reservoirs = {word: Reservoir[Use](max_uses, f"{seed} {word}") for word in words}
         for sentence in self:
-            for place, token in enumerate(sentence):
-                if (word := self.folded(token)) in kept:
-                    kept[word].add(Use(sentence, place, place + 1, word))
-        counts = Counter({word: found.seen for word, found in kept.items()})
-        return {word: found.items for word, found in kept.items()}, counts
+            for position, token in enumerate(sentence):
+                if (word := self.fold(token)) in reservoirs:
+                    reservoirs[word].add(Use(sentence, position, position + 1, word))
+        counts = Counter({word: reservoir.seen for word, reservoir in reservoirs.items()})
+        return {word: reservoir.items for word, reservoir in reservoirs.items()}, counts
+
+
+def _cut(lines: Iterable[Line]) -> Iterator[tuple[str, ...]]:
+    """Yield the sentences that have tokens, in pieces of at most MAX_SENTENCE tokens."""
+    for line in lines:
+        yield from map(tuple, chunk_tokens(line.tokens, MAX_SENTENCE))
 
 
 def frequent_words(
-    first: Counter[str], second: Counter[str], *, least: int, most: int, skip: int = 0
+    first: Counter[str], second: Counter[str], *, min_count: int, max_words: int, skip: int = 0
 ) -> list[str]:
-    """Words that both corpora have so often, the most frequent first.
+    """Return words that are frequent in both corpora, the most frequent first.
 
-    They are letters alone, or letters and hyphens. A word is as frequent as in the corpus that has
-    it less often, by its share.
+    Only words of letters and hyphens count. The frequency of a word is its relative frequency in
+    the corpus that has it less often.
 
     Args:
-        first: counts of one corpus.
-        second: counts of the other.
-        least: uses that a word has in each.
-        most: so many words.
-        skip: words at the top of the list that are left out, where function words stand.
+        first: Word counts of one corpus.
+        second: Word counts of the other.
+        min_count: Minimum number of uses in each.
+        max_words: Maximum number of words.
+        skip: Number of words to skip at the top of the list, where function words are.
     """
     totals = first.total(), second.total()
     shares = {
         word: min(count / totals[0], second[word] / totals[1])
         for word, count in first.items()
-        if count >= least and second[word] >= least and word.replace("-", "").isalpha()
+        if count >= min_count and second[word] >= min_count and word.replace("-", "").isalpha()
     }
-    ordered = sorted(shares, key=lambda word: (-shares[word], word))
-    if not ordered:
-        raise ElmokitError(f"no word stands {least} times in both corpora: lower --min-count")
-    return ordered[skip : skip + most] or ordered[-most:]
+    ranked = sorted(shares, key=lambda word: (-shares[word], word))
+    if not ranked:
+        raise ElmokitError(f"no word occurs {min_count} times in both corpora: lower --min-count")
+    return ranked[skip : skip + max_words] or ranked[-max_words:]

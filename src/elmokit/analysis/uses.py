@@ -1,32 +1,32 @@
-"""Words in their sentences: where they stand, their vectors in every layer, how alike these are.
+"""Words in their sentences: how they are read, and their vectors in every layer.
 
-    sentence with a marked word ─► Use ─► layers of the biLM ─► (L + 2, uses, dim) ─► cosines
+    sentence with a marked word ─► Use ─► layers of the biLM ─► (L + 2, uses, dim)
 
-Behind layers 0..L stands their average, so that every table has a column for it. What all tokens
-have in common hides what they differ in: the mean vector of all tokens comes along, to be taken
-off.
+The average of layers 0..L comes last, so that every table has a column for it. What all tokens have
+in common hides how they differ, so `embed_uses` also returns the mean vector of all tokens, which
+callers subtract.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.geometry import Array
 from elmokit.data.lines import decoded_lines
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
 
 if TYPE_CHECKING:
+    from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
-Array = NDArray[np.float32]
-
 MARK = "*"
-SAME = 1e-4  # similarities closer than this are a tie
+CONTEXT = 12  # tokens shown on each side of a word
 
 
 @dataclass(frozen=True)
@@ -34,48 +34,62 @@ class Use:
     """One word, or several that belong together, in one sentence."""
 
     tokens: tuple[str, ...]
+    """The sentence."""
     start: int
     end: int
     """The word is `tokens[start:end]`."""
     lemma: str
-    """What its uses are gathered under."""
+    """Uses of the same lemma are grouped together."""
     sense: str = ""
+    """Name of its sense; empty if unknown."""
+
+    @property
+    def word(self) -> str:
+        """The word as it is written in the sentence."""
+        return " ".join(self.tokens[self.start : self.end])
+
+    @property
+    def position(self) -> str:
+        """The position as `read_uses` reads it: "2", or "2-4" for a word of three tokens."""
+        return f"{self.start}-{self.end - 1}" if self.end - self.start > 1 else f"{self.start}"
 
     def marked(self) -> str:
-        """The sentence with the word in brackets."""
+        """Return the sentence with the word in brackets."""
         before, after = self.tokens[: self.start], self.tokens[self.end :]
-        return " ".join([*before, f"[{' '.join(self.tokens[self.start : self.end])}]", *after])
+        return " ".join([*before, f"[{self.word}]", *after])
+
+    def shortened(self, context: int = CONTEXT) -> Use:
+        """Keep `context` tokens on each side of the word, with "…" in place of the others."""
+        first, last = max(0, self.start - context), self.end + context
+        before = ("…",) if first else ()
+        after = ("…",) if last < len(self.tokens) else ()
+        shift = len(before) - first
+        tokens = (*before, *self.tokens[first:last], *after)
+        return replace(self, tokens=tokens, start=self.start + shift, end=self.end + shift)
 
 
 # ---------------------------------------------------------------------- reading
-def read_uses(path: FilePath, *, lemmas: Iterable[str] | None = None) -> Iterator[Use]:
-    """Uses from a table with tabs: sentence, position, sense and, if it is there, lemma.
+def read_uses(path: FilePath) -> Iterator[Use]:
+    """Yield the uses of a tab-separated file: sentence, position, sense and optionally lemma.
 
     The sentence is tokenized, with a space between tokens; positions count from 0, and "2-4" is a
-    word of three tokens. Without a lemma it is the word in lower case. A first line of names is
-    passed over.
-
-    Args:
-        path: the file, also .gz, .xz, .zst.
-        lemmas: only uses of these.
+    word of three tokens. Without a lemma it is the word in lower case. A header line is skipped.
+    The file may be compressed: .gz, .xz, .zst.
     """
-    wanted = None if lemmas is None else set(lemmas)
-    for number, text, trouble in decoded_lines(path):
-        if trouble:
-            raise ElmokitError(f"{name_of(path)}, line {number}: {trouble}")
+    for line, text, problem in decoded_lines(path):
+        if problem:
+            raise ElmokitError(f"{name_of(path)}, line {line}: {problem}")
         cells = text.split("\t")
-        if not text.strip() or (number == 1 and cells[1:2] == ["position"]):
+        if not text.strip() or (line == 1 and cells[1:2] == ["position"]):
             continue
-        use = _use_of(f"{name_of(path)}, line {number}", cells)
-        if wanted is None or use.lemma in wanted:
-            yield use
+        yield _parse_use(f"{name_of(path)}, line {line}", cells)
 
 
-def _use_of(where: str, cells: Sequence[str]) -> Use:
+def _parse_use(where: str, cells: Sequence[str]) -> Use:
     if len(cells) not in (3, 4):
         raise ElmokitError(
-            f"{where}: the line has {len(cells)} columns; there must be a sentence, a position, a "
-            "sense and perhaps a lemma, with tabs between them"
+            f"{where}: the line has {len(cells)} columns; expected a sentence, a position, a sense "
+            "and optionally a lemma, separated by tabs"
         )
     tokens = tuple(cells[0].split())
     first, _, last = cells[1].partition("-")
@@ -83,7 +97,7 @@ def _use_of(where: str, cells: Sequence[str]) -> Use:
         start = int(first)
         end = int(last or first) + 1
     except ValueError:
-        raise ElmokitError(f"{where}: {cells[1]!r} is no position") from None
+        raise ElmokitError(f"{where}: {cells[1]!r} is not a position") from None
     if not 0 <= start < end <= len(tokens):
         raise ElmokitError(f"{where}: the sentence has {len(tokens)} tokens, none at {cells[1]}")
     if not cells[2].strip():
@@ -93,17 +107,18 @@ def _use_of(where: str, cells: Sequence[str]) -> Use:
     return Use(tokens, start, end, lemma, cells[2].strip())
 
 
-def marked_use(text: str, tokenize: object, sense: str = "") -> Use:
-    """The use that a text marks with asterisks: "She sat on the river *bank* ."
+def marked_use(text: str, tokenize: Callable[[str], Iterable[str]], sense: str = "") -> Use:
+    """Return the use that a text marks with asterisks: "She sat on the river *bank* .".
 
-    `tokenize` makes tokens of the parts.
+    Args:
+        text: The sentence with one marked word.
+        tokenize: Function that splits the text before, in and after the mark.
+        sense: Name of the word's sense.
     """
-    assert callable(tokenize)
     parts = text.split(MARK)
     if len(parts) != 3 or not parts[1].strip():
         raise ElmokitError(
-            f'one word of a sentence must stand between asterisks, as in "the river *bank* ."; '
-            f"not so in {text!r}"
+            f'mark exactly one word with asterisks, e.g. "the river *bank* ."; got {text!r}'
         )
     before, word, after = (list(tokenize(part)) for part in parts)
     start, end = len(before), len(before) + len(word)
@@ -111,97 +126,60 @@ def marked_use(text: str, tokenize: object, sense: str = "") -> Use:
 
 
 # ---------------------------------------------------------------------- vectors
-def layer_names(layers: int) -> list[str]:
-    """Names of layers 0..L, where L is `layers`, and of their average."""
-    return [f"layer {number}" for number in range(layers + 1)] + ["average"]
+def as_store(model: Embedder | LayerStore) -> LayerStore:
+    """Return the LayerStore of an Embedder; return a LayerStore unchanged.
+
+    A LayerStore keeps the layers it computes on disk, so that a second pass computes nothing.
+    """
+    from elmokit.store import LayerStore
+
+    return model if isinstance(model, LayerStore) else LayerStore(model)
 
 
 def with_average(layers: Array) -> Array:
-    """Layers (L + 1, n, dim) and behind them their average: (L + 2, n, dim)."""
+    """Append the average of layers (L + 1, n, dim) as the last layer: (L + 2, n, dim)."""
     return np.concatenate([layers, layers.mean(axis=0, keepdims=True)])
 
 
-def span_vectors(layers: NDArray[np.float16], spans: Iterable[tuple[int, int]]) -> Array:
-    """The mean vector of each span of a sentence's layers (L + 1, tokens, dim), and the average's.
+def span_vector(layers: NDArray[Any], start: int, end: int) -> Array:
+    """Return the mean of tokens start:end of layers (L + 1, tokens, dim): (L + 1, dim)."""
+    return layers[:, start:end].mean(axis=1, dtype=np.float32)  # type: ignore[no-any-return]
 
-    Shape (L + 2, spans, dim).
+
+def embed_uses(model: Embedder | LayerStore, uses: Sequence[Use]) -> tuple[Array, Array]:
+    """Return the vectors of uses in layers 0..L and their average, and the mean of all tokens.
+
+    Args:
+        model: The model; a LayerStore keeps the layers on disk in float16.
+        uses: Words in their sentences.
+
+    Returns:
+        Vectors (L + 2, uses, dim), and the mean of all tokens of all sentences (L + 2, 1, dim).
     """
-    means = [layers[:, start:end].mean(axis=1, dtype=np.float32) for start, end in spans]
-    return with_average(np.stack(means, axis=1))
+    from elmokit.store import LayerStore
 
-
-def embed_uses(store: LayerStore, uses: Sequence[Use]) -> tuple[Array, Array]:
-    """The vectors of uses, (L + 2, uses, dim), and the mean of all tokens read: (L + 2, 1, dim)."""
-    shape = (store.elmo.config.num_layers + 2, len(uses), store.elmo.dim)
-    vectors = np.empty(shape, np.float32)
-    total = np.zeros((shape[0] - 1, shape[2]))
-    tokens = 0
-    for number, layers in enumerate(store.stream(use.tokens for use in uses)):
-        use = uses[number]
-        vectors[:, number] = span_vectors(layers, [(use.start, use.end)])[:, 0]
+    texts = [use.tokens for use in uses]
+    stream: Iterator[NDArray[Any]]
+    if isinstance(model, LayerStore):
+        elmo, stream = model.elmo, model.stream(texts)
+    else:
+        elmo, stream = model, (sentence.layers for sentence in model.stream(texts, "all"))
+    vectors = np.empty((elmo.config.num_layers + 2, len(uses), elmo.dim), np.float32)
+    total = np.zeros((elmo.config.num_layers + 1, elmo.dim))
+    count = 0
+    for i, layers in enumerate(stream):
+        vectors[:-1, i] = span_vector(layers, uses[i].start, uses[i].end)
         total += layers.sum(axis=1, dtype=np.float64)
-        tokens += layers.shape[1]
-    mean = (total / max(tokens, 1)).astype(np.float32)[:, None]
-    return vectors, with_average(mean)
+        count += layers.shape[1]
+    vectors[-1] = vectors[:-1].mean(axis=0)
+    return vectors, with_average((total / max(count, 1)).astype(np.float32)[:, None])
 
 
-# ---------------------------------------------------------------------- how alike they are
-def unit(vectors: Array) -> Array:
-    """Vectors of length 1; those without a length stay 0."""
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.maximum(length, 1e-12)  # type: ignore[no-any-return]
-
-
-def similarities(vectors: Array) -> Array:
-    """Cosines between vectors (layers, n, dim): (layers, n, n)."""
-    directions = unit(vectors)
-    return directions @ directions.swapaxes(-1, -2)
-
-
-def same_label(labels: Sequence[str]) -> NDArray[np.bool_]:
-    """Which have the same label: (n, n)."""
-    names = np.array(labels)
-    return names[:, None] == names[None, :]  # type: ignore[no-any-return]
-
-
-def purity(cosines: Array, labels: Sequence[str]) -> Array:
-    """How often the nearest other has the same label, for each layer: (layers,).
-
-    Where several are equally near, it is the share of them that have it: what a fair draw would
-    find. So a layer that has one vector for all uses gets what guessing gets.
-    """
-    same = same_label(labels)
-    others = np.where(np.eye(len(same), dtype=bool), -np.inf, cosines)  # (layers, n, n)
-    nearest = others >= others.max(axis=2, keepdims=True) - SAME
-    shares = (nearest & same).sum(axis=2) / nearest.sum(axis=2)  # (layers, n)
-    return shares.mean(axis=1)  # type: ignore[no-any-return]
-
-
-def silhouette(cosines: Array, labels: Sequence[str]) -> Array:
-    """Mean silhouette of the labels by cosine distance, for each layer: (layers,).
-
-    With a the mean distance to those of the same label and b that to the nearest other label, it
-    is (b - a) / max(a, b); 0 for one that is alone with its label. Distances that are rounding only
-    count as none, so that a layer with one vector for all uses gets 0.
-    """
-    names, numbers = np.unique(np.array(labels), return_inverse=True)
-    if len(names) < 2:
-        raise ElmokitError("a silhouette needs at least two labels")
-    member = np.eye(len(names), dtype=np.float32)[numbers]  # (n, labels)
-    distances = np.where(cosines > 1 - SAME, 0, 1 - cosines)  # (layers, n, n)
-    sums = distances @ member  # (layers, n, labels)
-    count = member.sum(axis=0)
-    own = member.astype(bool)
-    alone = count[numbers] == 1
-    inside = sums[:, own] / np.maximum(count[numbers] - 1, 1)  # (layers, n)
-    outside = np.where(own, np.inf, sums / count).min(axis=2)  # (layers, n)
-    largest = np.maximum(np.maximum(inside, outside), 1e-12)
-    return np.where(alone, 0, (outside - inside) / largest).mean(axis=1)  # type: ignore[no-any-return]
-
-
-def principal_components(vectors: Array) -> tuple[Array, Array]:
-    """The first two components of vectors (n, dim), (n, 2), and their shares of the variance."""
-    left, scale, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-    total = max(float((scale**2).sum()), 1e-12)
-    shares: Array = (scale[:2] ** 2 / total).astype(np.float32)
-    return left[:, :2] * scale[:2], shares
+def mean_vector(store: LayerStore, texts: Iterable[Sequence[str]]) -> Array:
+    """Return the mean of all tokens of texts in each layer and the average: (L + 2, 1, dim)."""
+    total = np.zeros((store.elmo.config.num_layers + 1, store.elmo.dim))
+    count = 0
+    for layers in store.stream(texts):
+        total += layers.sum(axis=1, dtype=np.float64)
+        count += layers.shape[1]
+    return with_average((total / max(count, 1)).astype(np.float32)[:, None])

@@ -1,42 +1,29 @@
-"""`make demo`: words that are spelt alike and mean different things, seen by a model.
+"""`make demo`: words that are spelled alike and mean different things, as a model sees them.
 
-Three words with two senses each stand in four sentences a sense. For every layer the demo compares
-a word's vectors within a sense and across senses, and looks whether the nearest other use has the
-same sense. Layer 0 depends on the spelling alone and cannot know; the layers above have read the
-sentence. ("play" is a noun in one sense and a verb in the other, which helps; "bank" and "cell" are
-nouns in both.) `python -m elmokit.cli.demo MODEL` does the same with another model.
+Three words with two senses each occur in four sentences per sense. For every layer the demo
+compares a word's vectors within a sense and across senses, and checks whether the nearest other use
+has the same sense. Layer 0 depends on the spelling alone and cannot know; the layers above have
+read the sentence. ("play" is a noun in one sense and a verb in the other, which helps; "bank" and
+"cell" are nouns in both.) `python -m elmokit.cli.demo MODEL` does the same with another model.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from elmokit.analysis.uses import (
-    principal_components,
-    purity,
-    same_label,
-    similarities,
-    with_average,
-)
-from elmokit.cli.main import BROKEN_PIPE, USER_ERROR
-from elmokit.errors import ElmokitError, require
+from elmokit.cli.main import BROKEN_PIPE, USER_ERROR, explain, usage_error
 
 if TYPE_CHECKING:
-    from elmokit.embed import Embedder, Sentence
+    from elmokit.analysis.geometry import Array
+    from elmokit.analysis.uses import Use
+    from elmokit.embed import Embedder
 
-Array = NDArray[np.float32]
-
-# word: sense: sentences, in each of which the word stands once. Models with random weights find the
-# same sense in them as often as a guess would: where the word stands and what stands beside it
-# gives nothing away.
+# word: sense: sentences, in each of which the word occurs once. Models with random weights find the
+# same sense in them as often as a guess does: the position of the word and the words beside it do
+# not give the sense away.
 SENTENCES: dict[str, dict[str, tuple[str, ...]]] = {
     "bank": {
         "river": (
@@ -81,118 +68,130 @@ SENTENCES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-COLOURS = {"right": "32", "wrong": "31", "bold": "1", "faint": "2"}  # as terminals number them
-
-
-@dataclass(frozen=True)
-class Use:
-    """One word in one sentence."""
-
-    sense: str
-    sentence: Sentence
-    place: int
-    """The word is `sentence.tokens[place]`."""
-
-    def text(self, paint: Paint) -> str:
-        """The sentence with the word marked."""
-        before, after = self.sentence.tokens[: self.place], self.sentence.tokens[self.place + 1 :]
-        word = paint(f"[{self.sentence.tokens[self.place]}]", "bold")
-        return " ".join([*before, word, *after])
+COLORS = {"right": "32", "wrong": "31", "bold": "1", "faint": "2"}  # codes of terminals
 
 
 class Paint:
-    """Colours on a terminal, plain text elsewhere."""
+    """Colors on a terminal, plain text elsewhere."""
 
     def __init__(self, on: bool) -> None:
         self.on = on
 
-    def __call__(self, text: str, colour: str) -> str:
-        return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if self.on else text
+    def __call__(self, text: str, color: str) -> str:
+        return f"\x1b[{COLORS[color]}m{text}\x1b[0m" if self.on else text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; gives the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m elmokit.cli.demo", description=__doc__)
-    parser.add_argument("model", nargs="?", default="shipped", help="whatever elmokit.load takes")
-    parser.add_argument("--figure", metavar="PNG", help="draw the vectors of the top layer too")
-    options = parser.parse_args(arguments)
+    """Run the demo and return the exit code."""
+    from cyclopts import App, CycloptsError
+
+    app = App(
+        name="python -m elmokit.cli.demo",
+        help_format="plaintext",
+        version_flags=[],
+        result_action="return_value",
+    )
+    app.default(demo)
     try:
-        demo(options.model, options.figure)
-        sys.stdout.flush()  # a closed pipe shows here, not while the interpreter shuts down
-    except ElmokitError as error:
-        print(f"elmokit: error: {error}", file=sys.stderr)
-        return USER_ERROR
+        app(
+            sys.argv[1:] if arguments is None else arguments, exit_on_error=False, print_error=False
+        )
+        sys.stdout.flush()  # A closed pipe shows here, not while the interpreter shuts down.
     except BrokenPipeError:  # `… | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except Exception as error:
+        sentence = usage_error(error) if isinstance(error, CycloptsError) else explain(error)
+        if sentence is None:
+            raise
+        print(f"elmokit: error: {sentence}", file=sys.stderr)
+        return USER_ERROR
     return 0
 
 
-def demo(model: str, figure: str | None = None) -> None:
-    """Load `model`, print the tables and, if asked for, draw the figure."""
-    if figure is not None:
-        require("matplotlib", extra="plots", purpose="A figure")  # before the work, not after
+def demo(model: str = "shipped", /, *, figure: str | None = None) -> None:
+    """Print how well a model separates the senses of three words.
+
+    Args:
+        model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
+        figure: File to draw the vectors of all layers to, .png or .svg.
+    """
+    from elmokit.figures import check_figure, write_figure
+
+    check_figure(figure)
     from elmokit.loading import load
 
     elmo = load(model)
     paint = Paint(sys.stdout.isatty() and "NO_COLOR" not in os.environ)
-    uses = find_uses(elmo)
-    vectors = use_vectors(uses)
-    print("\n".join(report(f"{model}: {elmo.dim} columns", uses, vectors, paint)))
+    uses = find_uses(elmo.tokenize)
+    vectors = use_vectors(elmo, uses)
+    print("\n".join(report(f"{model}: {elmo.dim} dimensions", uses, vectors, paint)))
     if figure is not None:
-        draw(uses, {word: found[-2] for word, found in vectors.items()}, figure)
-        print(f"\nThe vectors of layer {elmo.config.num_layers} are drawn in {figure}.")
+        from elmokit.analysis.plots.draw import draw_uses
+        from elmokit.analysis.plots.maps import map_word
+
+        maps = [map_word(word, of_word, vectors[word]) for word, of_word in uses.items()]
+        write_figure(draw_uses(maps), figure)
+        print(f"\nThe vectors of all layers are drawn in {figure}.")
 
 
-def find_uses(elmo: Embedder) -> dict[str, list[Use]]:
-    """Embed all sentences and find the words in them."""
-    rows = [
-        (word, sense, text)
-        for word, senses in SENTENCES.items()
-        for sense, texts in senses.items()
-        for text in texts
-    ]
+def find_uses(tokenize: Callable[[str], Sequence[str]]) -> dict[str, list[Use]]:
+    """Find the words in their sentences."""
+    from elmokit.analysis.uses import Use
+
     uses: dict[str, list[Use]] = {word: [] for word in SENTENCES}
-    found = elmo.embed([text for _, _, text in rows])
-    for (word, sense, _), sentence in zip(rows, found, strict=True):
-        uses[word].append(Use(sense, sentence, sentence.tokens.index(word)))
+    for word, senses in SENTENCES.items():
+        for sense, texts in senses.items():
+            for tokens in map(tuple, map(tokenize, texts)):
+                start = tokens.index(word)
+                uses[word].append(Use(tokens, start, start + 1, word, sense))
     return uses
 
 
-def use_vectors(uses: dict[str, list[Use]]) -> dict[str, Array]:
-    """The word's vector in every use, for layers 0..L and their average: (L + 2, uses, dim).
+def use_vectors(elmo: Embedder, uses: dict[str, list[Use]]) -> dict[str, Array]:
+    """Return the vectors of each word's uses in layers 0..L and their average: (L + 2, uses, dim).
 
-    The mean vector of all tokens is taken off each layer: what all tokens share hides what they
-    differ in.
+    The mean vector of all tokens is subtracted, because what all tokens have in common hides how
+    they differ.
     """
-    sentences = [use.sentence.layers for found in uses.values() for use in found]
-    mean = with_average(np.concatenate(sentences, axis=1)).mean(axis=1, keepdims=True)
-    return {
-        word: with_average(np.stack([use.sentence.layers[:, use.place] for use in found], 1)) - mean
-        for word, found in uses.items()
-    }
+    from elmokit.analysis.uses import embed_uses
+
+    flat = [use for of_word in uses.values() for use in of_word]
+    vectors, mean = embed_uses(elmo, flat)
+    vectors -= mean
+    return {word: vectors[:, [use.lemma == word for use in flat]] for word in uses}
 
 
 def within_and_across(cosines: Array, senses: Sequence[str]) -> tuple[Array, Array]:
-    """Mean cosine (layers,) between different uses of one sense, and between the senses."""
+    """Return the mean cosines (layers,) of different uses of one sense, and of different senses."""
+    import numpy as np
+
+    from elmokit.analysis.geometry import same_label
+
     same = same_label(senses)
     other = ~np.eye(len(same), dtype=bool)
     return cosines[:, same & other].mean(axis=1), cosines[:, ~same].mean(axis=1)
 
 
+# ---------------------------------------------------------------------- printing
 def report(
     title: str, uses: dict[str, list[Use]], vectors: dict[str, Array], paint: Paint
 ) -> Iterator[str]:
-    """Everything that is printed, line by line."""
+    """Yield everything that is printed, line by line."""
+    import numpy as np
+
+    from elmokit.analysis.geometry import cosine_matrix, purity
+    from elmokit.layers import layer_names
+
     top = len(next(iter(vectors.values()))) - 2
-    names = [f"layer {layer}" for layer in range(top + 1)] + ["average"]
+    names = layer_names(top)
     yield paint(f"{title}, layers 0 to {top}", "faint")
-    yield "Cosines of a word's vectors in different sentences; the mean of all tokens is taken off."
-    pure = {}
-    for word, found in uses.items():
-        senses = [use.sense for use in found]
-        cosines = similarities(vectors[word])
-        pure[word] = purity(cosines, senses)
+    yield "Cosines of a word's vectors in different sentences, minus the mean vector of all tokens."
+    purities = {}
+    for word, of_word in uses.items():
+        senses = [use.sense for use in of_word]
+        cosines = cosine_matrix(vectors[word])
+        purities[word] = purity(cosines, senses)
         yield ""
         yield paint(word, "bold") + f": {describe(senses)}"
         within, across = within_and_across(cosines, senses)
@@ -201,72 +200,58 @@ def report(
         yield row("  across senses", [f"{x:.2f}" for x in across])
         yield row("  difference", [f"{x:+.2f}" for x in within - across])
         yield f"  each use and the nearest other use in layer {top}:"
-        yield from neighbours(found, cosines[top], paint)
+        yield from neighbours(of_word, cosines[top], paint)
     yield ""
     yield paint("The nearest other use has the same sense", "bold")
     yield row("", names)
-    for word, shares in pure.items():
+    for word, shares in purities.items():
         yield row(f"  {word}", [f"{x:.0%}" for x in shares])
-    yield row("  all", [f"{x:.0%}" for x in np.mean(list(pure.values()), axis=0)])
-    yield "Layer 0 is a static vector: one for all sentences, similarity 1.00, and so only a guess."
+    yield row("  all", [f"{x:.0%}" for x in np.mean(list(purities.values()), axis=0)])
+    yield "Layer 0 is a static vector: one for all sentences, cosine 1.00, and so only a guess."
     yield from ["", *next_steps(paint)]
 
 
 def describe(senses: Sequence[str]) -> str:
-    """How many sentences each sense has."""
+    """Say how many sentences each sense has."""
     counts = (f"{senses.count(sense)} about {sense}" for sense in dict.fromkeys(senses))
     return f"{len(senses)} sentences, {' and '.join(counts)}"
 
 
 def row(label: str, cells: Sequence[str]) -> str:
-    """A line of a table."""
+    """Format a line of a table."""
     return f"{label:<24}" + "".join(f"{cell:>10}" for cell in cells)
 
 
 def neighbours(uses: list[Use], cosines: Array, paint: Paint) -> Iterator[str]:
-    """Each use, and below it the nearest other use: cosines (uses, uses)."""
+    """Yield each use, and below it the nearest other use by cosines (uses, uses)."""
+    import numpy as np
+
     width = max(len(use.sense) for use in uses)
-    for number, use in enumerate(uses):
-        others = np.where(np.arange(len(uses)) == number, -np.inf, cosines[number])
+    for i, use in enumerate(uses):
+        others = np.where(np.arange(len(uses)) == i, -np.inf, cosines[i])
         near = uses[int(others.argmax())]
         verdict = "right" if near.sense == use.sense else "wrong"
-        yield f"  {'':>5} {'':>5}  {use.sense:<{width}}  {use.text(paint)}"
-        found = f"{near.sense:<{width}}  {near.text(paint)}"
-        yield f"  {paint(verdict, verdict)} {others.max():5.2f}  {found}"
+        yield f"  {'':>5} {'':>5}  {use.sense:<{width}}  {mark(use, paint)}"
+        nearest = f"{near.sense:<{width}}  {mark(near, paint)}"
+        yield f"  {paint(verdict, verdict)} {others.max():5.2f}  {nearest}"
+
+
+def mark(use: Use, paint: Paint) -> str:
+    """Return the sentence with the word marked."""
+    before, after = use.tokens[: use.start], use.tokens[use.end :]
+    return " ".join([*before, paint(f"[{use.word}]", "bold"), *after])
 
 
 def next_steps(paint: Paint) -> list[str]:
-    """Three commands to go on with."""
+    """Return three commands to continue with."""
     steps = {
-        "elmokit embed my.txt vectors.h5": "the vectors of a file, one sentence a line",
-        "elmokit info shipped": "what the model is made of",
-        "python -m elmokit.cli.demo --figure senses.png": "this demo with a picture",
+        "elmokit embed my.txt vectors.h5": "the vectors of a file, one sentence per line",
+        "elmokit info shipped": "the parts of the model",
+        "python -m elmokit.cli.demo --figure senses.png": "this demo with a figure",
     }
     width = max(map(len, steps))
     lines = [f"  {command:<{width}}  {paint(what, 'faint')}" for command, what in steps.items()]
     return [paint("Next", "bold"), *lines]
-
-
-def draw(uses: dict[str, list[Use]], vectors: dict[str, Array], path: str) -> None:
-    """One panel a word: its vectors (uses, dim) on their first two principal components."""
-    require("matplotlib", extra="plots", purpose="A figure")
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(4 * len(uses), 4), layout="constrained")
-    for panel, (word, found) in zip(figure.subplots(1, len(uses)), uses.items(), strict=True):
-        points, shares = principal_components(vectors[word])
-        senses = [use.sense for use in found]
-        for sense, marker in zip(dict.fromkeys(senses), "os^v", strict=False):
-            rows = [number for number, name in enumerate(senses) if name == sense]
-            panel.scatter(*points[rows].T, marker=marker, s=60, label=sense)
-        panel.set_title(word)
-        panel.set_xlabel(f"component 1 ({shares[0]:.0%} of the variance)")
-        panel.set_ylabel(f"component 2 ({shares[1]:.0%})")
-        panel.legend()
-    try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise ElmokitError(f"the figure cannot be written to {path}: {error}") from None
 
 
 if __name__ == "__main__":

@@ -46,3 +46,34 @@ class ModelOptions:
         from elmokit.store import LayerStore
 
         return LayerStore(self.load())
+
+    def tokenizer_name(self) -> str:
+        """Return the name of the tokenizer, without loading the model."""
+        from elmokit.formats.detect import own_tokenizer
+
+        return self.tokenizer or own_tokenizer(self.model)
+
+
+@Parameter(name="*", group=MODEL_GROUP)
+@dataclass(frozen=True, kw_only=True)
+class RecordedModelOptions:
+    """Where the model is that a folder of results was made with."""
+
+    model: str | None = None
+    """Path of the model, if it has moved (default: the one that the folder names)."""
+    device: str = "cpu"
+    """Device to compute on, such as cpu or cuda."""
+    threads: int | None = None
+    """Number of threads (default: all cores)."""
+
+    def __post_init__(self) -> None:
+        check_threads(self.threads)
+
+    def resolve(self, recorded: str, tokenizer: str | None = None) -> ModelOptions:
+        """Return the options of the model, which is `recorded` if no other is named."""
+        return ModelOptions(
+            model=self.model or recorded,
+            tokenizer=tokenizer,
+            device=self.device,
+            threads=self.threads,
+        )

@@ -1,70 +1,76 @@
-"""What every command of this room shares: a model with its kept layers, a table, a JSON file."""
+"""Print and write results: tables for the terminal, JSON files, messages on standard error."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from elmokit.progress import check_threads
 from elmokit.text.width import text_width
-
-if TYPE_CHECKING:
-    from elmokit.store import LayerStore
-
-
-def open_store(
-    model: str, *, device: str = "cpu", threads: int | None = None, tokenizer: str | None = None
-) -> LayerStore:
-    """Load a model, with the store of layers that it has computed in any run."""
-    check_threads(threads)
-    import torch
-
-    from elmokit.loading import load
-    from elmokit.store import LayerStore
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    settings: dict[str, Any] = {} if tokenizer is None else {"tokenizer": tokenizer}
-    return LayerStore(load(model, device=device, **settings))
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Rows below their names, in columns: the first one to the left, the others to the right.
+    """Format rows below a header; the first column is aligned left, the others right.
 
     >>> print(table(["", "F1"], [["layer 1", 0.5], ["词", 12]]))
                F1
     layer 1  0.50
     词         12
     """
-    cells = [list(names), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(map(text_width, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(_line(row, widths) for row in cells)
+    lines = [list(names), *([format_cell(value) for value in row] for row in rows)]
+    widths = [max(map(text_width, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(_join(cells, widths) for cells in lines)
 
 
-def _cell(value: object) -> str:
+def format_cell(value: object) -> str:
+    """Format a value with two decimals if it is a float, and None as "-"."""
     if value is None:
         return "-"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = (
-        (cell + " " * (width - text_width(cell)), " " * (width - text_width(cell)) + cell)
-        for cell, width in zip(cells, widths, strict=True)
-    )
-    return "  ".join([first[0], *(right for _, right in rest)]).rstrip()
+def _join(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padding = [" " * (width - text_width(cell)) for cell, width in zip(cells, widths, strict=True)]
+    right = [space + cell for space, cell in zip(padding[1:], cells[1:], strict=True)]
+    return "  ".join([cells[0] + padding[0], *right]).rstrip()
+
+
+def percent(share: float | None) -> float | None:
+    """Return a share times 100; None stays None."""
+    return None if share is None else 100 * share
+
+
+def warn(text: str) -> None:
+    """Print a message on standard error, above a progress bar if there is one."""
+    from tqdm import tqdm
+
+    tqdm.write(f"elmokit: {text}", file=sys.stderr)
 
 
 def write_result(
-    path: str | None, command: str, settings: dict[str, Any], result: dict[str, Any]
+    path: str | None, command: str, settings: Mapping[str, Any], result: Mapping[str, Any]
 ) -> None:
-    """Write a result as JSON, with the command and the settings that gave it; none if no path."""
+    """Write a result as JSON, with the command and its settings; do nothing without a path.
+
+    Settings that are dataclasses, such as `ModelOptions`, are written as their fields.
+    """
     if path is None:
         return
     from elmokit import __version__
     from elmokit.io.atomic import write_file
 
-    whole = {"command": command, "elmokit": __version__, "settings": settings, **result}
-    write_file(Path(path), [json.dumps(whole, indent=1, ensure_ascii=False) + "\n"])
+    content = {"command": command, "elmokit": __version__, "settings": _flatten(settings), **result}
+    write_file(Path(path), [json.dumps(content, indent=1, ensure_ascii=False) + "\n"])
+
+
+def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            flat |= asdict(value)
+        else:
+            flat[name] = value
+    return flat

@@ -1,68 +1,72 @@
-"""`elmokit probe`: what a linear classifier finds in each layer, beside what needs no layers.
+"""`elmokit probe`: what a linear classifier finds in each layer, compared with baselines.
 
-TRAIN, DEV ─► tokens with labels ─► a classifier a layer (linear_probes.py) ─► table, JSON, figure
+TRAIN, DEV ─► tokens with labels ─► a classifier per layer ─► table, JSON, figure
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from elmokit.analysis.probes.figure import draw_probe
-from elmokit.analysis.probes.tokens import label_names, read_tagged_text
-from elmokit.cli.output import open_store, table, write_result
-from elmokit.data.labeled import BadLines
-from elmokit.figures import check_figure, write_figure
+from cyclopts import Group, Parameter
+
+from elmokit.cli.options import ModelOptions
+from elmokit.cli.output import percent, table, warn, write_result
 from elmokit.io.paths import check_output
-from elmokit.vectors.static.table import read_static_vectors
+
+if TYPE_CHECKING:
+    from elmokit.analysis.probes.probe import ProbeResult
+
+Flag = Annotated[bool, Parameter(negative="")]
+Training = Parameter(group=Group("Training", sort_key=5))
 
 
 def probe(
     train: str,
     dev: str,
+    /,
     *,
     column: str | None = None,
     token_column: str | None = None,
     kind: Literal["auto", "conll", "conllu"] = "auto",
+    skip_bad: Flag = False,
     vectors: str | None = None,
-    model: str = "shipped",
-    epochs: int | None = None,
-    batch_size: int = 64,
-    lr: float = 0.005,
-    seed: int = 1,
-    skip_bad: bool = False,
-    device: str = "cpu",
-    threads: int | None = None,
+    epochs: Annotated[int | None, Training] = None,
+    batch_size: Annotated[int, Training] = 64,
+    lr: Annotated[float, Training] = 0.005,
+    seed: Annotated[int, Training] = 1,
     json: str | None = None,
     figure: str | None = None,
-    quiet: bool = False,
+    quiet: Flag = False,
+    options: ModelOptions = ModelOptions(),
 ) -> None:
-    """Measure how well a linear classifier tells a token's label from each layer.
+    """Measure how well a linear classifier predicts a token's label from each layer.
 
     Args:
-        train: sentences in columns to learn from, CoNLL or CoNLL-U; also .gz, .xz, .zst.
-        dev: sentences to measure by.
-        column: of the label: a number from 1, negative from the end, or a name of CoNLL-U; UPOS
-            in CoNLL-U and the last one in CoNLL if not given.
-        token_column: of the tokens; FORM in CoNLL-U and the first one in CoNLL if not given.
-        kind: what the files are; by their extensions if auto.
-        vectors: static word vectors to compare with: GloVe, word2vec or fastText .vec.
-        model: a model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
-        epochs: times that the training tokens are read; if not given 10, or more for a small
-            text.
-        batch_size: tokens of a step.
-        lr: learning rate of Adam; it falls in a straight line to 0.
-        seed: of the order of the tokens.
-        skip_bad: leave bad lines out and count them, instead of stopping at the first.
-        device: where to run, such as cpu or cuda.
-        threads: threads to use; all cores if not given.
-        json: file for the result with all settings.
-        figure: file for a figure of accuracy by layer, .png or .svg.
-        quiet: no progress.
+        train: CoNLL or CoNLL-U file to learn from; also .gz, .xz, .zst.
+        dev: CoNLL or CoNLL-U file to measure on.
+        column: Column of the label: a number from 1, negative from the end, or a name of CoNLL-U
+            (default: UPOS in CoNLL-U, the last one in CoNLL).
+        token_column: Column of the tokens (default: FORM in CoNLL-U, the first one in CoNLL).
+        kind: Kind of file; auto decides by the extension.
+        skip_bad: Skip and count bad lines instead of stopping at the first.
+        vectors: Static word vectors to compare with: GloVe, word2vec or fastText .vec.
+        epochs: Number of epochs (default: 10, or as many as give 1,000 steps).
+        batch_size: Number of tokens per step.
+        lr: Learning rate of Adam; it decays linearly to 0.
+        seed: Seed of the order of the tokens.
+        json: File to write the result and all settings to.
+        figure: File to draw accuracy by layer to, .png or .svg.
+        quiet: Do not show progress.
     """
     settings = dict(locals())
     check_output(json)
+    from elmokit.analysis.probes.figure import draw_probe
+    from elmokit.analysis.probes.tokens import label_names, read_tagged_text
+    from elmokit.data.labeled import BadLines
+    from elmokit.figures import check_figure, write_figure
+    from elmokit.vectors.static.table import read_static_vectors
+
     check_figure(figure)
     texts = []
     for path in (train, dev):
@@ -71,13 +75,13 @@ def probe(
             read_tagged_text(path, column=column, token_column=token_column, kind=kind, bad=bad)
         )
         if bad.summary():
-            print(f"elmokit: {bad.summary()}", file=sys.stderr)
-    label_names(texts[0])  # too few or too many are told of before the model loads
+            warn(bad.summary())
+    label_names(texts[0])  # Raise for too few or too many labels before the model is loaded.
     static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
-    store = open_store(model, device=device, threads=threads)
-    from elmokit.analysis.probes.linear import run_probes
+    store = options.open_store()
+    from elmokit.analysis.probes.probe import probe_layers
 
-    result = run_probes(
+    result = probe_layers(
         store,
         *texts,
         static=static,
@@ -86,33 +90,29 @@ def probe(
         lr=lr,
         seed=seed,
         quiet=quiet,
-    ).to_dict()
+    )
     print(probe_table(result))
-    write_result(json, "probe", settings, result)
+    write_result(json, "probe", settings, result.to_dict())
     if figure is not None:
         title = f"{column or 'Labels'} of {Path(dev).name} by layer"
         write_figure(draw_probe(result, title=title), figure)
 
 
-def probe_table(result: dict[str, Any]) -> str:
-    """Per cents of the dev tokens, with the base lines first, and what they are counted on."""
-    static = [result["static"]] if result["static"] else []
+def probe_table(result: ProbeResult) -> str:
+    """Format the accuracies in percent, baselines first, and the number of tokens."""
+    static = [result.static] if result.static else []
     rows = [
-        [score["name"], 100 * score["accuracy"], _per_cent(score["unseen"])]
-        for score in [*result["guesses"], *static, *result["layers"]]
+        [score.name, percent(score.accuracy), percent(score.unseen)]
+        for score in [*result.guesses, *static, *result.layers]
     ]
-    shares = ", ".join(f"{share:.2f}" for share in result["mix"])
-    dev, unseen, train = (result[f"{which}_tokens"] for which in ("dev", "unseen", "train"))
+    shares = ", ".join(f"{share:.2f}" for share in result.mix)
     return "\n".join(
         [
             table(["", "accuracy", "unseen words"], rows),
             "",
-            f"per cent of {dev:,} tokens with {len(result['labels'])} labels; {unseen:,} of them "
-            f"are words that the {train:,} training tokens do not have",
+            f"percent of {result.dev_tokens:,} tokens with {len(result.labels)} labels; unseen "
+            f"words: {result.unseen_tokens:,} of them that the {result.train_tokens:,} training "
+            "tokens do not have",
             f"shares of the layers in the mix: {shares}",
         ]
     )
-
-
-def _per_cent(share: float | None) -> float | None:
-    return None if share is None else 100 * share

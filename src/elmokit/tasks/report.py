@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.figures import COLOURS
+from elmokit.figures import COLORS
 from elmokit.training import curves
 from elmokit.training.curves import Curve, Panel
 from elmokit.training.optim import count_parameters
@@ -80,7 +80,7 @@ def draw_curves(report: dict[str, Any], path: Path) -> bool:
     if report["mixes"]:
         mixes = [
             Curve(
-                epochs, values, f"{placement}, layer {layer}", style, COLOURS[layer % len(COLOURS)]
+                epochs, values, f"{placement}, layer {layer}", style, COLORS[layer % len(COLORS)]
             )
             for placement, style in zip(report["mixes"], STYLES, strict=False)
             for layer, values in enumerate(

@@ -31,8 +31,8 @@ class Uses(SimpleNamespace):
 def vectors() -> np.ndarray:
     """Vectors in clusters, as those of words are."""
     rng = np.random.default_rng(0)
-    centres = rng.standard_normal((60, DIM))
-    found = centres[rng.integers(0, 60, USES)] + 0.7 * rng.standard_normal((USES, DIM))
+    centers = rng.standard_normal((60, DIM))
+    found = centers[rng.integers(0, 60, USES)] + 0.7 * rng.standard_normal((USES, DIM))
     return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype("<f2")
 
 
@@ -40,7 +40,7 @@ def vectors() -> np.ndarray:
 def index(vectors: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An index of three segments, the last of which is not full."""
     monkeypatch.setattr(approximate, "SEGMENT", 1000)
-    monkeypatch.setattr(approximate, "AT_ONCE", 300)
+    monkeypatch.setattr(approximate, "CHUNK", 300)
     vectors.tofile(tmp_path / "vectors")
     file = VectorFile(tmp_path / "vectors", vectors.shape)
     return Uses(folder=tmp_path, dim=DIM, vectors=file)
@@ -97,7 +97,7 @@ def test_a_stop_leaves_whole_graphs_only(index: Any, monkeypatch: pytest.MonkeyP
     assert set(graphs_in(index.folder)) <= {"graph-000000.usearch"}
 
 
-def test_graphs_that_cannot_be_used_are_told_of(index: Any) -> None:
+def test_unusable_graphs_raise(index: Any) -> None:
     build_graphs(index, quiet=True)
     path = index.folder / "graph-000002.usearch"
     content = path.read_bytes()
@@ -106,7 +106,7 @@ def test_graphs_that_cannot_be_used_are_told_of(index: Any) -> None:
     path.write_bytes(b"")
     assert "--exact" in complaint(lambda: open_graphs(index))
     path.write_bytes((index.folder / "graph-000001.usearch").read_bytes())
-    assert "is not whole" in complaint(lambda: open_graphs(index))
+    assert "is incomplete" in complaint(lambda: open_graphs(index))
     path.unlink()
     assert "--exact" in complaint(lambda: open_graphs(index))
     (index.folder / "graphs.json").write_text('{"segment": 5, "uses": 5}')

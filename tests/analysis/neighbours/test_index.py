@@ -18,7 +18,7 @@ from tiny import complaint, tiny_elmo
 import elmokit.embed
 from elmokit.analysis.neighbours import indexing
 from elmokit.analysis.neighbours.index import Index, VectorFile, exact_search, open_index
-from elmokit.analysis.neighbours.indexing import IndexWriter, build_index
+from elmokit.analysis.neighbours.indexing import IndexWriter, index_uses
 from elmokit.embed import Embedder
 
 TEXT = [
@@ -67,7 +67,7 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def test_the_vectors_are_those_of_each_sentence_alone_without_the_mean_of_the_first_window(
     elmo: Embedder, tmp_path: Path, layer: str | int
 ) -> None:
-    made = build_index(elmo, SENTENCES, tmp_path / "index", layer=layer)
+    made = index_uses(elmo, SENTENCES, tmp_path / "index", layer=layer)
     alone = [elmo.embed([tokens])[0].layers for tokens in SENTENCES if tokens]
     chosen = {"top": 2, 0: 0, "1": 1}.get(layer)
     layers = [a.mean(axis=0) if chosen is None else a[chosen] for a in alone]
@@ -79,9 +79,9 @@ def test_the_vectors_are_those_of_each_sentence_alone_without_the_mean_of_the_fi
 
 
 def test_uses_sentences_and_words_are_those_of_the_text(elmo: Embedder, tmp_path: Path) -> None:
-    made = build_index(elmo, SENTENCES, tmp_path / "index")
+    made = index_uses(elmo, SENTENCES, tmp_path / "index")
     full = [tuple(tokens) for tokens in SENTENCES if tokens]
-    assert [made.sentence(number) for number in range(made.sentences)] == full
+    assert [made.sentence(number) for number in range(made.num_sentences)] == full
     assert made.words == list(dict.fromkeys(word for tokens in full for word in tokens))
     places = [(s, p) for s, tokens in enumerate(full) for p in range(len(tokens))]
     assert [tuple(use[1:]) for use in made.uses.tolist()] == places
@@ -89,7 +89,7 @@ def test_uses_sentences_and_words_are_those_of_the_text(elmo: Embedder, tmp_path
 
 
 def test_the_static_vectors_are_those_of_layer_0(elmo: Embedder, tmp_path: Path) -> None:
-    made = build_index(elmo, SENTENCES, tmp_path / "index")
+    made = index_uses(elmo, SENTENCES, tmp_path / "index")
     alone = elmo.embed([[word] for word in made.words], layers=0)
     wanted = np.concatenate([each.vectors for each in alone]) - made.means[0]
     found = np.array(made.static[0 : len(made.words)], np.float32)
@@ -97,7 +97,7 @@ def test_the_static_vectors_are_those_of_layer_0(elmo: Embedder, tmp_path: Path)
 
 
 def test_only_the_uses_of_chosen_words_are_indexed(elmo: Embedder, tmp_path: Path) -> None:
-    made = build_index(elmo, SENTENCES, tmp_path / "index", words=["BANK", "河"])
+    made = index_uses(elmo, SENTENCES, tmp_path / "index", words=["BANK", "河"])
     uses = [(made.words[w], " ".join(made.sentence(s))) for w, s, _ in made.uses.tolist()]
     wanted = [
         (word, line) for line in TEXT for word in line.split() if word.lower() in ("bank", "河")
@@ -107,7 +107,7 @@ def test_only_the_uses_of_chosen_words_are_indexed(elmo: Embedder, tmp_path: Pat
 
 
 def test_a_word_is_found_in_capital_letters_too(elmo: Embedder, tmp_path: Path) -> None:
-    made = build_index(elmo, SENTENCES, tmp_path / "index")
+    made = index_uses(elmo, SENTENCES, tmp_path / "index")
     rows = np.flatnonzero(made.uses_of("Bank"))
     assert [
         made.words[made.uses[row, 0]] for row in rows
@@ -119,7 +119,7 @@ def test_a_word_is_found_in_capital_letters_too(elmo: Embedder, tmp_path: Path) 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1000, 5000])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_the_search_finds_what_numpy_finds_whatever_the_blocks(block: int, dtype: type) -> None:
+def test_the_search_finds_what_numpy_finds_with_any_block_size(block: int, dtype: type) -> None:
     rng = np.random.default_rng(block)
     vectors = rng.standard_normal((1000, 12)).astype(dtype)
     queries = rng.standard_normal((5, 12)).astype(np.float32)
@@ -191,23 +191,23 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return lambda: steps
 
 
-def test_a_run_that_is_killed_at_any_step_goes_on_to_the_same_bytes(
+def test_a_run_that_is_killed_at_any_step_resumes_to_the_same_bytes(
     elmo: Embedder, tmp_path: Path
 ) -> None:
-    build_index(elmo, SENTENCES, tmp_path / "whole")
-    whole = content_of(tmp_path / "whole")
+    index_uses(elmo, SENTENCES, tmp_path / "complete")
+    whole = content_of(tmp_path / "complete")
     for step in range(1, 200):
         out = tmp_path / f"killed-{step}"
         with pytest.MonkeyPatch.context() as patch:
             steps = killed_at(step, patch)
             try:
-                build_index(elmo, SENTENCES, out)
+                index_uses(elmo, SENTENCES, out)
                 break
             except Killed:
                 assert steps() == step
         elmo.clear_cache()
         if not out.exists():  # it does if only its name was not safe yet
-            build_index(elmo, SENTENCES, out, resume=True)
+            index_uses(elmo, SENTENCES, out, resume=True)
         assert content_of(out) == whole, step
     assert 20 < step < 199
 
@@ -225,12 +225,12 @@ def slow(self, added):
 
 indexing.IndexWriter._commit = slow
 lines = [line.split() for line in open(sys.argv[2], encoding="utf-8")]
-indexing.build_index(elmokit.load(sys.argv[1], batch_tokens=4), lines, sys.argv[3])
+indexing.index_uses(elmokit.load(sys.argv[1], batch_tokens=4), lines, sys.argv[3])
 """
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     tiny_elmo().save_pretrained(tmp_path / "model")
     lines = [line for line in TEXT if line and "\ud800" not in line] * 9
     (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
@@ -246,9 +246,9 @@ def test_a_process_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> N
     assert running.wait() == -signal.SIGKILL
     assert not (tmp_path / "index").exists()
     elmo, sentences = tiny_elmo(batch_tokens=4), [line.split() for line in lines]
-    build_index(elmo, sentences, tmp_path / "index", resume=True)
-    build_index(elmo, sentences, tmp_path / "whole")
-    assert content_of(tmp_path / "index") == content_of(tmp_path / "whole")
+    index_uses(elmo, sentences, tmp_path / "index", resume=True)
+    index_uses(elmo, sentences, tmp_path / "complete")
+    assert content_of(tmp_path / "index") == content_of(tmp_path / "complete")
 
 
 def interrupted(sentences: list[list[str]]) -> Iterator[list[str]]:
@@ -256,48 +256,48 @@ def interrupted(sentences: list[list[str]]) -> Iterator[list[str]]:
     raise KeyboardInterrupt
 
 
-def test_a_run_goes_on_only_with_the_same_text_and_layer(elmo: Embedder, tmp_path: Path) -> None:
+def test_a_run_resumes_only_with_the_same_text_and_layer(elmo: Embedder, tmp_path: Path) -> None:
     out = tmp_path / "index"
     with pytest.raises(KeyboardInterrupt):
-        build_index(elmo, interrupted(SENTENCES), out)
-    assert "unfinished run" in complaint(lambda: build_index(elmo, SENTENCES, out))
+        index_uses(elmo, interrupted(SENTENCES), out)
+    assert "unfinished run" in complaint(lambda: index_uses(elmo, SENTENCES, out))
     other = [["another", "text"], *SENTENCES[1:]]
     assert "the corpus is not the one" in complaint(
-        lambda: build_index(elmo, other, out, resume=True)
+        lambda: index_uses(elmo, other, out, resume=True)
     )
     assert "the corpus is not the one" in complaint(
-        lambda: build_index(elmo, SENTENCES[:1], out, resume=True)
+        lambda: index_uses(elmo, SENTENCES[:1], out, resume=True)
     )
     assert "layer was 2 and is now 1" in complaint(
-        lambda: build_index(elmo, SENTENCES, out, layer=1, resume=True)
+        lambda: index_uses(elmo, SENTENCES, out, layer=1, resume=True)
     )
     assert "is not finished" in complaint(lambda: open_index(out))
-    build_index(elmo, SENTENCES, out, resume=True)
-    build_index(elmo, SENTENCES, tmp_path / "whole")
-    assert content_of(out) == content_of(tmp_path / "whole")
+    index_uses(elmo, SENTENCES, out, resume=True)
+    index_uses(elmo, SENTENCES, tmp_path / "complete")
+    assert content_of(out) == content_of(tmp_path / "complete")
 
 
 def test_a_run_that_fails_before_its_first_window_leaves_nothing(
     elmo: Embedder, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        build_index(elmo, interrupted([]), tmp_path / "index")
+        index_uses(elmo, interrupted([]), tmp_path / "index")
     assert list(tmp_path.iterdir()) == []
 
 
 # ---- what is refused
 
 
-def test_only_an_index_is_replaced_and_only_if_asked(elmo: Embedder, tmp_path: Path) -> None:
+def test_only_an_index_is_overwritten_and_only_on_request(elmo: Embedder, tmp_path: Path) -> None:
     out = tmp_path / "index"
-    build_index(elmo, SENTENCES, out)
-    assert "exists" in complaint(lambda: build_index(elmo, SENTENCES, out))
-    assert "nothing to resume" in complaint(lambda: build_index(elmo, SENTENCES, out, resume=True))
-    assert build_index(elmo, SENTENCES[:1], out, overwrite=True).sentences == 1
+    index_uses(elmo, SENTENCES, out)
+    assert "exists" in complaint(lambda: index_uses(elmo, SENTENCES, out))
+    assert "nothing to resume" in complaint(lambda: index_uses(elmo, SENTENCES, out, resume=True))
+    assert index_uses(elmo, SENTENCES[:1], out, overwrite=True).num_sentences == 1
     own = tmp_path / "own"
     own.mkdir()
     (own / "diary.txt").write_text("dear diary")
-    said = complaint(lambda: build_index(elmo, SENTENCES, own, overwrite=True))
+    said = complaint(lambda: index_uses(elmo, SENTENCES, own, overwrite=True))
     assert "is not an index" in said
     assert (own / "diary.txt").read_text() == "dear diary"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "own"]
@@ -305,23 +305,19 @@ def test_only_an_index_is_replaced_and_only_if_asked(elmo: Embedder, tmp_path: P
 
 def test_an_index_of_nothing_is_refused(elmo: Embedder, tmp_path: Path) -> None:
     out = tmp_path / "index"
-    assert "no tokens" in complaint(lambda: build_index(elmo, [[], []], out))
+    assert "no tokens" in complaint(lambda: index_uses(elmo, [[], []], out))
     assert "none of the words zebra" in complaint(
-        lambda: build_index(elmo, SENTENCES, out, words=["zebra"])
+        lambda: index_uses(elmo, SENTENCES, out, words=["zebra"])
     )
-    assert "layer must be 0 to 2, top or average, not '7'" in complaint(
-        lambda: build_index(elmo, SENTENCES, out, layer=7)
-    )
-    assert "not 'all'" in complaint(lambda: build_index(elmo, SENTENCES, out, layer="all"))
+    assert "layer must be 0 to 2" in complaint(lambda: index_uses(elmo, SENTENCES, out, layer=7))
+    assert "not 'all'" in complaint(lambda: index_uses(elmo, SENTENCES, out, layer="all"))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_no_index_or_a_damaged_one_is_refused(
-    elmo: Embedder, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_not_an_index_or_is_damaged_raises(elmo: Embedder, tmp_path: Path) -> None:
     assert "no index at" in complaint(lambda: open_index(tmp_path / "nowhere"))
     out = tmp_path / "index"
-    made = build_index(elmo, SENTENCES, out)
+    made = index_uses(elmo, SENTENCES, out)
     assert isinstance(made, Index)
     os.truncate(out / "uses.u32", 12)
     assert "damaged: uses.u32" in complaint(lambda: open_index(out))
@@ -329,4 +325,4 @@ def test_a_folder_that_is_no_index_or_a_damaged_one_is_refused(
     (out / "index.json").write_text(json.dumps({**about, "version": 99}))
     assert "version 99" in complaint(lambda: open_index(out))
     (out / "index.json").write_text("{}")
-    assert "not that of an index" in complaint(lambda: open_index(out))
+    assert "not the metadata of an index" in complaint(lambda: open_index(out))

@@ -10,12 +10,11 @@ import pytest
 from tiny import complaint
 
 from elmokit.analysis.senses.data import (
-    Extent,
     Instance,
+    TaggedCorpus,
     TaggedSentence,
     read_first_senses,
     read_tagged,
-    survey,
 )
 
 XML = """<?xml version="1.0" encoding="UTF-8" ?>
@@ -45,7 +44,7 @@ def files(folder: Path, xml: str = XML, keys: str = KEYS) -> tuple[Path, Path]:
 
 def trouble(folder: Path, xml: str = XML, keys: str = KEYS) -> str:
     data, gold = files(folder, xml, keys)
-    said = complaint(lambda: survey(data, gold))
+    said = complaint(lambda: TaggedCorpus(data, gold))
     return said.replace(f"{folder}/", "")
 
 
@@ -61,7 +60,9 @@ def test_words_of_several_words_are_several_tokens_and_all_keys_are_kept(tmp_pat
         ),
         TaggedSentence(("Yes",), ()),
     ]
-    assert survey(*files(tmp_path)) == Extent(sentences=2, instances=2)
+    corpus = TaggedCorpus(*files(tmp_path))
+    assert (corpus.sentences, corpus.instances, len(corpus)) == (2, 2, 2)
+    assert list(corpus) == list(corpus)  # It can be read more than once.
 
 
 @pytest.mark.parametrize(("extension", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
@@ -74,7 +75,7 @@ def test_packed_files_say_the_same(tmp_path: Path, extension: str, pack: object)
     assert list(read_tagged(*packed)) == list(read_tagged(*plain))
 
 
-def test_keys_may_stand_in_another_order(tmp_path: Path) -> None:
+def test_keys_may_be_in_another_order(tmp_path: Path) -> None:
     usual = list(read_tagged(*files(tmp_path)))
     turned = "".join(reversed(KEYS.splitlines(keepends=True)))
     assert list(read_tagged(*files(tmp_path, keys=turned))) == usual
@@ -88,19 +89,21 @@ def test_an_entity_is_refused_wherever_it_leads(tmp_path: Path) -> None:
         assert said == "data.xml, line 3: the file defines an entity 'e'"
 
 
-def test_what_is_wrong_is_told_with_its_line(tmp_path: Path) -> None:
-    assert trouble(tmp_path, XML.replace("</text>", "")).startswith("data.xml, line 15: no XML: ")
+def test_errors_name_the_line(tmp_path: Path) -> None:
+    assert trouble(tmp_path, XML.replace("</text>", "")).startswith(
+        "data.xml, line 15: not valid XML: "
+    )
     assert trouble(tmp_path, XML.replace('pos="VERB"', "")) == (
         "data.xml, line 7: the instance has no pos"
     )
     assert trouble(tmp_path, XML.replace(">are<", "> <")) == (
         "data.xml, line 7: the instance 'd0.s0.t1' has no word"
     )
-    assert trouble(tmp_path, "") == "data.xml, line 1: no XML: no element found"
+    assert trouble(tmp_path, "") == "data.xml, line 1: not valid XML: no element found"
     assert trouble(tmp_path, "<corpus></corpus>", "") == "data.xml has no words with senses"
 
 
-def test_keys_that_do_not_belong_to_the_text_are_told(tmp_path: Path) -> None:
+def test_keys_that_do_not_belong_to_the_text_raise(tmp_path: Path) -> None:
     first = KEYS.splitlines(keepends=True)[0]
     assert trouble(tmp_path, keys=first) == "gold.key.txt has no keys for 'd0.s0.t1'"
     assert trouble(tmp_path, keys=KEYS + "d9.s0.t0 be%2:42:03::\n") == (
@@ -108,19 +111,19 @@ def test_keys_that_do_not_belong_to_the_text_are_told(tmp_path: Path) -> None:
         "belong together"
     )
     assert trouble(tmp_path, keys=KEYS.replace(" river_bank%1:17:00::", "")) == (
-        "gold.key.txt, line 1: there must be an id and one or more keys"
+        "gold.key.txt, line 1: expected an id and one or more keys"
     )
     assert "already" in trouble(tmp_path, keys=first + first + KEYS)
 
 
-def test_options_that_do_not_fit_are_told(tmp_path: Path) -> None:
+def test_options_that_do_not_fit_raise(tmp_path: Path) -> None:
     data, gold = files(tmp_path)
-    assert "--keys" in complaint(lambda: survey(data))
-    assert "belong to an .xml file" in complaint(lambda: survey(gold, gold))
-    assert complaint(lambda: survey("-")) == (
-        "sense-tagged text is read more than once: it must be a file"
+    assert "--keys" in complaint(lambda: TaggedCorpus(data))
+    assert "belongs to an .xml file" in complaint(lambda: TaggedCorpus(gold, gold))
+    assert complaint(lambda: TaggedCorpus("-")) == (
+        "sense-tagged text is read more than once: give a file"
     )
-    assert "there is no file" in complaint(lambda: survey(tmp_path / "no.xml", gold))
+    assert "there is no file" in complaint(lambda: TaggedCorpus(tmp_path / "no.xml", gold))
 
 
 def test_a_table_of_uses_has_lemmas_without_a_part_of_speech(tmp_path: Path) -> None:
@@ -159,11 +162,11 @@ def test_the_first_sense_is_that_with_the_number_1(tmp_path: Path) -> None:
 def test_another_file_is_not_taken_for_an_index(tmp_path: Path, line: str) -> None:
     path = tmp_path / "index.sense"
     path.write_text(f"bank%1:17:01:: 09213565 1 25\n{line}\n")
-    assert "line 2: there must be a sense key" in complaint(lambda: read_first_senses(path))
+    assert "line 2: expected a sense key" in complaint(lambda: read_first_senses(path))
 
 
 def test_the_shared_files_have_as_much_as_their_readme_says(shared: Path) -> None:
     folder = shared / "data" / "senses"
-    extent = survey(folder / "senseval2.data.xml.xz", folder / "senseval2.gold.key.txt.xz")
+    extent = TaggedCorpus(folder / "senseval2.data.xml.xz", folder / "senseval2.gold.key.txt.xz")
     assert extent.instances == 2282
     assert len(read_first_senses(folder / "index.sense.xz")) > 150_000

@@ -13,12 +13,13 @@ import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 from tiny import complaint, tiny_elmo
 
+from elmokit.analysis.senses.build import build_senses, choices_of, sum_senses
 from elmokit.analysis.senses.data import Instance, TaggedSentence
 from elmokit.analysis.senses.inventory import (
     MIX,
     WITH_FREQUENCY,
     Inventory,
-    check_replaced,
+    check_output_folder,
     load_inventory,
 )
 from elmokit.analysis.senses.mix import (
@@ -26,11 +27,9 @@ from elmokit.analysis.senses.mix import (
     Mix,
     cosines_to,
     learn_mix,
+    leave_out,
     nearest,
-    sample,
-    without_itself,
 )
-from elmokit.analysis.senses.sums import add_up, build_inventory, choices_of
 from elmokit.store import LayerStore
 
 LAYERS, DIM = 2, 12
@@ -72,7 +71,7 @@ def vectors_by_hand(store: LayerStore) -> dict[tuple[str, str, str], list[np.nda
 
 
 def test_a_sense_is_the_mean_of_its_uses(store: LayerStore) -> None:
-    inventory = build_inventory(store, lambda: TEXT)
+    inventory = build_senses(store, TEXT)
     expected = vectors_by_hand(store)
     assert len(inventory.senses) == len(expected) == 5
     for (lemma, pos), rows in inventory.words.items():
@@ -85,7 +84,7 @@ def test_a_sense_is_the_mean_of_its_uses(store: LayerStore) -> None:
 
 
 def test_the_senses_of_a_word_come_with_the_most_frequent_first(store: LayerStore) -> None:
-    inventory = build_inventory(store, lambda: TEXT)
+    inventory = build_senses(store, TEXT)
 
     def names(lemma: str, pos: str = "") -> list[str]:
         return [inventory.senses[row] for row in inventory.rows(lemma, pos)]
@@ -98,7 +97,7 @@ def test_the_senses_of_a_word_come_with_the_most_frequent_first(store: LayerStor
 
 
 def test_scores_are_cosines_without_the_mean_and_their_mixes(store: LayerStore) -> None:
-    inventory = build_inventory(store, lambda: TEXT, centre=True)
+    inventory = build_senses(store, TEXT, center=True)
     inventory.mixes[WITH_FREQUENCY] = Mix((0.2, 0.3, 0.5), 7.0, 0.5)
     rows = inventory.rows("bank", "NOUN")
     use = np.random.default_rng(1).normal(size=(LAYERS + 1, DIM)).astype(np.float32)
@@ -115,7 +114,7 @@ def test_scores_are_cosines_without_the_mean_and_their_mixes(store: LayerStore) 
     assert np.allclose(scores[3], expected, atol=1e-5)
     mixed = 7 * (0.2 * scores[0] + 0.3 * scores[1] + 0.5 * scores[2])
     assert np.allclose(scores[5], mixed + 0.5 * np.log([3, 1, 1]), atol=1e-4)
-    inventory.centred = False
+    inventory.centered = False
     expected = cosine_similarity(inventory.vectors[rows][:, 1], use[1:2])[:, 0]
     assert np.allclose(inventory.scores(rows, use)[1], expected, atol=1e-5)
 
@@ -128,46 +127,34 @@ def test_a_use_is_compared_with_the_average_of_the_others() -> None:
     sums = np.stack([uses[name].sum(axis=0) for name in "abc"])
     mean = draw.normal(size=(3, 4)).astype(np.float32)
     own = uses["b"][1]
-    choice = without_itself(sums, np.array([4, 2, 1]), [1], own, mean)
+    choice = leave_out(sums, np.array([4, 2, 1]), [1], own, mean)
     assert choice is not None
     averages = np.stack([uses["a"].mean(axis=0), uses["b"][0], uses["c"][0]])
     assert np.allclose(choice.cosines, cosines_to(averages, own, mean), atol=1e-5)
     assert choice.counts.tolist() == [4, 1, 1]
-    assert choice.right.tolist() == [False, True, False]
+    assert choice.correct.tolist() == [False, True, False]
 
 
 def test_a_use_is_left_out_where_nothing_is_left_to_choose() -> None:
     sums, own = np.ones((2, 1, 3), np.float32), np.ones((1, 3), np.float32)
     mean = np.zeros((1, 3), np.float32)
-    assert without_itself(sums, np.array([3, 1]), [1], own, mean) is None
-    assert without_itself(sums[:1], np.array([3]), [0], own, mean) is None
-    assert without_itself(sums, np.array([1, 1]), [0, 1], own, mean) is None
-    assert without_itself(sums, np.array([3, 1]), [0], own, mean) is not None
+    assert leave_out(sums, np.array([3, 1]), [1], own, mean) is None
+    assert leave_out(sums[:1], np.array([3]), [0], own, mean) is None
+    assert leave_out(sums, np.array([1, 1]), [0, 1], own, mean) is None
+    assert leave_out(sums, np.array([3, 1]), [0], own, mean) is not None
 
 
 def test_the_uses_of_a_text_are_left_out_one_by_one(store: LayerStore) -> None:
-    sums = add_up(store, TEXT)
+    sums = sum_senses(store, TEXT)
     choices = list(choices_of(store, TEXT, sums, sums.mean))
     # Twice "shore" alone; "shore" and "slope" keeps the first; all others have no other use.
     assert [choice.counts.tolist() for choice in choices] == [[2, 1, 1], [2, 1], [2, 1, 1]]
-    assert [int(choice.right.sum()) for choice in choices] == [1, 1, 1]
+    assert [int(choice.correct.sum()) for choice in choices] == [1, 1, 1]
 
 
 def test_among_equals_the_most_frequent_is_nearest() -> None:
     assert nearest(np.array([0.5, 0.50001, 0.4], np.float32)) == 0
     assert nearest(np.array([0.5, 0.6, 0.4], np.float32)) == 1
-
-
-def test_a_sample_is_fair_and_bounded() -> None:
-    choices = [Choice(np.zeros((3, 1)), np.array([n]), np.array([True])) for n in range(40)]
-    seen = np.zeros(40)
-    for seed in range(500):
-        kept = sample(iter(choices), most=10, seed=seed)
-        assert len(kept) == 10
-        seen[[choice.counts[0] for choice in kept]] += 1
-    assert seen.min() > 85
-    assert seen.max() < 170
-    assert sample(iter(choices), most=100) == choices
 
 
 # ---------------------------------------------------------------------- learning
@@ -195,7 +182,7 @@ def loss(choices: list[Choice], mix: Mix) -> float:
     for choice in choices:
         scores = mix.scores(choice.cosines, choice.counts).astype(float)
         shares = np.exp(scores - scores.max())
-        total -= math.log((shares / shares.sum())[choice.right].sum())
+        total -= math.log((shares / shares.sum())[choice.correct].sum())
     return total / len(choices)
 
 
@@ -244,11 +231,11 @@ def small_inventory(**changes: object) -> Inventory:
         "counts": np.array([3, 2, 1]),
         "vectors": draw.normal(size=(3, 2, 4)).astype(np.float32),
         "mean": draw.normal(size=(2, 4)).astype(np.float32),
-        "centred": True,
+        "centered": True,
         "mixes": mixes,
         "model": "shipped",
         "fingerprint": "abc",
-        "facts": {"choices": 5},
+        "metadata": {"choices": 5},
     }
     return Inventory(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -257,13 +244,13 @@ def test_an_inventory_comes_back_from_its_folder(tmp_path: Path) -> None:
     inventory = small_inventory()
     inventory.save(tmp_path / "senses")
     found = load_inventory(tmp_path / "senses")
-    for name in ("words", "senses", "centred", "mixes", "model", "fingerprint", "facts"):
+    for name in ("words", "senses", "centered", "mixes", "model", "fingerprint", "metadata"):
         assert getattr(found, name) == getattr(inventory, name)
     for name in ("counts", "vectors", "mean"):
         assert np.array_equal(getattr(found, name), getattr(inventory, name))
 
 
-def test_only_senses_are_replaced_and_only_if_asked(tmp_path: Path) -> None:
+def test_only_senses_are_overwritten_and_only_on_request(tmp_path: Path) -> None:
     folder = tmp_path / "senses"
     small_inventory().save(folder)
     assert "--overwrite" in complaint(lambda: small_inventory().save(folder))
@@ -271,26 +258,26 @@ def test_only_senses_are_replaced_and_only_if_asked(tmp_path: Path) -> None:
     assert load_inventory(folder).model == "other"
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "mine.txt").write_text("mine")
-    assert "not replaced" in complaint(
+    assert "not overwritten" in complaint(
         lambda: small_inventory().save(tmp_path / "papers", overwrite=True)
     )
     assert (tmp_path / "papers" / "mine.txt").read_text() == "mine"
-    assert "no folder" in complaint(lambda: check_replaced(tmp_path / "no" / "senses", False))
+    assert "no folder" in complaint(lambda: check_output_folder(tmp_path / "no" / "senses", False))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["papers", "senses"]
 
 
 def damages() -> Iterator[tuple[str, str, str]]:
     """A file, what is changed in it, and what the message names."""
-    yield "config.json", '"elmokit senses 1"', "this version"
+    yield "config.json", '"elmokit senses 1"', "another version"
     yield "config.json", '"shares"', "config.json is damaged"
     yield "config.json", "{", "not valid JSON"
     yield "senses.tsv", "river side\t3", "line 2"
-    yield "senses.tsv", "lemma\tpos", "names of its columns"
-    yield "senses.tsv", "银行\tNOUN\t机构\t1\n", "do not fit"
+    yield "senses.tsv", "lemma\tpos", "does not begin with the header"
+    yield "senses.tsv", "银行\tNOUN\t机构\t1\n", "do not match"
 
 
 @pytest.mark.parametrize(("file", "removed", "said"), list(damages()))
-def test_a_damaged_inventory_is_told_in_a_sentence(
+def test_a_damaged_inventory_raises_with_its_reason(
     tmp_path: Path, file: str, removed: str, said: str
 ) -> None:
     small_inventory().save(tmp_path / "senses")
@@ -301,7 +288,7 @@ def test_a_damaged_inventory_is_told_in_a_sentence(
     assert said in complaint(lambda: load_inventory(tmp_path / "senses"))
 
 
-def test_vectors_that_are_cut_off_are_told(tmp_path: Path) -> None:
+def test_truncated_vectors_raise(tmp_path: Path) -> None:
     small_inventory().save(tmp_path / "senses")
     path = tmp_path / "senses" / "vectors.safetensors"
     path.write_bytes(path.read_bytes()[:-8])
@@ -312,24 +299,24 @@ def test_vectors_that_are_cut_off_are_told(tmp_path: Path) -> None:
 
 
 def test_another_model_is_refused(store: LayerStore) -> None:
-    inventory = build_inventory(store, lambda: TEXT, model="mine")
+    inventory = build_senses(store, TEXT, model_name="mine")
     inventory.check_model(store, "mine")
     other = LayerStore(tiny_elmo(seed=1), folder=store.folder)
     said = complaint(lambda: inventory.check_model(other, "theirs"))
     assert said == (
         "the senses were built with another model (mine) than theirs: name the right one with "
-        "--model, or build them again"
+        "--model, or build the senses again"
     )
 
 
 def test_what_was_learned_is_written_with_how_it_was_made(
     store: LayerStore, tmp_path: Path
 ) -> None:
-    build_inventory(store, lambda: TEXT, centre=True).save(tmp_path / "senses")
+    build_senses(store, TEXT, center=True).save(tmp_path / "senses")
     config = json.loads((tmp_path / "senses" / "config.json").read_text())
-    assert config["centred"] is True
-    assert config["facts"]["choices"] == 3
-    assert set(config["facts"]["leave_one_out"]) == {
+    assert config["centered"] is True
+    assert config["metadata"]["choices"] == 3
+    assert set(config["metadata"]["leave_one_out"]) == {
         "layer 0", "layer 1", "layer 2", "average", "mix", "mix + frequency", "most frequent sense",
     }  # fmt: skip
     assert sum(config["mixes"]["mix"]["shares"]) == pytest.approx(1)

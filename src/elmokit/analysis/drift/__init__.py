@@ -1,1 +1,1 @@
-"""Words that two corpora use differently."""
+"""Measure how differently two corpora use a word."""

@@ -1,1 +1,1 @@
-"""The uses of words that are nearest to a word in a sentence."""
+"""Find the uses of words that are nearest to a word in a sentence."""

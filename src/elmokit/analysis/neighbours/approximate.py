@@ -1,10 +1,10 @@
-"""The approximate search for an index of millions of uses: graphs of near neighbours, by usearch.
+"""Approximate search for an index of millions of uses: graphs of near neighbours, by usearch.
 
-    vectors ─► segments of 250,000 ─► a graph each, in int8 ─► candidates ─► exact products
+    vectors ─► segments of 250,000 ─► a graph each, in int8 ─► candidates ─► exact dot products
 
-One thread builds a graph, so that it is the same whenever it is built; several are built at once,
-and one that is finished is not built again. A search asks every graph for candidates and puts them
-in order by their vectors in the index. usearch is the extra `ann`.
+Each graph is built by one thread, so that it is reproducible; several are built in parallel, and
+finished ones are not built again. A search asks every graph for candidates and ranks them by their
+vectors in the index. usearch comes with the extra `ann`.
 """
 
 from __future__ import annotations
@@ -22,46 +22,45 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from elmokit.analysis.neighbours.index import Index, Rows
-from elmokit.analysis.uses import Array
+from elmokit.analysis.geometry import Array
+from elmokit.analysis.neighbours.index import GRAPHS, Index, Rows
 from elmokit.errors import ElmokitError, reason_of, require
 from elmokit.io.atomic import atomic_file
 from elmokit.io.jsonfile import read_json, write_json
 from elmokit.io.resumable import explain_disk_errors
 
-WORTH = 1_000_000  # uses from which graphs are built without being asked for
-SEGMENT = 250_000  # uses of a graph
-AT_ONCE = 2_000  # uses between two looks at whether the run was stopped
-GRAPHS = "graphs.json"
-NEIGHBOURS = 16  # of a node, in the upper levels; twice as many in the lowest
-ADDING, SEARCHING = 64, 128  # nodes that are kept in view while a node is added or searched for
-NODE_BYTES = 200  # of a node beside its vector
-BUILDING_BYTES = 1 << 30  # of all graphs that are built at once
+MIN_USES = 1_000_000  # from which graphs are built by default
+SEGMENT = 250_000  # uses per graph
+CHUNK = 2_000  # uses added between two checks whether the run was stopped
+CONNECTIVITY = 16  # neighbours of a node in the upper levels; twice as many in the lowest
+EXPANSION_ADD, EXPANSION_SEARCH = 64, 128  # candidates kept while a node is added or searched for
+NODE_BYTES = 200  # of a node besides its vector
+MAX_BUILD_BYTES = 1 << 30  # of all graphs that are built in parallel
 
 
 def available() -> bool:
-    """Whether usearch is installed."""
+    """Tell whether usearch is installed."""
     return find_spec("usearch") is not None
 
 
-def usearch() -> Any:
-    """The library, or a sentence that says how to get it."""
+def require_usearch() -> Any:
+    """Import usearch, or raise an error that says how to install it."""
     return require("usearch.index", extra="ann", purpose="approximate search")
 
 
 def has_graphs(index: Index) -> bool:
-    """Whether graphs were built for an index."""
+    """Tell whether graphs were built for an index."""
     return (index.folder / GRAPHS).is_file()
 
 
 # ---------------------------------------------------------------------- building
 def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = False) -> None:
-    """Build the graphs of an index that it does not have yet; they lie in its folder."""
-    usearch()
+    """Build those graphs that the folder of an index does not have yet."""
+    require_usearch()
     starts = range(0, len(index), SEGMENT)
     stop = Event()
-    room = BUILDING_BYTES // (SEGMENT * (index.dim + NODE_BYTES))
-    workers = max(1, min(threads or os.cpu_count() or 1, room, len(starts)))
+    max_graphs = MAX_BUILD_BYTES // (SEGMENT * (index.dim + NODE_BYTES))
+    workers = max(1, min(threads or os.cpu_count() or 1, max_graphs, len(starts)))
     bar = tqdm(
         total=len(index), desc="graphs", unit=" uses", unit_scale=True, disable=quiet, leave=False
     )
@@ -83,36 +82,36 @@ def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = Fals
 
 
 def _build(index: Index, start: int, stop: Event, on_uses: Callable[[int], object]) -> None:
-    """Build the graph of the uses from `start` on, unless it is there."""
+    """Build the graph of the uses from `start` on, unless it exists."""
     path, end = graph_path(index, start), min(start + SEGMENT, len(index))
     if path.is_file():
         on_uses(end - start)
         return
     graph = _empty(index.dim)
-    for first in range(start, end, AT_ONCE):
+    for first in range(start, end, CHUNK):
         if stop.is_set():
             return
-        some = np.array(index.vectors[first : min(first + AT_ONCE, end)], np.float32)
-        graph.add(np.arange(first - start, first - start + len(some)), some, threads=1)
-        on_uses(len(some))
+        vectors = np.array(index.vectors[first : min(first + CHUNK, end)], np.float32)
+        graph.add(np.arange(first - start, first - start + len(vectors)), vectors, threads=1)
+        on_uses(len(vectors))
     with atomic_file(path, temporary=path.with_name(path.name + ".tmp")) as file:
         graph.save(file.name)
 
 
 def _empty(dim: int) -> Any:
-    return usearch().Index(
+    return require_usearch().Index(
         ndim=dim,
         metric="cos",
         dtype="i8",
-        connectivity=NEIGHBOURS,
-        expansion_add=ADDING,
-        expansion_search=SEARCHING,
+        connectivity=CONNECTIVITY,
+        expansion_add=EXPANSION_ADD,
+        expansion_search=EXPANSION_SEARCH,
         enable_key_lookups=False,
     )
 
 
 def graph_path(index: Index, start: int) -> Path:
-    """Where the graph of the uses from `start` on lies."""
+    """Return the path of the graph of the uses from `start` on."""
     return index.folder / f"graph-{start // SEGMENT:06d}.usearch"
 
 
@@ -123,32 +122,32 @@ class Graphs:
 
     index: Index
     graphs: list[tuple[int, Any]]
-    """Each with the row of its first use."""
+    """The row of the first use of each graph, and the graph."""
 
     def search(self, queries: Array, count: int) -> list[tuple[Array, Rows]]:
-        """What is found of the vectors nearest to each query (q, dim), as `exact_search` gives it.
+        """Return most of the vectors nearest to each query (q, dim), the nearest first.
 
-        For each query its products (found,) and rows (found,), the largest first.
+        For each query they are dot products (found,) and rows (found,), as of `exact_search`.
         """
         return [self._search(query, count) for query in queries]
 
     def _search(self, query: Array, count: int) -> tuple[Array, Rows]:
-        found: list[NDArray[Any]] = []
+        candidates: list[NDArray[Any]] = []
         for start, graph in self.graphs:
-            graph.expansion_search = max(SEARCHING, 2 * count)
+            graph.expansion_search = max(EXPANSION_SEARCH, 2 * count)
             keys = graph.search(query, min(count, len(graph)), threads=1).keys
-            found.append(start + keys.astype(np.int64))
-        rows = np.concatenate(found)
+            candidates.append(start + keys.astype(np.int64))
+        rows = np.concatenate(candidates)
         scores = self.index.vectors[rows].astype(np.float32) @ query
         order = np.argsort(-scores, kind="stable")[:count]
         return scores[order], rows[order]
 
 
 def open_graphs(index: Index) -> Graphs:
-    """Map the graphs of an index."""
-    about = read_json(index.folder / GRAPHS)
-    if about != {"segment": SEGMENT, "uses": len(index)}:
-        raise _unreadable(index, "they were built for another index or another elmokit")
+    """Open the graphs of an index, memory-mapped."""
+    metadata = read_json(index.folder / GRAPHS)
+    if metadata != {"segment": SEGMENT, "uses": len(index)}:
+        raise _unreadable(index, "they were built for another index or by another version")
     graphs = []
     for start in range(0, len(index), SEGMENT):
         path = graph_path(index, start)
@@ -158,7 +157,7 @@ def open_graphs(index: Index) -> Graphs:
         except (OSError, RuntimeError, ValueError) as error:
             raise _unreadable(index, f"{path.name}: {reason_of(error)}") from None
         if len(graph) != min(SEGMENT, len(index) - start):
-            raise _unreadable(index, f"{path.name} is not whole")
+            raise _unreadable(index, f"{path.name} is incomplete")
         graphs.append((start, graph))
     return Graphs(index, graphs)
 

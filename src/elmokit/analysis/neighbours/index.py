@@ -1,16 +1,16 @@
-"""An index of words in their sentences: files on the disk, and the exact search in them.
+"""An index of words in their sentences: its files, and the exact search in them.
 
-    OUT/vectors.f16       a vector of length 1 a use, the mean taken off: (uses, dim)
-    OUT/uses.u32          a use's word, sentence and place in it: (uses, 3)
-    OUT/sentences.jsonl   the tokens of a sentence a line
+    OUT/vectors.f16       a unit vector per use, the mean subtracted: (uses, dim)
+    OUT/uses.u32          word, sentence and position of each use: (uses, 3)
+    OUT/sentences.jsonl   the tokens of a sentence per line
     OUT/starts.u64        the byte where each line begins: (sentences,)
-    OUT/words.jsonl       the distinct words, each once
-    OUT/static.f16        their vectors in layer 0, the mean taken off: (words, dim)
-    OUT/means.f32         what was taken off layer 0, and off the layer of the uses: (2, dim)
-    OUT/index.json        what it was made from, and the size of each file
+    OUT/words.jsonl       the distinct words
+    OUT/static.f16        their unit vectors in layer 0, the mean subtracted: (words, dim)
+    OUT/means.f32         the means of layer 0 and of the layer of the uses: (2, dim)
+    OUT/index.json        metadata: settings, and the size of each file
 
-`indexing.py` writes them. Vectors are mapped a block at a time, so a search takes the same memory
-whatever the size of the index.
+`indexing.py` writes them. Vectors are memory-mapped a block at a time, so a search takes the same
+memory whatever the size of the index.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.analysis.uses import Array, unit
+from elmokit.analysis.geometry import Array, unit
 from elmokit.errors import ElmokitError
 from elmokit.io.jsonfile import read_json
 from elmokit.io.resumable import parts_folder
 
 VERSION = 1
-ABOUT = "index.json"
+METADATA = "index.json"
 VECTORS, USES, SENTENCES, STARTS = "vectors.f16", "uses.u32", "sentences.jsonl", "starts.u64"
 WORDS, STATIC, MEANS = "words.jsonl", "static.f16", "means.f32"
+GRAPHS = "graphs.json"  # written by approximate.py
 FILES = (VECTORS, USES, SENTENCES, STARTS, WORDS, STATIC, MEANS)
-BLOCK_BYTES = 4 << 20  # of a block of vectors in float32: it stays in the cache of the processor
+BLOCK_BYTES = 4 << 20  # of vectors in float32: a block fits the cache of the processor
 
 Rows = NDArray[np.int64]
 
 
 class Blocks(Protocol):
-    """Vectors of length 1 that are read some at a time: an array, or a file."""
+    """Unit vectors that are read a block at a time: an array or a file."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -50,7 +51,7 @@ class Blocks(Protocol):
 
 @dataclass(frozen=True)
 class VectorFile:
-    """Vectors in a file; what is not looked at is not read, what was looked at is let go."""
+    """Vectors in a file, of which only the rows that are asked for are in memory."""
 
     path: Path
     shape: tuple[int, int]
@@ -59,7 +60,7 @@ class VectorFile:
         count, dim = self.shape
         if isinstance(rows, slice):
             start, end, _ = rows.indices(count)
-            # copy on write: torch wants arrays that may be written to
+            # Copy-on-write, because torch wants writable arrays.
             return np.memmap(self.path, "<f2", "c", 2 * dim * start, (end - start, dim))
         return np.array(np.memmap(self.path, "<f2", "r", 0, self.shape)[rows])
 
@@ -67,117 +68,132 @@ class VectorFile:
 # ---------------------------------------------------------------------- reading
 @dataclass(frozen=True)
 class Index:
-    """A finished index."""
+    """A finished index of the uses of words."""
 
     folder: Path
-    about: dict[str, Any]
-    """What stands in index.json."""
+    """Where its files are."""
+    metadata: dict[str, Any]
+    """The content of index.json."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the vectors are made of: model, layer, corpus."""
-        return self.about["settings"]  # type: ignore[no-any-return]
+        """The settings it was made with: model, layer, corpus."""
+        return self.metadata["settings"]  # type: ignore[no-any-return]
 
     @property
     def dim(self) -> int:
-        """Columns of a vector."""
-        return int(self.about["dim"])
+        """Dimension of a vector."""
+        return int(self.metadata["dim"])
 
     def __len__(self) -> int:
-        """The number of uses."""
-        return int(self.about["sizes"][VECTORS]) // (2 * self.dim)
+        """Return the number of uses."""
+        return int(self.metadata["sizes"][VECTORS]) // (2 * self.dim)
 
     @property
-    def sentences(self) -> int:
-        """The number of sentences."""
-        return int(self.about["sizes"][STARTS]) // 8
+    def num_sentences(self) -> int:
+        """Number of sentences."""
+        return int(self.metadata["sizes"][STARTS]) // 8
 
     @property
     def vectors(self) -> VectorFile:
-        """Of all uses: (uses, dim)."""
+        """Vectors of all uses: (uses, dim)."""
         return VectorFile(self.folder / VECTORS, (len(self), self.dim))
 
     @property
     def static(self) -> VectorFile:
-        """Of all words, in layer 0: (words, dim)."""
+        """Vectors of all words in layer 0: (words, dim)."""
         return VectorFile(self.folder / STATIC, (len(self.words), self.dim))
 
     @cached_property
     def uses(self) -> NDArray[np.uint32]:
-        """The word, the sentence and the place in it of each use: (uses, 3)."""
+        """Word, sentence and position of each use: (uses, 3)."""
         return np.memmap(self.folder / USES, "<u4", "r", 0, (len(self), 3))
 
     @cached_property
     def words(self) -> list[str]:
-        """The distinct words."""
+        """Distinct words."""
         lines = (self.folder / WORDS).read_bytes().splitlines()
         return json.loads(b"[" + b",".join(lines) + b"]")  # type: ignore[no-any-return]
 
     @cached_property
     def means(self) -> Array:
-        """What was taken off layer 0, and off the layer of the uses: (2, dim)."""
+        """Means that were subtracted from layer 0 and from the layer of the uses: (2, dim)."""
         return np.fromfile(self.folder / MEANS, "<f4").reshape(2, self.dim)
 
     @cached_property
     def _starts(self) -> NDArray[np.uint64]:
-        return np.memmap(self.folder / STARTS, "<u8", "r", 0, (self.sentences,))
+        return np.memmap(self.folder / STARTS, "<u8", "r", 0, (self.num_sentences,))
 
-    def sentence(self, number: int) -> tuple[str, ...]:
-        """The tokens of a sentence."""
+    def sentence(self, i: int) -> tuple[str, ...]:
+        """Return the tokens of sentence `i`."""
         with (self.folder / SENTENCES).open("rb") as file:
-            file.seek(int(self._starts[number]))
+            file.seek(int(self._starts[i]))
             return tuple(json.loads(file.readline()))
 
     def uses_of(self, word: str) -> NDArray[np.bool_]:
-        """Which uses are of a word, in capital letters or not: (uses,)."""
-        numbers = [number for number, each in enumerate(self.words) if each.lower() == word.lower()]
-        return np.isin(self.uses[:, 0], numbers)
+        """Tell which uses are of a word, in upper or lower case: (uses,)."""
+        spellings = [i for i, other in enumerate(self.words) if other.lower() == word.lower()]
+        return np.isin(self.uses[:, 0], spellings)
 
     def query(self, vectors: Array) -> Array:
-        """Vectors (n, dim) of the layer of the uses, as they are in the index."""
+        """Normalize vectors (n, dim) of the layer of the uses as in the index."""
         return unit(vectors - self.means[1])
 
     def static_query(self, vectors: Array) -> Array:
-        """Vectors (n, dim) of layer 0, as they are in the index."""
+        """Normalize vectors (n, dim) of layer 0 as in the index."""
         return unit(vectors - self.means[0])
 
     def bytes_on_disk(self) -> int:
-        """What it takes, with all that belongs to it."""
+        """Return the size of all its files."""
         return sum(file.stat().st_size for file in self.folder.iterdir() if file.is_file())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the index holds, for JSON and tables."""
+        return {
+            "sentences": self.num_sentences,
+            "uses": len(self),
+            "distinct words": len(self.words),
+            "layer": self.settings["layer"],
+            "dim": self.dim,
+            "MB": self.bytes_on_disk() / 1e6,
+            "search": "approximate" if (self.folder / GRAPHS).is_file() else "exact",
+        }
 
 
 def open_index(folder: str | Path) -> Index:
-    """Open a finished index; nothing large is read."""
+    """Open a finished index without reading its large files."""
     path = Path(folder)
-    if not (path / ABOUT).is_file():
-        making = parts_folder(path)
-        if not path.exists() and (making / ABOUT).is_file():
+    if not (path / METADATA).is_file():
+        unfinished = parts_folder(path)
+        if not path.exists() and (unfinished / METADATA).is_file():
             raise ElmokitError(
-                f"the index {path} is not finished: go on with elmokit neighbours index --resume"
+                f"the index {path} is not finished: resume it with elmokit neighbours index "
+                "--resume"
             )
-        raise ElmokitError(f"there is no index at {path}: elmokit neighbours index makes one")
-    about = read_about(path)
-    if not about["whole"]:
+        raise ElmokitError(f"there is no index at {path}: create one with elmokit neighbours index")
+    metadata = read_metadata(path)
+    if not metadata["complete"]:
         raise ElmokitError(f"the index {path} is not finished")
-    for name, size in about["sizes"].items():
-        found = (path / name).stat().st_size if (path / name).is_file() else None
-        if found != size:
-            raise ElmokitError(f"the index {path} is damaged: {name} is not as it was written")
-    return Index(path, about)
+    for name, size in metadata["sizes"].items():
+        actual = (path / name).stat().st_size if (path / name).is_file() else None
+        if actual != size:
+            raise ElmokitError(f"the index {path} is damaged: {name} has another size than written")
+    return Index(path, metadata)
 
 
-def read_about(folder: Path) -> dict[str, Any]:
-    """What index.json says, if it is an index's."""
-    about = read_json(folder / ABOUT)
-    kinds = {"version": int, "whole": bool, "dim": int, "sizes": dict, "settings": dict}
-    sound = all(isinstance(about.get(name), kind) for name, kind in kinds.items())
-    if not sound or set(about["sizes"]) != set(FILES):
-        raise ElmokitError(f"{folder / ABOUT} is not that of an index of neighbours")
-    if about["version"] != VERSION:
+def read_metadata(folder: Path) -> dict[str, Any]:
+    """Return the content of index.json; raise if it is not that of an index."""
+    metadata = read_json(folder / METADATA)
+    kinds = {"version": int, "complete": bool, "dim": int, "sizes": dict, "settings": dict}
+    is_valid = all(isinstance(metadata.get(name), kind) for name, kind in kinds.items())
+    if not is_valid or set(metadata["sizes"]) != set(FILES):
+        raise ElmokitError(f"{folder / METADATA} is not the metadata of an index of neighbours")
+    if metadata["version"] != VERSION:
         raise ElmokitError(
-            f"{folder} is an index of version {about['version']}, and this elmokit reads {VERSION}"
+            f"{folder} is an index of version {metadata['version']}, and this elmokit reads "
+            f"version {VERSION}"
         )
-    return about
+    return metadata
 
 
 # ---------------------------------------------------------------------- exact search
@@ -189,22 +205,22 @@ def exact_search(
     keep: NDArray[np.bool_] | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> tuple[Array, Rows]:
-    """The vectors with the largest products with each query, the largest first.
+    """Return the vectors with the largest dot product with each query, the largest first.
 
     Args:
-        vectors: those to search, float16 or float32: (n, dim).
-        queries: (q, dim).
-        count: how many to find of each; fewer where there are fewer.
-        keep: search these only: (n,).
-        block_bytes: of the vectors that are looked at together, in float32.
+        vectors: Vectors to search, float16 or float32: (n, dim).
+        queries: Vectors to compare with: (q, dim).
+        count: How many to find for each query; fewer if there are fewer.
+        keep: Which vectors to search (default: all): (n,).
+        block_bytes: Size of a block of vectors in float32.
 
     Returns:
-        Products (q, found) and rows of `vectors` (q, found).
+        Dot products (q, found) and rows of `vectors` (q, found).
     """
     import torch
 
     total, dim = vectors.shape
-    asked = torch.from_numpy(np.ascontiguousarray(queries, np.float32))
+    query = torch.from_numpy(np.ascontiguousarray(queries, np.float32))  # (q, dim)
     best = torch.empty((len(queries), 0))
     rows = torch.empty((len(queries), 0), dtype=torch.long)
     block = max(1, block_bytes // (4 * dim))
@@ -212,20 +228,20 @@ def exact_search(
         chosen = None if keep is None else np.flatnonzero(keep[start : start + block])
         if chosen is not None and not len(chosen):
             continue
-        some = vectors[start : start + block]
-        some = some if chosen is None else some[chosen]
-        scores = asked @ _as_float32(some).T  # (q, block)
+        part = vectors[start : start + block]
+        part = part if chosen is None else part[chosen]
+        scores = query @ _as_float32(part).T  # (q, block)
         top = scores.topk(min(count, scores.shape[1]))
-        places = top.indices if chosen is None else torch.from_numpy(chosen)[top.indices]
+        indices = top.indices if chosen is None else torch.from_numpy(chosen)[top.indices]
         best = torch.cat([best, top.values], dim=1)
-        rows = torch.cat([rows, places + start], dim=1)
+        rows = torch.cat([rows, indices + start], dim=1)
         kept = best.topk(min(count, best.shape[1]))
         best, rows = kept.values, rows.gather(1, kept.indices)
     return best.numpy(), rows.numpy()
 
 
 def _as_float32(vectors: NDArray[Any]) -> Any:
-    """A block as a tensor; torch makes float32 of float16 several times faster than NumPy."""
+    """Return a block as a tensor; torch converts float16 several times faster than NumPy."""
     import torch
 
     return torch.from_numpy(np.require(vectors, requirements=["C", "W"])).float()

@@ -1,10 +1,10 @@
-"""Making an index of words in their sentences: streamed, in bounded memory, resumed if stopped.
+"""Write an index of words in their sentences: streamed, in bounded memory, resumable.
 
-    sentences ─► windows ─► biLM ─► one layer, mean off, length 1, float16 ─► files that only grow
+    sentences ─► windows ─► biLM ─► one layer, minus the mean, unit length, float16 ─► files
 
-After each window index.json is replaced: it says how much of each file is safe. A run that was
-stopped cuts the files back to that and goes on to the same bytes, since neither the windows nor
-the mean depend on where it was stopped. The folder gets its name when all is done.
+After each window index.json is replaced; it says how much of each file is safe. A run that is
+resumed truncates the files to that and continues to the same bytes, since neither the windows nor
+the mean depend on where it was stopped. The folder gets its name when everything is done.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours.index import (
-    ABOUT,
     FILES,
     MEANS,
+    METADATA,
     SENTENCES,
     STARTS,
     STATIC,
@@ -30,9 +31,8 @@ from elmokit.analysis.neighbours.index import (
     WORDS,
     Index,
     open_index,
-    read_about,
+    read_metadata,
 )
-from elmokit.analysis.uses import Array, unit
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
 from elmokit.io.jsonfile import write_json
@@ -42,10 +42,10 @@ from elmokit.layers import layer_index, layer_weights
 if TYPE_CHECKING:
     from elmokit.embed import Embedder, Sentence
 
-GRAPHS = "graph*"  # what approximate.py adds to an index
+GRAPH_FILES = "graph*"  # written by approximate.py
 
 
-def build_index(
+def index_uses(
     elmo: Embedder,
     sentences: Iterable[Sequence[str]],
     out: str | Path,
@@ -60,69 +60,70 @@ def build_index(
 ) -> Index:
     """Write an index of the uses of words in some sentences.
 
-    The mean that is taken off is that of the first window, some ten thousand tokens.
+    The mean that is subtracted is that of the first window, some ten thousand tokens.
 
     Args:
-        elmo: the biLM.
-        sentences: tokenized; empty ones are passed over.
-        out: the folder to write.
-        layer: "top", "average" or a number from 0.
-        words: only uses of these, and only sentences that have one; upper and lower case alike.
-        settings: what else decides the vectors, such as the corpus: a run goes on only with the
-            same.
-        resume: go on with a run that was stopped.
-        overwrite: replace an index.
-        on_tokens: is told after each window how many tokens were embedded for it.
-        finish: what remains to be done with the index before it gets its name.
+        elmo: The model.
+        sentences: Tokenized sentences; empty ones are skipped.
+        out: Folder to write.
+        layer: Layer of the vectors: "top", "average" or a number from 0.
+        words: Index only uses of these words, in upper or lower case, and only sentences that have
+            one (default: all).
+        settings: What else the vectors depend on, such as the corpus: a run can be resumed only
+            with the same settings.
+        resume: Resume a run that was stopped.
+        overwrite: Replace an index.
+        on_tokens: Called after each window with the number of tokens that were embedded.
+        finish: Called with the index before it gets its name.
     """
     num_layers = elmo.config.num_layers
     index = layer_index(layer, num_layers)
-    selector = "average" if index > num_layers else index
-    weights = layer_weights(selector, num_layers)[0]  # (num_layers + 1,)
-    wanted = None if words is None else {word.lower() for word in words}
+    selector: str | int = index if index <= num_layers else "average"
+    weights = layer_weights(selector, num_layers)[0]  # (L + 1,)
+    chosen = None if words is None else {word.lower() for word in words}
     own = {
         "fingerprint": elmo.fingerprint(),
         "layer": selector,
-        "words": None if wanted is None else sorted(wanted),
+        "words": None if chosen is None else sorted(chosen),
     }
     writer = IndexWriter(
         out, {**own, **(settings or {})}, elmo.dim, resume=resume, overwrite=overwrite
     )
     with locked(writer.folder), writer:
         first = 0
-        chosen = () if writer.whole else with_words(sentences, wanted)
-        for window in elmo.windows(chosen, kept=elmo.config.num_layers + 1):
-            if first < writer.sentences:  # written before the run was stopped
+        texts = () if writer.is_complete else with_words(sentences, chosen)
+        for window in elmo.windows(texts, kept=num_layers + 1):
+            if first < writer.num_sentences:  # written before the run was stopped
                 writer.check(first, window)
                 elmo.warm(window)
                 on_tokens(0)
             else:
-                writer.write(elmo.stream(window), weights, wanted)
+                writer.write(elmo.stream(window), weights, chosen)
                 on_tokens(sum(map(len, window)))
             first += len(window)
-        if not writer.whole and first < writer.sentences:
+        if not writer.is_complete and first < writer.num_sentences:
             raise writer.other_input()
-        if not writer.sentences:
-            raise ElmokitError(_nothing(words))
-        writer.close()
-        finish(Index(writer.folder, writer.about))
+        if not writer.num_sentences:
+            raise ElmokitError(_nothing_to_index(words))
+        writer.complete()
+        finish(Index(writer.folder, writer.metadata))
         writer.rename()
     return open_index(out)
 
 
 def with_words(
-    sentences: Iterable[Sequence[str]], wanted: Collection[str] | None
+    sentences: Iterable[Sequence[str]], words: Collection[str] | None
 ) -> Iterator[list[str]]:
-    """The sentences that have a token, and one of the words if any are wanted."""
+    """Yield the sentences that have tokens and, if words are given, one of them."""
     for tokens in sentences:
-        if tokens and (wanted is None or any(token.lower() in wanted for token in tokens)):
+        if tokens and (words is None or any(token.lower() in words for token in tokens)):
             yield list(tokens)
 
 
-def _nothing(words: Collection[str] | None) -> str:
+def _nothing_to_index(words: Collection[str] | None) -> str:
     if words is None:
         return "the corpus has no tokens, so there is nothing to index"
-    return f"none of the words {', '.join(words)} stands in the corpus"
+    return f"none of the words {', '.join(words)} occurs in the corpus"
 
 
 class IndexWriter(ResumableFolder):
@@ -139,13 +140,13 @@ class IndexWriter(ResumableFolder):
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
-        self.about: dict[str, Any] = {
+        self.metadata: dict[str, Any] = {
             "version": VERSION,
-            "whole": False,
+            "complete": False,
             "dim": dim,
             "sizes": dict.fromkeys(FILES, 0),
         }
-        self.numbers: dict[str, int] = {}  # of the distinct words
+        self.word_ids: dict[str, int] = {}
         self.means: Array | None = None
         super().__init__(out, settings, resume=resume, overwrite=overwrite)
 
@@ -153,21 +154,21 @@ class IndexWriter(ResumableFolder):
         return self
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all windows are written."""
-        return bool(self.about["whole"])
+        return bool(self.metadata["complete"])
 
     @property
-    def sentences(self) -> int:
+    def num_sentences(self) -> int:
         """Number of sentences that are committed."""
-        return int(self.about["sizes"][STARTS]) // 8
+        return int(self.metadata["sizes"][STARTS]) // 8
 
     # ------------------------------------------------------------------ resuming
     def _is_replaceable(self, out: Path) -> bool:
-        return out.is_dir() and ((out / ABOUT).is_file() or not any(out.iterdir()))
+        return out.is_dir() and ((out / METADATA).is_file() or not any(out.iterdir()))
 
     def _is_empty(self) -> bool:
-        return not self.sentences
+        return not self.num_sentences
 
     def _remove(self, folder: Path) -> None:
         remove(folder)
@@ -175,28 +176,28 @@ class IndexWriter(ResumableFolder):
     def _start(self) -> None:
         for name in FILES:
             (self.folder / name).touch()
-        self.about["settings"] = self.settings
-        write_json(self.folder / ABOUT, self.about)
+        self.metadata["settings"] = self.settings
+        write_json(self.folder / METADATA, self.metadata)
 
     def _resume(self) -> None:
-        if not (self.folder / ABOUT).is_file():  # killed before the first files were written
+        if not (self.folder / METADATA).is_file():  # killed before the first files were written
             self._begin()
             return
-        saved = read_about(self.folder)
+        saved = read_metadata(self.folder)
         check_settings(self.folder, saved["settings"], self.settings)
         for name, size in saved["sizes"].items():
             path = self.folder / name
             if not path.is_file() or path.stat().st_size < size:
                 raise damaged(self.folder, f"{name} is too short")
             os.truncate(path, size)
-        self.about = saved
+        self.metadata = saved
         before = Index(self.folder, saved)
-        self.numbers = {word: number for number, word in enumerate(before.words)}
-        self.means = before.means if self.sentences else None
+        self.word_ids = {word: i for i, word in enumerate(before.words)}
+        self.means = before.means if self.num_sentences else None
 
     # ------------------------------------------------------------------ windows
     def check(self, first: int, window: Sequence[Sequence[str]]) -> None:
-        """Refuse to go on if the sentences from the number `first` on are not these."""
+        """Raise if the sentences that were written from index `first` on are not these."""
         starts = np.fromfile(self.folder / STARTS, "<u8", 1, offset=8 * first)
         with (self.folder / SENTENCES).open("rb") as file:
             file.seek(int(starts[0]))
@@ -204,66 +205,66 @@ class IndexWriter(ResumableFolder):
                 raise self.other_input()
 
     def other_input(self) -> ElmokitError:
-        """The error for a corpus that is not the one of the run that was stopped."""
+        """Return the error for another corpus than that of the run that was stopped."""
         return ElmokitError(
             f"the corpus is not the one that {self.folder} was started with: resume with the same "
-            "one, or start again with --overwrite"
+            "corpus, or start again with --overwrite"
         )
 
     def write(
-        self, window: Iterable[Sentence], weights: Array, wanted: Collection[str] | None
+        self, window: Iterable[Sentence], weights: Array, words: Collection[str] | None
     ) -> None:
-        """Add the sentences of a window: when this returns, they are safe."""
+        """Add the sentences of a window; when this returns, they are safely on disk."""
         sentences = list(window)
         if self.means is None:
             self.means = _means(sentences, weights)
         added: dict[str, list[bytes]] = {name: [] for name in FILES}
-        if not self.sentences:
+        if not self.num_sentences:
             added[MEANS].append(self.means.astype("<f4").tobytes())
-        end = self.about["sizes"][SENTENCES]
-        for number, sentence in enumerate(sentences, self.sentences):
+        end = self.metadata["sizes"][SENTENCES]
+        for i, sentence in enumerate(sentences, self.num_sentences):
             line = _line(sentence.tokens)
             added[SENTENCES].append(line)
             added[STARTS].append(end.to_bytes(8, "little"))
             end += len(line)
             self._add_words(sentence, added)
-            self._add_uses(number, sentence, weights, wanted, added)
+            self._add_uses(i, sentence, weights, words, added)
         self._commit(added)
 
     def _add_words(self, sentence: Sentence, added: dict[str, list[bytes]]) -> None:
-        """The words that are new, and their vectors in layer 0."""
+        """Add the new words of a sentence and their vectors in layer 0."""
         assert self.means is not None
         new = []
-        for place, word in enumerate(sentence.tokens):
-            if word not in self.numbers:
-                self.numbers[word] = len(self.numbers)
+        for position, word in enumerate(sentence.tokens):
+            if word not in self.word_ids:
+                self.word_ids[word] = len(self.word_ids)
                 added[WORDS].append(_line(word))
-                new.append(place)
+                new.append(position)
         static = unit(sentence.layers[0, new] - self.means[0])
         added[STATIC].append(static.astype("<f2").tobytes())
 
     def _add_uses(
         self,
-        number: int,
+        i: int,
         sentence: Sentence,
         weights: Array,
-        wanted: Collection[str] | None,
+        words: Collection[str] | None,
         added: dict[str, list[bytes]],
     ) -> None:
-        """The words of a sentence that are wanted, and their vectors."""
+        """Add the uses of words in sentence `i` and their vectors."""
         assert self.means is not None
-        places = [
-            place
-            for place, word in enumerate(sentence.tokens)
-            if wanted is None or word.lower() in wanted
+        positions = [
+            position
+            for position, word in enumerate(sentence.tokens)
+            if words is None or word.lower() in words
         ]
-        vectors = _layer(sentence, weights)[places]
+        vectors = _mix(sentence, weights)[positions]  # (uses, dim)
         added[VECTORS].append(unit(vectors - self.means[1]).astype("<f2").tobytes())
-        uses = [(self.numbers[sentence.tokens[place]], number, place) for place in places]
+        uses = [(self.word_ids[sentence.tokens[position]], i, position) for position in positions]
         added[USES].append(np.array(uses, "<u4").tobytes())
 
     def _commit(self, added: dict[str, list[bytes]]) -> None:
-        sizes = dict(self.about["sizes"])
+        sizes = dict(self.metadata["sizes"])
         with explain_disk_errors(self.out):
             for name, pieces in added.items():
                 with (self.folder / name).open("ab") as file:
@@ -271,46 +272,46 @@ class IndexWriter(ResumableFolder):
                     file.flush()
                     os.fsync(file.fileno())
                     sizes[name] = file.tell()
-            about = {**self.about, "sizes": sizes}
-            write_json(self.folder / ABOUT, about)
-        self.about = about
+            metadata = {**self.metadata, "sizes": sizes}
+            write_json(self.folder / METADATA, metadata)
+        self.metadata = metadata
 
     # ------------------------------------------------------------------ the end
-    def close(self) -> None:
-        """Note that all windows are written."""
-        self.about["whole"] = True
+    def complete(self) -> None:
+        """Record that all windows are written."""
+        self.metadata["complete"] = True
         with explain_disk_errors(self.out):
-            write_json(self.folder / ABOUT, self.about)
+            write_json(self.folder / METADATA, self.metadata)
 
     def rename(self) -> None:
-        """Put the index under its name."""
+        """Give the folder its final name."""
         with explain_disk_errors(self.out):
             self._publish()
 
 
 def remove(folder: Path) -> None:
     """Delete the index files only; leave anything else in the folder."""
-    names = (ABOUT, f"{ABOUT}.tmp", *FILES)
-    for path in [*(folder / name for name in names), *folder.glob(GRAPHS)]:
+    names = (METADATA, f"{METADATA}.tmp", *FILES)
+    for path in [*(folder / name for name in names), *folder.glob(GRAPH_FILES)]:
         path.unlink(missing_ok=True)
     folder.rmdir()
 
 
 def _line(content: str | Sequence[str]) -> bytes:
-    """A word or the tokens of a sentence as a line of JSON, in ASCII."""
+    """Format a word or the tokens of a sentence as a line of JSON in ASCII."""
     return json.dumps(content).encode("ascii") + b"\n"
 
 
-def _layer(sentence: Sentence, weights: Array) -> Array:
-    """One layer of a sentence, or the average: (tokens, dim)."""
+def _mix(sentence: Sentence, weights: Array) -> Array:
+    """Return one layer of a sentence, or the average: (tokens, dim)."""
     return np.tensordot(weights, sentence.layers, 1)
 
 
 def _means(sentences: Sequence[Sentence], weights: Array) -> Array:
-    """The mean over all tokens of layer 0, and of the layer of the uses: (2, dim)."""
+    """Return the means over all tokens of layer 0 and of the layer of the uses: (2, dim)."""
     total = np.zeros((2, sentences[0].layers.shape[2]))
     for sentence in sentences:
         total[0] += sentence.layers[0].sum(axis=0, dtype=np.float64)
-        total[1] += _layer(sentence, weights).sum(axis=0, dtype=np.float64)
+        total[1] += _mix(sentence, weights).sum(axis=0, dtype=np.float64)
     tokens = sum(len(sentence.tokens) for sentence in sentences)
     return (total / tokens).astype(np.float32)

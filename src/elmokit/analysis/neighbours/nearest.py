@@ -1,7 +1,9 @@
-"""The uses in an index that are nearest to a word in a sentence, and the words nearest without one.
+"""Find the uses in an index that are nearest to a word in a sentence, and the nearest words.
 
-marked words ─► their vectors ─► candidates: exact, or by graphs ─► one use a sentence
-                     └─────────► layer 0 and static vectors ─► nearest words
+marked words ─► their vectors ─► candidates: exact, or by graphs ─► one use per sentence
+                     └─────────► layer 0 and static vectors ─► nearest words without context
+
+Table 4 of the ELMo paper compares the same two.
 """
 
 from __future__ import annotations
@@ -14,20 +16,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours.approximate import Graphs
 from elmokit.analysis.neighbours.index import Blocks, Index, Rows, exact_search
-from elmokit.analysis.uses import Array, Use, embed_uses, unit
+from elmokit.analysis.uses import Use, as_store, embed_uses
 from elmokit.errors import ElmokitError
 from elmokit.vectors.static.table import StaticVectors
 
 if TYPE_CHECKING:
+    from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
-Words = Literal["any", "same", "other"]
-Near = list[tuple[str, float]]
+Only = Literal["same-word", "other-words"]
+NearWords = list[tuple[str, float]]
 
-AT_FIRST = 8  # candidates for each neighbour that is wanted: several may stand in one sentence
-MOST_CANDIDATES = 4_000  # that graphs are asked for, before the exact search is faster
+OVERSAMPLING = 8  # candidates per neighbour: several may be in one sentence
+MAX_CANDIDATES = 4_000  # Above this the exact search is faster than the graphs.
 
 
 @dataclass(frozen=True)
@@ -35,190 +39,188 @@ class Neighbour:
     """A use in the index."""
 
     use: Use
+    """The word in its sentence."""
     score: float
-    """The cosine of its vector and the query's, the mean taken off."""
+    """Cosine of its vector and that of the query, the mean subtracted."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What was found for a marked word."""
+class QueryResult:
+    """The neighbours of a marked word."""
 
-    use: Use
+    query: Use
+    """The marked word."""
     neighbours: list[Neighbour]
-    static: dict[str, Near | None]
-    """Nearest words by vectors without context; None where these do not have the word."""
+    """The nearest uses, the nearest first."""
+    static: dict[str, NearWords | None]
+    """Nearest words and their cosines by vectors without context; None if these lack the word."""
 
-    def facts(self) -> dict[str, Any]:
-        """The same for a JSON file."""
-        found = [
+    def to_dict(self) -> dict[str, Any]:
+        """Return the query, its neighbours and the nearest words, for JSON."""
+        neighbours = [
             {
-                "score": round(each.score, 4),
-                "word": word_of(each.use),
-                "sentence": each.use.marked(),
+                "score": round(neighbour.score, 4),
+                "word": neighbour.use.word,
+                "sentence": neighbour.use.marked(),
             }
-            for each in self.neighbours
+            for neighbour in self.neighbours
         ]
         static = {
             name: None if near is None else [[word, round(score, 4)] for word, score in near]
             for name, near in self.static.items()
         }
-        return {"query": self.use.marked(), "neighbours": found, "static": static}
+        return {"query": self.query.marked(), "neighbours": neighbours, "static": static}
 
 
-def answer(
-    opened: Index,
-    store: LayerStore,
+def find_neighbours(
+    model: Embedder | LayerStore,
+    index: Index,
     uses: Sequence[Use],
     *,
     k: int = 10,
-    words: Words = "any",
+    only: Only | None = None,
     graphs: Graphs | None = None,
     static: StaticVectors | None = None,
-) -> list[Answer]:
-    """The uses in an index that are nearest to some words, and the words nearest without context.
+) -> list[QueryResult]:
+    """Find the uses in an index that are nearest to some words, and the words nearest to them.
 
     Args:
-        opened: the index.
-        store: the LayerStore of the model that the index was made with.
-        uses: the words, in their sentences.
-        k: how many to find of each.
-        words: uses of any words, of the same word or of other words.
-        graphs: for an approximate search.
-        static: vectors without context, beside those of layer 0.
+        model: The model that the index was made with.
+        index: The index to search.
+        uses: Words in their sentences (see `marked_use`).
+        k: Number of neighbours of each.
+        only: Find only uses of the same word or of other words (default: of any word).
+        graphs: Graphs for an approximate search (default: search exactly).
+        static: Vectors without context, besides those of layer 0.
     """
-    if store.elmo.fingerprint() != opened.settings["fingerprint"]:
+    store = as_store(model)
+    if store.elmo.fingerprint() != index.settings["fingerprint"]:
         raise ElmokitError(
-            f"{opened.folder} was made with another model ({opened.settings['model']}) than "
+            f"{index.folder} was made with another model ({index.settings['model']}) than "
             f"{store.elmo.source}: its vectors cannot be compared"
         )
-    layer = opened.settings["layer"]
+    layer = index.settings["layer"]
     vectors, _ = embed_uses(store, uses)  # (L + 2, uses, dim)
-    queries = opened.query(vectors[-1 if layer == "average" else layer])
-    nearest = nearest_uses(opened, uses, queries, k, words, graphs)
-    tables: dict[str, list[Near | None]] = {
-        "layer 0": static_neighbours(opened, uses, opened.static_query(vectors[0]), k)
+    queries = index.query(vectors[-1 if layer == "average" else layer])  # (uses, dim)
+    nearest = nearest_uses(index, uses, queries, k, only, graphs)
+    columns: dict[str, list[NearWords | None]] = {
+        "layer 0": nearest_in_layer_0(index, uses, index.static_query(vectors[0]), k)
     }
     if static is not None:
-        tables[Path(static.source).name] = [word_neighbours(static, use, k) for use in uses]
+        columns[Path(static.source).name] = [nearest_static(static, use, k) for use in uses]
     return [
-        Answer(use, found, {name: near[number] for name, near in tables.items()})
-        for number, (use, found) in enumerate(zip(uses, nearest, strict=True))
+        QueryResult(use, nearest[i], {name: column[i] for name, column in columns.items()})
+        for i, use in enumerate(uses)
     ]
 
 
 def nearest_uses(
-    opened: Index,
+    index: Index,
     uses: Sequence[Use],
     queries: Array,
     k: int,
-    words: Words = "any",
+    only: Only | None = None,
     graphs: Graphs | None = None,
 ) -> list[list[Neighbour]]:
-    """The `k` uses nearest to each query (uses, dim), one a sentence; not the query's own sentence.
+    """Return the `k` uses nearest to each query (uses, dim), one per sentence.
 
-    Queries that search among the same uses are searched for together.
+    The query's own sentence is left out. Queries that search among the same uses are searched for
+    together.
     """
-    together: dict[str, list[int]] = {}
-    for number, use in enumerate(uses):
-        together.setdefault("" if words == "any" else use.lemma, []).append(number)
-    found: dict[int, list[Neighbour]] = {}
-    for lemma, numbers in together.items():
-        keep = None if words == "any" else opened.uses_of(lemma) == (words == "same")
-        search = Search(opened, keep, graphs if words != "same" else None)
-        missing, count = numbers, AT_FIRST * k
+    groups: dict[str, list[int]] = {}
+    for i, use in enumerate(uses):
+        groups.setdefault(use.lemma if only else "", []).append(i)
+    results: dict[int, list[Neighbour]] = {}
+    for lemma, members in groups.items():
+        keep = None if only is None else index.uses_of(lemma) == (only == "same-word")
+        search = Search(index, keep, graphs if only != "same-word" else None)
+        missing, count = members, OVERSAMPLING * k
         while missing:
             candidates = search(queries[missing], count)
-            for number, (scores, rows) in zip(missing, candidates, strict=True):
-                found[number] = distinct(opened, uses[number], scores, rows, k)
-            if count >= len(opened):
+            for i, (scores, rows) in zip(missing, candidates, strict=True):
+                results[i] = distinct(index, uses[i], scores, rows, k)
+            if count >= len(index):
                 break
-            missing, count = [n for n in missing if len(found[n]) < k], 8 * count
-    return [found[number] for number in range(len(uses))]
+            missing, count = [i for i in missing if len(results[i]) < k], 8 * count
+    return [results[i] for i in range(len(uses))]
 
 
 @dataclass(frozen=True)
 class Search:
     """A search among all uses of an index, or among those to `keep`."""
 
-    opened: Index
+    index: Index
     keep: NDArray[np.bool_] | None
     graphs: Graphs | None
 
     def __call__(self, queries: Array, count: int) -> list[tuple[Array, Rows]]:
-        """Products and rows of the uses nearest to each query, or of many of them."""
-        if self.graphs is None or count > MOST_CANDIDATES:
-            best = exact_search(self.opened.vectors, queries, count, keep=self.keep)
+        """Return dot products and rows of `count` uses near each query; graphs may find fewer."""
+        if self.graphs is None or count > MAX_CANDIDATES:
+            best = exact_search(self.index.vectors, queries, count, keep=self.keep)
             return list(zip(*best, strict=True))
-        found = self.graphs.search(queries, count)
+        candidates = self.graphs.search(queries, count)
         if self.keep is None:
-            return found
-        return [(scores[self.keep[rows]], rows[self.keep[rows]]) for scores, rows in found]
+            return candidates
+        return [(scores[self.keep[rows]], rows[self.keep[rows]]) for scores, rows in candidates]
 
 
-def distinct(opened: Index, use: Use, scores: Array, rows: Rows, k: int) -> list[Neighbour]:
-    """The first `k` uses in different sentences, which are not the query's."""
-    found: list[Neighbour] = []
-    seen_numbers: set[int] = set()
-    seen = {use.tokens}
+def distinct(index: Index, query: Use, scores: Array, rows: Rows, k: int) -> list[Neighbour]:
+    """Return the first `k` uses in different sentences that are not the query's."""
+    neighbours: list[Neighbour] = []
+    seen_indices: set[int] = set()
+    seen = {query.tokens}
     for score, row in zip(scores, rows, strict=True):
-        _, number, place = (int(x) for x in opened.uses[row])
-        if number in seen_numbers:
+        _, i, position = (int(x) for x in index.uses[row])
+        if i in seen_indices:
             continue
-        seen_numbers.add(number)
-        tokens = opened.sentence(number)
-        if tokens not in seen:  # the same sentence may stand in a corpus many times
+        seen_indices.add(i)
+        tokens = index.sentence(i)
+        if tokens not in seen:  # The same sentence may occur in a corpus many times.
             seen.add(tokens)
-            found.append(
-                Neighbour(Use(tokens, place, place + 1, tokens[place].lower()), float(score))
-            )
-            if len(found) == k:
+            use = Use(tokens, position, position + 1, tokens[position].lower())
+            neighbours.append(Neighbour(use, float(score)))
+            if len(neighbours) == k:
                 break
-    return found
+    return neighbours
 
 
 # ---------------------------------------------------------------------- without context
-def static_neighbours(
-    opened: Index, uses: Sequence[Use], queries: Array, k: int
-) -> list[Near | None]:
-    """The words of an index that are nearest in layer 0 to each of some words."""
-    scores, rows = exact_search(opened.static, queries, k + 1)
+def nearest_in_layer_0(
+    index: Index, uses: Sequence[Use], queries: Array, k: int
+) -> list[NearWords | None]:
+    """Return the words of an index that are nearest in layer 0 to each of some words."""
+    scores, rows = exact_search(index.static, queries, k + 1)
     return [
-        _near(opened.words, word_of(use), scores[number], rows[number], k)
-        for number, use in enumerate(uses)
+        _other_words(index.words, use.word, scores[i], rows[i], k) for i, use in enumerate(uses)
     ]
 
 
-def word_neighbours(static: StaticVectors, use: Use, k: int) -> Near | None:
-    """The words whose static vectors are nearest to that of a word; None if it has none."""
-    own = static.row(word_of(use))
+def nearest_static(static: StaticVectors, use: Use, k: int) -> NearWords | None:
+    """Return the words whose static vectors are nearest to that of a word; None if it has none."""
+    own = static.row(use.word)
     if own is None:
         return None
     query = unit(np.array(static.vectors[own : own + 1], np.float32))
     scores, rows = exact_search(UnitBlocks(static.vectors), query, k + 1)
-    return _near(static.words, static.words[own], scores[0], rows[0], k)
+    return _other_words(static.words, static.words[own], scores[0], rows[0], k)
 
 
 @dataclass(frozen=True)
 class UnitBlocks:
-    """Vectors of any length, made 1 as they are read."""
+    """Vectors of any length, scaled to length 1 as they are read."""
 
     vectors: Blocks
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the vectors: (n, dim)."""
+        """Shape of the vectors: (n, dim)."""
         return self.vectors.shape
 
     def __getitem__(self, rows: Any) -> Array:
         return unit(np.array(self.vectors[rows], np.float32))
 
 
-def word_of(use: Use) -> str:
-    """The word of a use as it stands in its sentence."""
-    return " ".join(use.tokens[use.start : use.end])
-
-
-def _near(words: Sequence[str], word: str, scores: Array, rows: Rows, k: int) -> Near:
-    """The first `k` words in the rows that were found, without the word itself."""
+def _other_words(words: Sequence[str], word: str, scores: Array, rows: Rows, k: int) -> NearWords:
+    """Return the first `k` words in these rows, without the word itself."""
     near = [(words[row], float(score)) for score, row in zip(scores, rows, strict=True)]
     return [(other, score) for other, score in near if other != word][:k]

@@ -1,1 +1,1 @@
-"""Figures of what the layers know."""
+"""Draw what the layers know."""

@@ -1,7 +1,7 @@
-"""What the pictures show, as numbers: a word's uses as points, two sentences, mixes, surprisal.
+"""Compute what the figures show: a word's uses as points, the tokens of two sentences, mixes.
 
-uses ─► vectors, the mean of all tokens taken off ─► two principal components ─► WordMap
-two sentences ─► cosines of all their tokens ─► Pair
+uses ─► vectors, minus the mean of all tokens ─► two principal components ─► WordMap
+two sentences ─► cosines of all their tokens ─► TokenPair
 folders of task models ─► the weights that they gave the layers ─► Mixes
 """
 
@@ -15,26 +15,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.analysis.senses.induce import induce_senses
-from elmokit.analysis.uses import (
-    SAME,
+from elmokit.analysis.geometry import (
+    TIE,
     Array,
-    Use,
-    embed_uses,
-    layer_names,
+    cosine_matrix,
     principal_components,
     purity,
     silhouette,
-    similarities,
     unit,
-    with_average,
 )
+from elmokit.analysis.senses.induce import induce_senses
+from elmokit.analysis.uses import Use, as_store, embed_uses, with_average
 from elmokit.errors import ElmokitError
+from elmokit.layers import layer_names
 
 if TYPE_CHECKING:
+    from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
-FEWEST_USES = 3  # two points are always a line
+MIN_USES = 3  # Two points are always on a line.
 PLACES = ("input", "output")
 
 
@@ -44,62 +43,74 @@ class WordMap:
     """The uses of a word as points, for layers 0..L and their average."""
 
     word: str
+    """The word."""
     uses: list[Use]
+    """Its uses, with their senses."""
     points: Array
-    """On the first two principal components of each layer's directions: (L + 2, uses, 2)."""
+    """Unit vectors on their first two principal components in each layer: (L + 2, uses, 2)."""
     shares: Array
-    """Of the variance, that these components have: (L + 2, 2)."""
+    """Shares of the variance that these components have: (L + 2, 2)."""
     is_one_point: NDArray[np.bool_]
-    """Whether all uses have the same vector, as a word has it in layer 0: (L + 2,)."""
+    """Whether all uses have the same vector, as a word has in layer 0: (L + 2,)."""
     purity: Array | None
-    """How often the nearest other use has the same sense: (L + 2,); None without two named ones."""
+    """How often the nearest other use has the same sense: (L + 2,); None without two senses."""
     silhouette: Array | None
-    """Of the senses: (L + 2,); None without two senses."""
+    """Silhouette of the senses: (L + 2,); None without two senses."""
 
     @property
     def senses(self) -> list[str]:
-        """The senses of the uses, each once, in their order."""
+        """Senses of the uses, in their order."""
         return list(dict.fromkeys(use.sense for use in self.uses))
 
     @property
     def names(self) -> list[str]:
-        """Of the layers."""
+        """Names of the layers."""
         return layer_names(len(self.points) - 2)
 
     def to_dict(self) -> dict[str, Any]:
-        """For a JSON file."""
+        """Return the uses, and the points and measures of each layer, for JSON."""
         layers = {}
-        for number, name in enumerate(self.names):
+        for i, name in enumerate(self.names):
             layers[name] = {
-                "purity": None if self.purity is None else float(self.purity[number]),
-                "silhouette": None if self.silhouette is None else float(self.silhouette[number]),
-                "variance": self.shares[number].tolist(),
-                "points": self.points[number].tolist(),
+                "purity": None if self.purity is None else float(self.purity[i]),
+                "silhouette": None if self.silhouette is None else float(self.silhouette[i]),
+                "variance": self.shares[i].tolist(),
+                "points": self.points[i].tolist(),
             }
         uses = [{"sense": use.sense or None, "sentence": use.marked()} for use in self.uses]
         return {"uses": uses, "layers": layers}
 
 
-def map_uses(store: LayerStore, uses: Sequence[Use]) -> list[WordMap]:
-    """A map for each word of some uses; the mean of all their sentences' tokens is taken off."""
-    vectors, mean = embed_uses(store, uses)
+def map_uses(
+    model: Embedder | LayerStore, uses: Sequence[Use], *, quiet: bool = True
+) -> list[WordMap]:
+    """Return a map for each word of some uses; the mean of all their tokens is subtracted.
+
+    Args:
+        model: The model; a LayerStore keeps its layers on disk.
+        uses: Uses of one or more words, such as `read_uses` reads them.
+        quiet: Do not show progress.
+    """
+    store = as_store(model)
+    store.prepare([use.tokens for use in uses], quiet=quiet)
+    vectors, mean = embed_uses(store, uses)  # (L + 2, uses, dim), (L + 2, 1, dim)
     vectors -= mean
     words = dict.fromkeys(use.lemma for use in uses)
-    rows = {word: [n for n, use in enumerate(uses) if use.lemma == word] for word in words}
-    return [map_word(word, [uses[n] for n in rows[word]], vectors[:, rows[word]]) for word in words]
+    rows = {word: [i for i, use in enumerate(uses) if use.lemma == word] for word in words}
+    return [map_word(word, [uses[i] for i in rows[word]], vectors[:, rows[word]]) for word in words]
 
 
 def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
-    """The map of one word, from its vectors (L + 2, uses, dim)."""
-    if len(uses) < FEWEST_USES:
+    """Return the map of one word from its vectors (L + 2, uses, dim)."""
+    if len(uses) < MIN_USES:
         raise ElmokitError(
-            f"a map needs at least {FEWEST_USES} uses of a word, and {word!r} has {len(uses)}"
+            f"a map needs at least {MIN_USES} uses of a word, and {word!r} has {len(uses)}"
         )
-    found = [principal_components(unit(layer)) for layer in vectors]  # as cosines compare them
-    one = _is_one_point(vectors)  # what its components say is rounding
-    points = np.where(one[:, None, None], 0, np.stack([points for points, _ in found]))
-    shares = np.where(one[:, None], 0, np.stack([shares for _, shares in found]))
-    cosines = similarities(vectors)
+    projected = [principal_components(unit(layer)) for layer in vectors]
+    one = _is_one_point(vectors)  # There the components are only rounding.
+    points = np.where(one[:, None, None], 0, np.stack([points for points, _ in projected]))
+    shares = np.where(one[:, None], 0, np.stack([shares for _, shares in projected]))
+    cosines = cosine_matrix(vectors)
     senses = [use.sense for use in uses]
     has_senses = len(set(senses)) > 1
     return WordMap(
@@ -114,63 +125,66 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
 
 
 def _is_one_point(vectors: Array) -> NDArray[np.bool_]:
-    away = np.linalg.norm(vectors - vectors[:, :1], axis=2).max(axis=1)  # (layers,)
-    return away <= SAME * np.linalg.norm(vectors[:, 0], axis=1)  # type: ignore[no-any-return]
+    distance = np.linalg.norm(vectors - vectors[:, :1], axis=2).max(axis=1)  # (layers,)
+    return distance <= TIE * np.linalg.norm(vectors[:, 0], axis=1)  # type: ignore[no-any-return]
 
 
-def map_clusters(store: LayerStore, uses: Sequence[Use], clusters: int | None = None) -> WordMap:
-    """The map of one word whose senses nobody has named: by clusters, as induce.py finds them.
+def map_clusters(
+    model: Embedder | LayerStore,
+    uses: Sequence[Use],
+    clusters: int | None = None,
+    *,
+    quiet: bool = True,
+) -> WordMap:
+    """Return the map of one word whose senses are unknown, by the clusters of `induce_senses`.
 
-    Each is called by words that are typical of it. They were found in the vectors that the map
-    shows, so purity would say nothing.
+    Each cluster is named by its typical words. The clusters were found in the vectors that the map
+    shows, so there is no purity.
     """
-    found = induce_senses(store, uses, clusters=clusters).clusters
+    induced = induce_senses(model, uses, clusters=clusters, quiet=quiet)
     named = [
-        replace(use, sense=": ".join(filter(None, [each.name, ", ".join(each.typical[:3])])))
-        for each in found
-        for use in each.uses
+        replace(use, sense=": ".join(filter(None, [cluster.name, ", ".join(cluster.typical[:3])])))
+        for cluster in induced.clusters
+        for use in cluster.uses
     ]
-    (each,) = map_uses(store, named)
-    return replace(each, purity=None)
+    (word_map,) = map_uses(model, named, quiet=quiet)
+    return replace(word_map, purity=None)
 
 
 # ---------------------------------------------------------------------- two sentences
 @dataclass(frozen=True)
-class Pair:
-    """How alike the tokens of two sentences are."""
+class TokenPair:
+    """How similar the tokens of two sentences are."""
 
     first: list[str]
+    """Tokens of one sentence."""
     second: list[str]
+    """Tokens of the other."""
     cosines: Array
-    """Of layers 0..L and their average: (L + 2, tokens of the first, tokens of the second)."""
+    """In layers 0..L and their average: (L + 2, tokens of the first, tokens of the second)."""
 
     @property
     def names(self) -> list[str]:
-        """Of the layers."""
+        """Names of the layers."""
         return layer_names(len(self.cosines) - 2)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tokens and the cosines of each layer, for JSON."""
+        cosines = dict(zip(self.names, self.cosines.tolist(), strict=True))
+        return {"first": self.first, "second": self.second, "cosines": cosines}
 
-def compare_tokens(store: LayerStore, first: Sequence[str], second: Sequence[str]) -> Pair:
-    """The cosine of each token of one tokenized sentence with each of another."""
+
+def compare_tokens(
+    model: Embedder | LayerStore, first: Sequence[str], second: Sequence[str]
+) -> TokenPair:
+    """Return the cosine of each token of one tokenized sentence with each of another."""
     if not first or not second:
         raise ElmokitError("a sentence has no tokens")
     one, other = (
-        unit(with_average(layers.astype(np.float32))) for layers in store.stream([first, second])
-    )
-    return Pair(list(first), list(second), one @ other.swapaxes(1, 2))
-
-
-def layer_index(layer: str, layers: int) -> int:
-    """Where a layer stands, by its number, "top" or "average", in a model of so many layers.
-
-    >>> layer_index("top", 2), layer_index("average", 2), layer_index("0", 2)
-    (2, 3, 0)
-    """
-    named = {"top": layers, "average": layers + 1}
-    number = named.get(layer, int(layer) if layer.isdecimal() else -1)
-    if layer not in named and not 0 <= number <= layers:
-        raise ElmokitError(f"layer must be 0 to {layers}, top or average, not {layer!r}")
-    return number
+        unit(with_average(layers.astype(np.float32)))
+        for layers in as_store(model).stream([first, second])
+    )  # (L + 2, tokens, dim) each
+    return TokenPair(list(first), list(second), one @ other.swapaxes(1, 2))
 
 
 # ---------------------------------------------------------------------- task models

@@ -1,1 +1,1 @@
-"""What a linear classifier finds in each layer."""
+"""Measure what a linear classifier finds in each layer."""

@@ -1,34 +1,37 @@
-"""The figure of a probe: accuracy by layer, with what is reached without the layers as lines.
+"""Draw the result of a probe: accuracy by layer, with the baselines as lines.
 
-It is drawn here and saved by style.py: a `Figure` can be looked at by its parts.
+`elmokit.figures.write_figure` writes the figure.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elmokit.figures import ELMO, FAINT, INK, WIDTH, styled
 
-LINES = ((0, (1, 1.5)), (0, (4, 2)), "-.")  # of the base lines
-FAR = 30.0  # points
+if TYPE_CHECKING:
+    from elmokit.analysis.probes.probe import ProbeResult
+
+LINE_STYLES = ((0, (1, 1.5)), (0, (4, 2)), "-.")  # of the baselines
+MAX_DISTANCE = 30.0  # percentage points below the layers at which a baseline is still drawn
 
 
 @styled()
-def draw_probe(result: dict[str, Any], *, title: str = "Accuracy by layer") -> Any:
-    """All tokens in one panel, the words not seen in training in another, if there are any."""
+def draw_probe(result: ProbeResult, *, title: str = "Accuracy by layer") -> Any:
+    """Draw all tokens in one panel, and words not seen in training in another if there are any."""
     from matplotlib.figure import Figure
 
     panels = {"all tokens": "accuracy", "words not seen in training": "unseen"}
-    if result["layers"][0]["unseen"] is None:
+    if result.layers[0].unseen is None:
         panels.pop("words not seen in training")
-    wide = WIDTH if len(panels) == 2 else 0.6 * WIDTH
-    figure: Any = Figure(figsize=(wide, 3.2), layout="constrained")
+    width = WIDTH if len(panels) == 2 else 0.6 * WIDTH
+    figure: Any = Figure(figsize=(width, 3.2), layout="constrained")
     for axes, (name, value) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
     ):
         _draw_panel(axes, result, value)
         axes.set_title(name)
-    figure.axes[0].set_ylabel("dev accuracy, per cent")
+    figure.axes[0].set_ylabel("dev accuracy, percent")
     named: dict[str, Any] = {}
     for axes in figure.axes:
         handles, names = axes.get_legend_handles_labels()
@@ -38,10 +41,10 @@ def draw_probe(result: dict[str, Any], *, title: str = "Accuracy by layer") -> A
     return figure
 
 
-def _draw_panel(axes: Any, result: dict[str, Any], value: str) -> None:
-    scores = [100 * score[value] for score in result["layers"]]
-    names = [score["name"] for score in result["layers"]]
-    single = len(scores) - 2  # behind them stand the average and the mix
+def _draw_panel(axes: Any, result: ProbeResult, value: str) -> None:
+    scores = [100 * getattr(score, value) for score in result.layers]
+    names = [score.name for score in result.layers]
+    single = len(scores) - 2  # The average and the mix come last.
     axes.plot(range(single), scores[:single], "o-", color=ELMO, ms=5, lw=1.4, label="one layer")
     axes.plot(
         range(single, single + 2),
@@ -51,32 +54,32 @@ def _draw_panel(axes: Any, result: dict[str, Any], value: str) -> None:
         mfc="white",
         label="several layers",
     )
-    for place, score in enumerate(scores):
-        rises = place + 1 < single and scores[place + 1] > score  # the line would cross it
+    for i, score in enumerate(scores):
+        rises = i + 1 < single and scores[i + 1] > score  # The line would cross the number.
         axes.annotate(
             f"{score:.1f}",
-            (place, score),
+            (i, score),
             xytext=(0, -13 if rises else 6),
             textcoords="offset points",
             ha="center",
             fontsize="small",
             color=INK,
         )
-    _draw_others(axes, result, value, floor=min(scores) - FAR)
+    _draw_baselines(axes, result, value, floor=min(scores) - MAX_DISTANCE)
     axes.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
     axes.set_xlim(-0.4, len(names) - 0.6)
 
 
-def _draw_others(axes: Any, result: dict[str, Any], value: str, *, floor: float) -> None:
-    """Base lines; one that is far below all layers is only named, so that these stay apart."""
-    others = [*result["guesses"], *([result["static"]] if result["static"] else [])]
+def _draw_baselines(axes: Any, result: ProbeResult, value: str, *, floor: float) -> None:
+    """Draw the baselines; only name one that is far below, so that the layers stay apart."""
+    baselines = [*result.guesses, *([result.static] if result.static else [])]
     below = []
-    for style, other in zip(LINES, others, strict=False):
-        height = 100 * other[value]
+    for style, baseline in zip(LINE_STYLES, baselines, strict=False):
+        height = 100 * getattr(baseline, value)
         if height >= floor:
-            axes.axhline(height, color=FAINT, lw=1.1, ls=style, label=other["name"], zorder=0)
+            axes.axhline(height, color=FAINT, lw=1.1, ls=style, label=baseline.name, zorder=0)
         else:
-            below.append(f"↓ {other['name']}: {height:.1f}")
+            below.append(f"↓ {baseline.name}: {height:.1f}")
     if below:
         axes.text(
             0.99,
@@ -89,4 +92,4 @@ def _draw_others(axes: Any, result: dict[str, Any], value: str, *, floor: float)
         )
     axes.margins(y=0.15)
     low, high = axes.get_ylim()
-    axes.set_ylim(low - 0.07 * len(below) * (high - low), high)  # room for their names
+    axes.set_ylim(low - 0.07 * len(below) * (high - low), high)  # space for their names

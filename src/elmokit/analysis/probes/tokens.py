@@ -1,9 +1,9 @@
-"""Tokens with a label each, for probes: reading them, and what guessing gets without any vectors.
+"""Read tokens with a label each for probes, and score guesses that need no vectors.
 
     CoNLL, CoNLL-U ─► TaggedText ─► majority label, each word's majority label ─► Score
 
-The labels are those of a column as they stand, spans not translated. The texts are in memory, their
-vectors never are.
+The labels of a column are taken as they are; spans are not converted. The texts are in memory,
+their vectors are not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
 
-MOST_LABELS = 2000  # lemmas and other open classes are not for a linear classifier
+MAX_LABELS = 2000  # Lemmas and other open classes are not for a linear classifier.
 
 
 @dataclass(frozen=True)
@@ -32,33 +32,35 @@ class TaggedText:
     labels: list[tuple[str, ...]] = field(default_factory=list)
 
     @property
-    def tokens(self) -> int:
-        """All tokens."""
+    def num_tokens(self) -> int:
+        """Number of tokens."""
         return sum(map(len, self.sentences))
 
     def words(self) -> list[str]:
-        """All tokens, one after the other."""
+        """Return all tokens, one after the other."""
         return [word for sentence in self.sentences for word in sentence]
 
     def tags(self) -> list[str]:
-        """Their labels."""
+        """Return the labels of all tokens."""
         return [label for labels in self.labels for label in labels]
 
 
 @dataclass(frozen=True)
 class Score:
-    """How many tokens of a text get the right label."""
+    """The accuracy of a classifier or a guess on the dev text."""
 
     name: str
+    """Name of the layer or of the guess."""
     accuracy: float
+    """Share of the tokens with the correct label."""
     unseen: float | None
-    """Of the words that the training text does not have; None if there are none."""
+    """The same for words that the training text does not have; None if there are none."""
 
     @classmethod
-    def of(cls, name: str, right: NDArray[np.bool_], seen: NDArray[np.bool_]) -> Score:
-        """From what is right and which words were seen, a value a token."""
-        unseen = right[~seen]
-        return cls(name, float(right.mean()), float(unseen.mean()) if len(unseen) else None)
+    def of(cls, name: str, correct: NDArray[np.bool_], seen: NDArray[np.bool_]) -> Score:
+        """Score from which tokens are correct (tokens,) and which words were seen (tokens,)."""
+        unseen = correct[~seen]
+        return cls(name, float(correct.mean()), float(unseen.mean()) if len(unseen) else None)
 
 
 def read_tagged_text(
@@ -69,7 +71,16 @@ def read_tagged_text(
     kind: str = "auto",
     bad: BadLines | None = None,
 ) -> TaggedText:
-    """The sentences of a file and their labels, as `elmokit.data.columns` reads them."""
+    """Read the sentences of a file and their labels.
+
+    Args:
+        path: A CoNLL or CoNLL-U file, also .gz, .xz, .zst.
+        column: Column of the label: a number from 1, negative from the end, or a name of CoNLL-U
+            (default: UPOS in CoNLL-U, the last one in CoNLL).
+        token_column: Column of the tokens (default: FORM in CoNLL-U, the first one in CoNLL).
+        kind: Kind of file; "auto" decides by its extension.
+        bad: Whether bad lines are skipped, and their count (default: raise at the first).
+    """
     text = TaggedText()
     for example in read_tagged(
         path,
@@ -81,50 +92,50 @@ def read_tagged_text(
     ):
         text.sentences.append(tuple(map(intern, example.texts[0])))
         text.labels.append(tuple(map(intern, example.tags or ())))
-    if not text.tokens:
-        raise ElmokitError(f"{name_of(path)} has no sentences that can be used")
+    if not text.num_tokens:
+        raise ElmokitError(f"{name_of(path)} has no usable sentences")
     return text
 
 
 def label_names(train: TaggedText) -> list[str]:
-    """The labels to learn, sorted; there must be some, but not too many."""
+    """Return the labels to learn, sorted; raise if there is only one or too many."""
     names = sorted(set(train.tags()))
     if len(names) < 2:
         raise ElmokitError(
-            f"all tokens of the training text have the label {names[0]!r}: there is nothing to "
-            "learn; perhaps another --column is meant"
+            f"all tokens of the training text have the label {names[0]!r}, so there is nothing to "
+            "learn: name another column with --column"
         )
-    if len(names) > MOST_LABELS:
+    if len(names) > MAX_LABELS:
         raise ElmokitError(
             f"the column has {len(names):,} different labels, and a probe takes at most "
-            f"{MOST_LABELS:,}: name another one with --column"
+            f"{MAX_LABELS:,}: name another one with --column"
         )
     return names
 
 
-def label_numbers(text: TaggedText, names: Sequence[str]) -> list[NDArray[np.int64]]:
-    """Each token's place among the names, -1 for a label that is not there; a row a sentence."""
-    place = {name: number for number, name in enumerate(names)}
-    return [np.array([place.get(label, -1) for label in row], np.int64) for row in text.labels]
+def label_ids(text: TaggedText, names: Sequence[str]) -> list[NDArray[np.int64]]:
+    """Return the index of each token's label in `names`, or -1, as an array per sentence."""
+    ids = {name: i for i, name in enumerate(names)}
+    return [np.array([ids.get(label, -1) for label in row], np.int64) for row in text.labels]
 
 
 # ---------------------------------------------------------------------- guessing
 def seen_words(train: TaggedText, text: TaggedText) -> NDArray[np.bool_]:
-    """Which tokens of a text are, as they are written, words of the training text: (tokens,)."""
+    """Tell which tokens of a text the training text has, as they are written: (tokens,)."""
     known = set(train.words())
     return np.array([word in known for word in text.words()], bool)
 
 
 def majority_label(train: TaggedText) -> str:
-    """The label that most tokens have."""
+    """Return the label that most tokens have."""
     return _most_frequent(Counter(train.tags()))
 
 
 def word_majorities(train: TaggedText) -> tuple[dict[str, str], str]:
-    """Each word's most frequent label, and the one for words that are not seen.
+    """Return each word's most frequent label, and a label for unseen words.
 
-    That is the most frequent label of the words that stand in the text once: new words are like
-    them. Where there are none, it is the most frequent label of all.
+    That is the most frequent label of words that occur once, because new words are like them. If
+    there are none, it is the most frequent label of all.
     """
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for word, label in zip(train.words(), train.tags(), strict=True):
@@ -135,12 +146,12 @@ def word_majorities(train: TaggedText) -> tuple[dict[str, str], str]:
 
 
 def _most_frequent(counts: Counter[str]) -> str:
-    """Of labels that are equally frequent the first in the alphabet."""
+    """Return the most frequent label; of equally frequent ones the first in the alphabet."""
     return min(counts, key=lambda label: (-counts[label], label))
 
 
-def guessed_scores(train: TaggedText, dev: TaggedText) -> list[Score]:
-    """What the majority label and each word's majority label get on the dev text."""
+def score_guesses(train: TaggedText, dev: TaggedText) -> list[Score]:
+    """Score the majority label and each word's majority label on the dev text."""
     seen, gold = seen_words(train, dev), np.array(dev.tags())
     majorities, unseen = word_majorities(train)
     guesses = np.array([majorities.get(word, unseen) for word in dev.words()])

@@ -1,1 +1,1 @@
-"""Word senses: inventories, tagging, scoring, induction."""
+"""Word senses: build an inventory, tag text, score, and find senses by clustering."""

@@ -1,302 +1,224 @@
-"""Senses without an inventory: the uses of a word in a corpus, clustered by their vectors.
+"""Find senses without an inventory: cluster the uses of a word in a corpus by their vectors.
 
-corpus ─► a sample of the word's uses ─► vectors of one layer ─► spherical k-means ─► clusters,
-each with its size, the words that are typical of its uses, and the uses in its middle
+uses of a word ─► vectors of one layer ─► spherical k-means ─► clusters,
+each with its size, the words that are typical of its uses, and the uses nearest to its center
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.analysis.reservoir import Reservoir
-from elmokit.analysis.uses import (
+from elmokit.analysis.geometry import (
     Array,
-    Use,
-    embed_uses,
-    layer_names,
+    cosine_matrix,
     silhouette,
-    similarities,
+    spherical_kmeans,
+    subtract_mean,
     unit,
 )
+from elmokit.analysis.uses import Use, as_store, embed_uses
 from elmokit.errors import ElmokitError
+from elmokit.layers import layer_index, layer_names
 
 if TYPE_CHECKING:
+    from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
-MOST_CLUSTERS = 8  # to be tried
-MUCH_CLEARER = 0.05  # in silhouette; for less there are no more clusters
-RESTARTS = 10
-ROUNDS = 100
-ROUNDING = 1e-3  # of a vector's length; they are kept as float16
-TYPICAL_WORDS = 8
-NEAR = 15  # tokens before and behind the word that its typical words are looked for in
-FEWEST_USES = 2  # that a typical word stands near
-TOO_COMMON = 1 / 3  # of all uses: words that stand near more are typical of nothing
+MIN_USES = 3
+MAX_CLUSTERS = 8  # number of clusters that are tried
+MIN_GAIN = 0.05  # More clusters must raise the silhouette by this much.
+MAX_TYPICAL = 8  # typical words of a cluster
+CONTEXT = 15  # tokens on each side of a word in which its typical words are looked for
+MIN_NEAR = 2  # uses that a typical word must be near
+MAX_SHARE = 1 / 3  # A word near more of all uses than this is typical of none.
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Uses of a word that are alike."""
+    """Uses of a word that are similar."""
 
     name: str
+    """"cluster 1" and so on."""
     uses: list[Use]
-    """The nearest to the middle first."""
+    """Its uses, the nearest to its center first."""
     typical: list[str]
-    """Words that stand near its uses more often than near the others."""
+    """Words that occur near its uses more often than near the others."""
 
 
 @dataclass(frozen=True)
-class Induced:
-    """The clusters of a word, the largest first."""
+class InducedSenses:
+    """The clusters of a word's uses."""
 
     clusters: list[Cluster]
+    """The clusters, the largest first."""
     layer: str
-    """The layer in which they were found."""
+    """Name of the layer whose vectors were clustered."""
     tried: dict[int, float]
-    """Number of clusters: silhouette in that layer. One entry if the number was given."""
+    """Silhouette in that layer by number of clusters; one entry if the number was given."""
     silhouettes: dict[str, float]
-    """Of these clusters in each layer."""
+    """Silhouette of these clusters by layer."""
 
     def lines(self) -> Iterator[str]:
-        """All uses with their clusters, as a table that `read_uses` reads."""
+        """Yield all uses with their clusters as lines of a table that `read_uses` reads."""
         yield "sentence\tposition\tsense\tlemma\n"
         for cluster in self.clusters:
             for use in cluster.uses:
-                place = position(use.start, use.end)
-                yield f"{' '.join(use.tokens)}\t{place}\t{cluster.name}\t{use.lemma}\n"
+                yield f"{' '.join(use.tokens)}\t{use.position}\t{cluster.name}\t{use.lemma}\n"
 
-    def to_dict(self, examples: int) -> dict[str, Any]:
-        """For JSON, with so many examples of each cluster."""
+    def to_dict(self, examples: int = 3) -> dict[str, Any]:
+        """Return the clusters with some examples of each, and the silhouettes, for JSON."""
         return {
             "clusters": [
                 {
                     "name": cluster.name,
                     "uses": len(cluster.uses),
                     "typical": cluster.typical,
-                    "examples": [nearby(use).marked() for use in cluster.uses[:examples]],
+                    "examples": [
+                        use.shortened(CONTEXT).marked() for use in cluster.uses[:examples]
+                    ],
                 }
                 for cluster in self.clusters
             ],
-            "silhouette_by_clusters": {str(number): clear for number, clear in self.tried.items()},
+            "silhouette_by_clusters": {str(count): value for count, value in self.tried.items()},
             "silhouette_by_layer": self.silhouettes,
         }
 
 
-def position(start: int, end: int) -> str:
-    """Where a word stands, as `read_uses` reads it: "2", or "2-4" if it has three tokens."""
-    return f"{start}-{end - 1}" if end - start > 1 else f"{start}"
-
-
-# ---------------------------------------------------------------------- uses
-def find_uses(sentences: Iterable[Sequence[str]], word: Sequence[str]) -> Iterator[Use]:
-    """Each use of a word, of one or more tokens, whatever its case."""
-    wanted = [token.lower() for token in word]
-    lemma = " ".join(wanted)
-    for tokens in sentences:
-        low = [token.lower() for token in tokens]
-        for start in range(len(low) - len(wanted) + 1):
-            if low[start] == wanted[0] and low[start : start + len(wanted)] == wanted:
-                yield Use(tuple(tokens), start, start + len(wanted), lemma)
-
-
-def sample_uses(uses: Iterable[Use], most: int, seed: int) -> tuple[list[Use], int]:
-    """At most so many uses, each as likely as any other, in their order; and how many there are."""
-    kept = Reservoir[Use](most, seed)
-    for use in uses:
-        kept.add(use)
-    return kept.items, kept.seen
-
-
-# ---------------------------------------------------------------------- clusters
-def spherical_kmeans(
-    vectors: Array, clusters: int, seed: int, *, restarts: int = RESTARTS
-) -> tuple[NDArray[np.intp], Array]:
-    """The cluster of each vector (n, dim), and the clusters' middles (clusters, dim).
-
-    All vectors have length 1, middles too; the sum of the cosines to the middles is the largest of
-    several starts.
-    """
-    draw = np.random.default_rng(seed)
-    runs = (_one_kmeans(vectors, clusters, draw) for _ in range(restarts))
-    labels, centres, _ = max(runs, key=lambda run: run[2])
-    return labels, centres
-
-
-def _one_kmeans(
-    vectors: Array, clusters: int, draw: np.random.Generator
-) -> tuple[NDArray[np.intp], Array, float]:
-    centres = _first_centres(vectors, clusters, draw)
-    labels = np.full(len(vectors), -1)
-    for _ in range(ROUNDS):
-        cosines = vectors @ centres.T  # (n, clusters)
-        before, labels = labels, cosines.argmax(axis=1)
-        _fill_empty(labels, cosines)
-        if (labels == before).all():
-            break
-        member = np.eye(clusters, dtype=np.float32)[labels]  # (n, clusters)
-        centres = unit(member.T @ vectors)
-    nearness = float((vectors * centres[labels]).sum())
-    return labels, centres, nearness
-
-
-def _fill_empty(labels: NDArray[np.intp], cosines: Array) -> None:
-    """Give a cluster without members the one that is farthest from its middle."""
-    for cluster in range(cosines.shape[1]):
-        sizes = np.bincount(labels, minlength=cosines.shape[1])
-        if sizes[cluster] == 0:
-            near = cosines[np.arange(len(labels)), labels]
-            labels[np.where(sizes[labels] > 1, near, np.inf).argmin()] = cluster
-
-
-def _first_centres(vectors: Array, clusters: int, draw: np.random.Generator) -> Array:
-    """Vectors that lie apart: each drawn by its distance to those drawn before (k-means++)."""
-    chosen = [int(draw.integers(len(vectors)))]
-    while len(chosen) < clusters:
-        distance = (1 - vectors @ vectors[chosen].T).min(axis=1).clip(min=0).astype(np.float64)
-        total = distance.sum()
-        shares = distance / total if total > 0 else None
-        chosen.append(int(draw.choice(len(vectors), p=shares)))
-    return vectors[chosen]
-
-
-def without_mean(vectors: Array) -> Array:
-    """Vectors (layers, n, dim) without what all of them share; what is rounding alone is 0.
-
-    So uses that are all alike, as a word in one spelling in layer 0, stay alike.
-    """
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    rest = vectors - vectors.mean(axis=1, keepdims=True)
-    real = np.linalg.norm(rest, axis=-1, keepdims=True) > ROUNDING * length
-    return np.where(real, rest, 0)
-
-
-def cluster_uses(
-    vectors: Array, layer: int, clusters: int | None, seed: int
-) -> tuple[NDArray[np.intp], Array, dict[int, float]]:
-    """Clusters of uses (layers, n, dim) in one layer.
-
-    Without a number, it is the smallest that is nearly as clear as the clearest. Gives labels,
-    middles and the silhouette of each number that was tried.
-    """
-    directions = unit(vectors[layer])
-    cosines = _similarities(directions[None])
-    most = min(MOST_CLUSTERS, len(directions) - 1)
-    numbers = range(2, most + 1) if clusters is None else [clusters]
-    tried: dict[int, float] = {}
-    found: dict[int, tuple[NDArray[np.intp], Array]] = {}
-    for number in numbers:
-        found[number] = spherical_kmeans(directions, number, seed)
-        labels = found[number][0].astype(str).tolist()
-        tried[number] = float(silhouette(cosines, labels)[0]) if number > 1 else 0.0
-    enough = max(tried.values()) - MUCH_CLEARER
-    return *found[next(number for number in tried if tried[number] >= enough)], tried
-
-
-# ---------------------------------------------------------------------- what a cluster is about
-def typical_words(inside: Sequence[Use], outside: Sequence[Use]) -> list[str]:
-    """Words that stand near the word in more of the uses inside than outside, the clearest first.
-
-    By the log-likelihood ratio of two shares: G² = 2 Σ observed · log(observed / expected).
-    """
-    here, there = _use_counts(inside), _use_counts(outside)
-    own = {token.lower() for use in inside for token in use.tokens[use.start : use.end]}
-    rated = []
-    for word, count in here.items():
-        other = there[word]
-        common = (count + other) / (len(inside) + len(outside)) > TOO_COMMON
-        if count < FEWEST_USES or common or word in own or not any(map(str.isalpha, word)):
-            continue
-        if count * len(outside) > other * len(inside):
-            rated.append((-likelihood_ratio(count, len(inside), other, len(outside)), word))
-    return [word for _, word in sorted(rated)[:TYPICAL_WORDS]]
-
-
-def _use_counts(uses: Sequence[Use]) -> Counter[str]:
-    """Near how many of the uses each word stands."""
-    near = ({token.lower() for token in nearby(use).tokens} for use in uses)
-    return Counter(word for words in near for word in words)
-
-
-def nearby(use: Use, tokens: int = NEAR) -> Use:
-    """A use with that many tokens before and behind the word, and dots for the others."""
-    first, last = max(use.start - tokens, 0), min(use.end + tokens, len(use.tokens))
-    before = ("…",) if first > 0 else ()
-    after = ("…",) if last < len(use.tokens) else ()
-    moved = len(before) - first
-    kept = (*before, *use.tokens[first:last], *after)
-    return replace(use, tokens=kept, start=use.start + moved, end=use.end + moved)
-
-
-def likelihood_ratio(here: int, inside: int, there: int, outside: int) -> float:
-    """G² of a word that stands near `here` of `inside` uses and `there` of `outside`."""
-    observed = np.array([[here, inside - here], [there, outside - there]], float)
-    expected = observed.sum(1, keepdims=True) * observed.sum(0, keepdims=True) / observed.sum()
-    filled = observed > 0
-    return float(2 * (observed[filled] * np.log(observed[filled] / expected[filled])).sum())
-
-
-# ---------------------------------------------------------------------- all together
 def induce_senses(
-    store: LayerStore,
+    model: Embedder | LayerStore,
     uses: Sequence[Use],
     *,
-    layer: str = "average",
+    layer: str | int = "average",
     clusters: int | None = None,
     seed: int = 1,
-) -> Induced:
+    quiet: bool = True,
+) -> InducedSenses:
     """Cluster the uses of a word by their vectors in one layer.
 
-    The model reads the word in lower case, so that a capital letter makes no cluster. What all uses
-    have in common, their mean, is taken off.
+    The model reads the word in lower case, so that a capital letter does not make a cluster. The
+    mean of all uses is subtracted.
+
+    Args:
+        model: The model; a LayerStore keeps its layers on disk.
+        uses: Uses of the word, such as `find_uses` finds them.
+        layer: Layer whose vectors are clustered: a number, "top" or "average".
+        clusters: Number of clusters (default: the best by silhouette from 2 to 8).
+        seed: Seed of the random starts.
+        quiet: Do not show progress.
     """
-    names = layer_names(store.elmo.config.num_layers)
-    chosen = _layer_number(layer, store.elmo.config.num_layers)
-    if len(uses) < max(3, clusters or 0):
+    store = as_store(model)
+    num_layers = store.elmo.config.num_layers
+    index = layer_index(layer, num_layers)
+    if len(uses) < max(MIN_USES, clusters or 0):
         raise ElmokitError(f"{len(uses)} uses are too few for clusters")
-    vectors, _ = embed_uses(store, [_in_lower_case(use) for use in uses])
-    vectors = without_mean(vectors)
-    labels, centres, tried = cluster_uses(vectors, chosen, clusters, seed)
-    near = (unit(vectors[chosen]) * centres[labels]).sum(axis=1)  # (n,)
-    found = []
-    sizes = np.bincount(labels, minlength=len(centres))
-    for number, label in enumerate(np.argsort(-sizes, kind="stable"), start=1):
-        members = sorted(np.flatnonzero(labels == label).tolist(), key=lambda use: -near[use])
-        inside = [uses[use] for use in members]
-        outside = [use for use, other in zip(uses, labels, strict=True) if other != label]
-        found.append(Cluster(f"cluster {number}", inside, typical_words(inside, outside)))
-    return Induced(found, names[chosen], tried, _in_each_layer(vectors, labels, names))
+    lowered = [_lower_word(use) for use in uses]
+    store.prepare([use.tokens for use in lowered], quiet=quiet)
+    vectors = subtract_mean(embed_uses(store, lowered)[0])  # (L + 2, uses, dim)
+    labels, centers, tried = cluster_uses(vectors, index, clusters, seed)
+    names = layer_names(num_layers)
+    return InducedSenses(
+        _describe_clusters(uses, unit(vectors[index]), labels, centers),
+        names[index],
+        tried,
+        _silhouettes(vectors, labels, names),
+    )
 
 
-def _in_lower_case(use: Use) -> Use:
-    """The same use with the word, not its sentence, in lower case."""
+def _lower_word(use: Use) -> Use:
+    """Return the use with the word, but not its sentence, in lower case."""
     word = (token.lower() for token in use.tokens[use.start : use.end])
     return replace(use, tokens=(*use.tokens[: use.start], *word, *use.tokens[use.end :]))
 
 
-def _layer_number(layer: str, top: int) -> int:
-    """The place of a layer among 0..top and their average."""
-    known = {"average": top + 1, "top": top} | {str(number): number for number in range(top + 1)}
-    if layer not in known:
-        raise ElmokitError(f"layer must be 0 to {top}, top or average, not {layer!r}")
-    return known[layer]
+def _describe_clusters(
+    uses: Sequence[Use], directions: Array, labels: NDArray[np.intp], centers: Array
+) -> list[Cluster]:
+    """Return the clusters of uses with the unit vectors (uses, dim), the largest first."""
+    cosines = (directions * centers[labels]).sum(axis=1)  # (uses,)
+    sizes = np.bincount(labels, minlength=len(centers))
+    clusters = []
+    for i, label in enumerate(np.argsort(-sizes, kind="stable"), start=1):
+        members = sorted(np.flatnonzero(labels == label).tolist(), key=lambda use: -cosines[use])
+        inside = [uses[use] for use in members]
+        outside = [use for use, other in zip(uses, labels, strict=True) if other != label]
+        clusters.append(Cluster(f"cluster {i}", inside, typical_words(inside, outside)))
+    return clusters
 
 
-def _similarities(vectors: Array) -> Array:
-    """Cosines (layers, n, n), where a vector is like itself even if it is 0."""
-    cosines = similarities(vectors)
-    every = np.arange(vectors.shape[1])
-    cosines[:, every, every] = 1
+# ---------------------------------------------------------------------- clusters
+def cluster_uses(
+    vectors: Array, layer: int, clusters: int | None, seed: int
+) -> tuple[NDArray[np.intp], Array, dict[int, float]]:
+    """Cluster uses (layers, n, dim) in one layer.
+
+    Without a number of clusters, take the smallest whose silhouette is nearly the highest.
+
+    Returns:
+        Labels (n,), centers (clusters, dim), and the silhouette of each number that was tried.
+    """
+    directions = unit(vectors[layer])
+    cosines = _cosines(directions[None])
+    largest = min(MAX_CLUSTERS, len(directions) - 1)
+    counts = range(2, largest + 1) if clusters is None else [clusters]
+    tried: dict[int, float] = {}
+    results: dict[int, tuple[NDArray[np.intp], Array]] = {}
+    for count in counts:
+        results[count] = spherical_kmeans(directions, count, seed)
+        labels = results[count][0].astype(str).tolist()
+        tried[count] = float(silhouette(cosines, labels)[0]) if count > 1 else 0.0
+    enough = max(tried.values()) - MIN_GAIN
+    return *results[next(count for count in tried if tried[count] >= enough)], tried
+
+
+def _cosines(vectors: Array) -> Array:
+    """Return cosines (layers, n, n), where also a zero vector has cosine 1 with itself."""
+    cosines = cosine_matrix(vectors)
+    diagonal = np.arange(vectors.shape[1])
+    cosines[:, diagonal, diagonal] = 1
     return cosines
 
 
-def _in_each_layer(vectors: Array, labels: NDArray[np.intp], names: list[str]) -> dict[str, float]:
+def _silhouettes(vectors: Array, labels: NDArray[np.intp], names: list[str]) -> dict[str, float]:
     if len(set(labels.tolist())) < 2:
         return dict.fromkeys(names, 0.0)
-    found = silhouette(_similarities(vectors), labels.astype(str).tolist())
-    return dict(zip(names, map(float, found), strict=True))
+    values = silhouette(_cosines(vectors), labels.astype(str).tolist())
+    return dict(zip(names, map(float, values), strict=True))
+
+
+# ---------------------------------------------------------------------- typical words
+def typical_words(inside: Sequence[Use], outside: Sequence[Use]) -> list[str]:
+    """Return words that are near more of the uses inside than outside, the clearest first.
+
+    They are ranked by the log-likelihood ratio G² = 2 Σ observed · log(observed / expected).
+    """
+    here, there = _count_near(inside), _count_near(outside)
+    own = {token.lower() for use in inside for token in use.tokens[use.start : use.end]}
+    ranked = []
+    for word, count in here.items():
+        other = there[word]
+        is_common = (count + other) / (len(inside) + len(outside)) > MAX_SHARE
+        if count < MIN_NEAR or is_common or word in own or not any(map(str.isalpha, word)):
+            continue
+        if count * len(outside) > other * len(inside):
+            ranked.append((-likelihood_ratio(count, len(inside), other, len(outside)), word))
+    return [word for _, word in sorted(ranked)[:MAX_TYPICAL]]
+
+
+def _count_near(uses: Sequence[Use]) -> Counter[str]:
+    """Count the uses that each word is near."""
+    near = ({token.lower() for token in use.shortened(CONTEXT).tokens} for use in uses)
+    return Counter(word for words in near for word in words)
+
+
+def likelihood_ratio(here: int, inside: int, there: int, outside: int) -> float:
+    """Return G² of a word that is near `here` of `inside` uses and `there` of `outside`."""
+    observed = np.array([[here, inside - here], [there, outside - there]], float)
+    expected = observed.sum(1, keepdims=True) * observed.sum(0, keepdims=True) / observed.sum()
+    filled = observed > 0
+    return float(2 * (observed[filled] * np.log(observed[filled] / expected[filled])).sum())

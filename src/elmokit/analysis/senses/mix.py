@@ -1,26 +1,26 @@
-"""How much each layer, and how frequent a sense is, should count: learned from the training text.
+"""Learn from the training text how much each layer, and the frequency of a sense, should count.
 
     score(sense) = scale · Σ_l share_l · cos_l(use, average of the sense) + b · log(its uses)
 
-Each use is held against the averages of its word's senses as they are without it: of n uses with
-mean m, those other than v have the mean (n m - v) / (n - 1). The sense that the use really has
-should score highest; cross-entropy over the word's senses learns scale, shares and b.
+Each use is compared with the averages of its word's senses computed without it: of n uses with mean
+m, those other than v have the mean (n m - v) / (n - 1). The correct sense should score highest;
+cross-entropy over the word's senses learns scale, shares and b.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.analysis.reservoir import Reservoir
-from elmokit.analysis.uses import SAME, Array, unit, with_average
+from elmokit.analysis.geometry import TIE, Array, unit
+from elmokit.analysis.uses import with_average
 
-MOST_CHOICES = 50_000  # enough for a handful of numbers
+MAX_CHOICES = 50_000  # More would not change the few numbers that are learned.
 FIRST_SCALE = 10.0
-STEPS = 100
+MAX_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -30,30 +30,30 @@ class Choice:
     cosines: Array
     """To the average of each sense, in each layer and their average: (L + 2, senses)."""
     counts: NDArray[np.int64]
-    """Other uses of each sense."""
-    right: NDArray[np.bool_]
-    """Which senses it has."""
+    """Number of other uses of each sense: (senses,)."""
+    correct: NDArray[np.bool_]
+    """Which senses it has: (senses,)."""
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What was learned."""
+    """The learned weights of layers and of sense frequency."""
 
     shares: tuple[float, ...]
-    """Of layers 0..L; their sum is 1."""
+    """Weights of layers 0..L; their sum is 1."""
     scale: float
+    """Factor of the weighted cosines."""
     frequency: float = 0.0
-    """b: what counts a sense's log frequency in the training text; 0 leaves it out."""
+    """b, the weight of a sense's log frequency in the training text; 0 ignores it."""
 
     def scores(self, cosines: Array, counts: NDArray[np.int64]) -> Array:
-        """The score of each sense, from its cosines (L + 2, senses) and how often it was seen."""
-        mixed = np.array(self.shares, np.float32) @ cosines[: len(self.shares)]
-        frequent = self.frequency * np.log(counts)
-        return (self.scale * mixed + frequent).astype(np.float32)
+        """Return the score of each sense, from its cosines (L + 2, senses) and frequency."""
+        mixed = np.array(self.shares, np.float32) @ cosines[: len(self.shares)]  # (senses,)
+        return (self.scale * mixed + self.frequency * np.log(counts)).astype(np.float32)
 
 
 def cosines_to(averages: Array, vector: Array, mean: Array) -> Array:
-    """Cosines of a use (L + 1, dim) to senses (senses, L + 1, dim), both without `mean`.
+    """Return the cosines of a use (L + 1, dim) to senses (senses, L + 1, dim), minus `mean`.
 
     Shape (L + 2, senses): the last row is of the layers' average.
     """
@@ -62,22 +62,23 @@ def cosines_to(averages: Array, vector: Array, mean: Array) -> Array:
     return np.einsum("lsd,ld->ls", senses, use)  # type: ignore[no-any-return]
 
 
-def without_itself(
-    sums: Array, counts: NDArray[np.int64], right: Sequence[int], vector: Array, mean: Array
+def leave_out(
+    sums: Array, counts: NDArray[np.int64], correct: Sequence[int], vector: Array, mean: Array
 ) -> Choice | None:
-    """A use against its word's senses as they are without it.
+    """Compare a use with its word's senses computed without it.
 
-    None where nothing is left to choose: its sense has no other use, or the word no other sense.
+    Return None if there is nothing to choose: its sense has no other use, or the word no other
+    sense.
 
     Args:
-        sums: of the vectors of each sense's uses, its own among them: (senses, L + 1, dim).
-        counts: of the uses of each sense.
-        right: the senses that it has.
-        vector: its own: (L + 1, dim).
-        mean: to be taken off: (L + 1, dim).
+        sums: Sum of the vectors of each sense's uses, this one included: (senses, L + 1, dim).
+        counts: Number of uses of each sense.
+        correct: Indices of the senses that it has.
+        vector: Its vector: (L + 1, dim).
+        mean: Vector to subtract: (L + 1, dim).
     """
     own = np.zeros(len(counts), bool)
-    own[list(right)] = True
+    own[list(correct)] = True
     left = counts - own
     order = np.argsort(-left, kind="stable")
     order = order[left[order] > 0]
@@ -89,67 +90,59 @@ def without_itself(
 
 
 def nearest(scores: Array) -> int:
-    """The sense that scores highest; among equals the first, which is the most frequent."""
-    return int(np.argmax(scores >= scores.max() - SAME))
+    """Return the sense that scores highest; of equals the first, which is the most frequent."""
+    return int(np.argmax(scores >= scores.max() - TIE))
 
 
-def sample(choices: Iterable[Choice], most: int = MOST_CHOICES, seed: int = 0) -> list[Choice]:
-    """At most so many choices, each as likely to be among them as any other."""
-    kept = Reservoir[Choice](most, seed)
-    for choice in choices:
-        kept.add(choice)
-    return kept.items
+def learn_mix(choices: Sequence[Choice], num_layers: int, *, frequency: bool) -> Mix:
+    """Learn the shares of layers 0..num_layers, a scale and, with `frequency`, its weight.
 
-
-def learn_mix(choices: Sequence[Choice], layers: int, *, frequency: bool) -> Mix:
-    """Shares of layers 0..`layers`, a scale and, if asked for, the worth of a sense's frequency.
-
-    Without anything to learn from, all layers have the same share. A frequent sense is never worth
-    less than a rare one.
+    Without choices all layers have the same share. A frequent sense never counts less than a rare
+    one.
     """
     import torch
 
     if not choices:
-        return Mix((1 / (layers + 1),) * (layers + 1), FIRST_SCALE)
-    cosines, counts, right = (torch.from_numpy(array) for array in _padded(choices, layers))
-    shares = torch.zeros(layers + 1, dtype=torch.float64, requires_grad=True)
+        return Mix((1 / (num_layers + 1),) * (num_layers + 1), FIRST_SCALE)
+    cosines, counts, correct = (torch.from_numpy(array) for array in _padded(choices, num_layers))
+    shares = torch.zeros(num_layers + 1, dtype=torch.float64, requires_grad=True)
     scale = torch.tensor(FIRST_SCALE, dtype=torch.float64).log().requires_grad_()
-    worth = torch.zeros((), dtype=torch.float64, requires_grad=frequency)
-    learned = [shares, scale, worth] if frequency else [shares, scale]
+    weight = torch.zeros((), dtype=torch.float64, requires_grad=frequency)
+    learned = [shares, scale, weight] if frequency else [shares, scale]
     optimizer = torch.optim.LBFGS(
-        learned, max_iter=STEPS, tolerance_grad=1e-9, line_search_fn="strong_wolfe"
+        learned, max_iter=MAX_STEPS, tolerance_grad=1e-9, line_search_fn="strong_wolfe"
     )
     logs = counts.clamp(min=1).log()
 
     def loss() -> float:
         optimizer.zero_grad()
-        mixed = torch.einsum("l,ucl->uc", shares.softmax(0), cosines)
-        scores = (scale.exp() * mixed + worth * logs).masked_fill(counts == 0, -torch.inf)
-        of_right = scores.masked_fill(~right, -torch.inf).logsumexp(1)
-        value = (scores.logsumexp(1) - of_right).mean()
+        mixed = torch.einsum("l,ucl->uc", shares.softmax(0), cosines)  # (uses, senses)
+        scores = (scale.exp() * mixed + weight * logs).masked_fill(counts == 0, -torch.inf)
+        of_correct = scores.masked_fill(~correct, -torch.inf).logsumexp(1)  # (uses,)
+        value = (scores.logsumexp(1) - of_correct).mean()
         value.backward()  # type: ignore[no-untyped-call]
         return float(value.detach())
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    if worth < 0:
-        # Where all senses have the same number of uses, the one left out makes its own the rarer.
-        return learn_mix(choices, layers, frequency=False)
+    if weight < 0:
+        # If all senses have equally many uses, leaving one out makes its own sense the rarer one.
+        return learn_mix(choices, num_layers, frequency=False)
     return Mix(
-        tuple(shares.softmax(0).tolist()), float(scale.detach().exp()), float(worth.detach())
+        tuple(shares.softmax(0).tolist()), float(scale.detach().exp()), float(weight.detach())
     )
 
 
 def _padded(
-    choices: Sequence[Choice], layers: int
+    choices: Sequence[Choice], num_layers: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Cosines (uses, senses, L + 1), counts and what is right (uses, senses); 0 beyond the end."""
+    """Return cosines (uses, senses, L + 1), counts and correct (uses, senses), padded with 0."""
     widest = max(len(choice.counts) for choice in choices)
-    cosines = np.zeros((len(choices), widest, layers + 1))
+    cosines = np.zeros((len(choices), widest, num_layers + 1))
     counts = np.zeros((len(choices), widest))
-    right = np.zeros((len(choices), widest), bool)
+    correct = np.zeros((len(choices), widest), bool)
     for row, choice in enumerate(choices):
         senses = len(choice.counts)
-        cosines[row, :senses] = choice.cosines[: layers + 1].T
+        cosines[row, :senses] = choice.cosines[: num_layers + 1].T
         counts[row, :senses] = choice.counts
-        right[row, :senses] = choice.right
-    return cosines, counts, right
+        correct[row, :senses] = choice.correct
+    return cosines, counts, correct

@@ -1,1 +1,1 @@
-"""Cosines compared with human judgements."""
+"""Compare cosines with what people say of words in context, or of sentences."""

@@ -1,12 +1,12 @@
-"""Linear classifiers on frozen vectors, one for each layer, all trained in the same passes.
+"""Train linear classifiers on frozen vectors, one for each layer, all in the same passes.
 
     sentences, shuffled ─► layers from the store ─► blocks of tokens, shuffled ─► minibatches
-    ─► standardised ─► layers 0..L, average, learned mix, static vectors ─► scores of the labels
+    ─► standardized ─► layers 0..L, average, learned mix, static vectors ─► scores of the labels
 
-All classifiers see the same minibatches. Adam treats every number by itself, so each of them
-becomes what it would become alone. Only a block of vectors is in memory at a time.
+All classifiers see the same minibatches. Adam updates every number independently, so each of them
+is the same as if it were trained alone. Only a block of vectors is in memory at a time.
 
-Shapes: P classifiers, n tokens of a minibatch, D columns.
+Shapes: P classifiers, n tokens of a minibatch, D dimensions.
 """
 
 from __future__ import annotations
@@ -26,85 +26,90 @@ from tqdm import tqdm
 from elmokit.analysis.probes.tokens import (
     Score,
     TaggedText,
-    guessed_scores,
+    label_ids,
     label_names,
-    label_numbers,
+    score_guesses,
     seen_words,
 )
-from elmokit.analysis.uses import layer_names
+from elmokit.analysis.uses import as_store
+from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
+from elmokit.layers import layer_names
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.store import LayerStore
 from elmokit.vectors.static.table import StaticVectors
 
 BLOCK_BYTES = 64 << 20  # of the vectors in memory
-EPOCHS, STEPS = 10, 1000  # at least, where no number of epochs is given
+MIN_EPOCHS, MIN_STEPS = 10, 1000  # if no number of epochs is given
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """How well each layer tells the labels, and what is reached without it."""
+    """How well a linear classifier predicts the labels from each layer, and from no layer."""
 
     labels: list[str]
+    """Names of the labels."""
     guesses: list[Score]
-    """The majority label, each word's majority label."""
+    """Scores of the majority label and of each word's majority label."""
     layers: list[Score]
-    """Layers 0..L, their average, their learned mix."""
+    """Scores of layers 0..L, their average, and their learned mix."""
     static: Score | None
-    """The same classifier on static vectors."""
+    """Score of the same classifier on static vectors."""
     mix: list[float]
     """The share of each layer in the mix."""
     epochs: list[list[float]]
-    """Dev accuracy of every classifier after every epoch; the last one is the static one's."""
+    """Dev accuracy of every classifier after every epoch; that on static vectors comes last."""
     train_tokens: int
+    """Number of training tokens."""
     dev_tokens: int
+    """Number of dev tokens."""
     unseen_tokens: int
-    """Tokens of the dev text that the training text does not have."""
+    """Number of dev tokens that the training text does not have."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a JSON file."""
+        """Return all fields, for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Vectors of some tokens and the numbers of their labels."""
+    """Vectors of some tokens and the ids of their labels."""
 
     layers: Tensor
     """Layers 0..L and their average: (L + 2, tokens, D)."""
     static: Tensor
-    """(tokens, columns), without columns if there are no static vectors."""
+    """Static vectors (tokens, static dim); the dim is 0 if there are none."""
     labels: Tensor
     """(tokens,)"""
 
     def take(self, which: Tensor) -> Block:
-        """Only these tokens."""
+        """Return a block of these tokens only."""
         return Block(self.layers[:, which], self.static[which], self.labels[which])
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Mean and spread of every column, by which vectors are standardised."""
+    """Mean and standard deviation of every dimension, by which vectors are standardized."""
 
     layers: tuple[Tensor, Tensor]
     static: tuple[Tensor, Tensor]
 
-    def applied(self, block: Block) -> Block:
-        """The block with mean 0 and spread 1, if it is like those that were measured."""
+    def apply(self, block: Block) -> Block:
+        """Standardize a block."""
         layers = (block.layers - self.layers[0]) / self.layers[1]
         return Block(layers, (block.static - self.static[0]) / self.static[1], block.labels)
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Where the vectors of a text come from."""
+    """The source of the vectors of a text."""
 
     store: LayerStore
     static: StaticVectors | None = None
 
     @property
     def block_tokens(self) -> int:
-        """Tokens of a block."""
+        """Number of tokens of a block."""
         return max(
             1, BLOCK_BYTES // (4 * (self.store.elmo.config.num_layers + 2) * self.store.elmo.dim)
         )
@@ -115,36 +120,38 @@ class Vectors:
         labels: Sequence[NDArray[np.int64]],
         order: Iterable[int] | None = None,
     ) -> Iterator[Block]:
-        """The tokens of the sentences in that order, in blocks of bounded size."""
+        """Yield the tokens of the sentences in that order, in blocks of bounded size."""
         chosen = list(range(len(sentences)) if order is None else order)
-        found = self.store.stream(sentences[number] for number in chosen)
-        some: list[NDArray[np.float16]] = []
+        stream = self.store.stream(sentences[i] for i in chosen)
+        block: list[NDArray[np.float16]] = []
         first = tokens = 0
-        for end, layers in enumerate(found, start=1):
-            some.append(layers)
+        for end, layers in enumerate(stream, start=1):
+            block.append(layers)
             tokens += layers.shape[1]
             if tokens >= self.block_tokens or end == len(chosen):
-                numbers = chosen[first:end]
-                words = [word for number in numbers for word in sentences[number]]
-                yield self._block(some, words, [labels[number] for number in numbers])
-                some, first, tokens = [], end, 0
+                members = chosen[first:end]
+                words = [word for i in members for word in sentences[i]]
+                yield self._make_block(block, words, [labels[i] for i in members])
+                block, first, tokens = [], end, 0
 
-    def _block(
+    def _make_block(
         self,
         layers: Sequence[NDArray[np.float16]],
         words: Sequence[str],
         labels: Sequence[NDArray[np.int64]],
     ) -> Block:
         device = self.store.elmo.device
-        whole = torch.from_numpy(np.concatenate(layers, axis=1)).to(device).float()
+        joined = (
+            torch.from_numpy(np.concatenate(layers, axis=1)).to(device).float()
+        )  # (L + 1, n, D)
         return Block(
-            torch.cat([whole, whole.mean(dim=0, keepdim=True)]),
+            torch.cat([joined, joined.mean(dim=0, keepdim=True)]),
             torch.from_numpy(self._static(words)).to(device),
             torch.from_numpy(np.concatenate(labels)).to(device),
         )
 
     def _static(self, words: Sequence[str]) -> NDArray[np.float32]:
-        """Static vectors (words, columns); 0 for those that are not known."""
+        """Return static vectors (words, static dim); 0 for unknown words."""
         if self.static is None:
             return np.zeros((len(words), 0), np.float32)
         rows = self.static.rows(words)
@@ -154,37 +161,37 @@ class Vectors:
 
 
 class Probes(nn.Module):
-    """The classifiers; they begin at 0, so nothing but the order of the data is random."""
+    """The classifiers; they start at 0, so nothing but the order of the data is random."""
 
-    def __init__(self, layers: int, dim: int, labels: int, static_dim: int) -> None:
-        """For layers 0..`layers` with `dim` columns; none for static vectors of 0 columns."""
+    def __init__(self, num_layers: int, dim: int, labels: int, static_dim: int) -> None:
+        """Create classifiers for layers 0..num_layers, and for static vectors if there are any."""
         super().__init__()
-        self.mix = ScalarMix(layers + 1)
-        self.weight = nn.Parameter(torch.zeros(layers + 3, dim, labels))
-        self.bias = nn.Parameter(torch.zeros(layers + 3, 1, labels))
+        self.mix = ScalarMix(num_layers + 1)
+        self.weight = nn.Parameter(torch.zeros(num_layers + 3, dim, labels))
+        self.bias = nn.Parameter(torch.zeros(num_layers + 3, 1, labels))
         self.static = nn.Linear(static_dim, labels) if static_dim else None
         if self.static is not None:
             nn.init.zeros_(self.static.weight)
             nn.init.zeros_(self.static.bias)
 
     def forward(self, block: Block) -> Tensor:
-        """The scores of the labels: (P, n, labels)."""
+        """Return the scores of the labels: (P, n, labels)."""
         mixed = self.mix(block.layers[:-1])  # (n, D)
         vectors = torch.cat([block.layers, mixed[None]])  # (L + 3, n, D)
-        scores = torch.baddbmm(self.bias, vectors, self.weight)
+        scores = torch.baddbmm(self.bias, vectors, self.weight)  # (L + 3, n, labels)
         if self.static is None:
             return scores
         return torch.cat([scores, self.static(block.static)[None]])
 
     def loss(self, block: Block) -> Tensor:
-        """The sum of all classifiers' cross entropies."""
+        """Return the sum of all classifiers' cross entropies."""
         scores = self(block)  # (P, n, labels)
         gold = block.labels.repeat(len(scores))
         return functional.cross_entropy(scores.flatten(0, 1), gold) * len(scores)
 
 
-def run_probes(
-    store: LayerStore,
+def probe_layers(
+    model: Embedder | LayerStore,
     train: TaggedText,
     dev: TaggedText,
     *,
@@ -198,84 +205,82 @@ def run_probes(
     """Train a linear classifier on each layer and measure them all on the dev text.
 
     Args:
-        store: the model with its kept layers.
-        train: tokens to learn from.
-        dev: tokens to measure by; of each classifier the best epoch counts.
-        static: word vectors for one more classifier.
-        epochs: times that the training tokens are read; if not given 10, or more for a small
-            text, so that there are 1,000 steps.
-        batch_size: tokens of a step.
-        lr: learning rate of Adam; it falls in a straight line to 0.
-        seed: of the order of the tokens.
-        quiet: no progress.
+        model: The model; a LayerStore keeps its layers on disk.
+        train: Tokens to learn from (see `read_tagged_text`).
+        dev: Tokens to measure on; the best epoch of each classifier counts.
+        static: Word vectors for one more classifier.
+        epochs: Number of epochs (default: 10, or as many as give 1,000 steps).
+        batch_size: Number of tokens per step.
+        lr: Learning rate of Adam; it decays linearly to 0.
+        seed: Seed of the order of the tokens.
+        quiet: Do not show progress.
     """
     names = label_names(train)
     if epochs is None:
-        epochs = max(EPOCHS, math.ceil(STEPS / math.ceil(train.tokens / max(batch_size, 1))))
+        steps = math.ceil(train.num_tokens / max(batch_size, 1))
+        epochs = max(MIN_EPOCHS, math.ceil(MIN_STEPS / steps))
     if epochs < 1 or batch_size < 1 or not lr > 0:
         raise ElmokitError("epochs and batch_size must be at least 1, and lr above 0")
+    store = as_store(model)
     store.prepare([*train.sentences, *dev.sentences], quiet=quiet)
-    vectors, top = Vectors(store, static), store.elmo.config.num_layers
-    numbers, dev_numbers = label_numbers(train, names), label_numbers(dev, names)
-    scale = measured(vectors.blocks(train.sentences, numbers))
-    columns = 0 if static is None else static.dim
-    probes = Probes(top, store.elmo.dim, len(names), columns).to(store.elmo.device)
+    vectors, num_layers = Vectors(store, static), store.elmo.config.num_layers
+    train_ids, dev_ids = label_ids(train, names), label_ids(dev, names)
+    scale = measure_scale(vectors.blocks(train.sentences, train_ids))
+    static_dim = 0 if static is None else static.dim
+    probes = Probes(num_layers, store.elmo.dim, len(names), static_dim).to(store.elmo.device)
     optimizer = torch.optim.Adam(probes.parameters(), lr=lr)
     rng = np.random.default_rng(seed)
-    best = Best()
-    total, seen = epochs * train.tokens, 0
+    best = BestEpochs()
+    total, seen = epochs * train.num_tokens, 0
     with tqdm(total=total, unit=" tokens", unit_scale=True, desc="probes", disable=quiet) as bar:
         for _ in range(epochs):
-            for batch in minibatches(vectors, train.sentences, numbers, batch_size, rng):
+            for batch in minibatches(vectors, train.sentences, train_ids, batch_size, rng):
                 optimizer.param_groups[0]["lr"] = lr * (1 - seen / total)
                 optimizer.zero_grad()
-                probes.loss(scale.applied(batch)).backward()  # type: ignore[no-untyped-call]
+                probes.loss(scale.apply(batch)).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 seen += len(batch.labels)
                 bar.update(len(batch.labels))
-            best.note(
-                probes, right_answers(probes, scale, vectors.blocks(dev.sentences, dev_numbers))
-            )
+            best.update(probes, evaluate(probes, scale, vectors.blocks(dev.sentences, dev_ids)))
             bar.set_postfix_str(f"dev {100 * max(best.accuracies[-1]):.2f}", refresh=False)
-    known = seen_words(train, dev)
-    titles = [*layer_names(top), "mix"]
+    known = seen_words(train, dev)  # (tokens,)
+    titles = [*layer_names(num_layers), "mix"]
     return ProbeResult(
         labels=names,
-        guesses=guessed_scores(train, dev),
+        guesses=score_guesses(train, dev),
         layers=[
-            Score.of(title, row, known) for title, row in zip(titles, best.right, strict=False)
+            Score.of(title, row, known) for title, row in zip(titles, best.correct, strict=False)
         ],
-        static=Score.of("static vectors", best.right[-1], known) if columns else None,
+        static=Score.of("static vectors", best.correct[-1], known) if static_dim else None,
         mix=best.shares,
         epochs=best.accuracies,
-        train_tokens=train.tokens,
-        dev_tokens=dev.tokens,
+        train_tokens=train.num_tokens,
+        dev_tokens=dev.num_tokens,
         unseen_tokens=int((~known).sum()),
     )
 
 
-class Best:
-    """What each classifier gets on the dev text in its best epoch."""
+class BestEpochs:
+    """The answers of each classifier on the dev text in its best epoch."""
 
     def __init__(self) -> None:
-        """Before the first epoch."""
         self.accuracies: list[list[float]] = []
-        self.right: NDArray[np.bool_] = np.zeros((0, 0), bool)
+        self.correct: NDArray[np.bool_] = np.zeros((0, 0), bool)
         self.shares: list[float] = []
 
-    def note(self, probes: Probes, right: NDArray[np.bool_]) -> None:
-        """Keep what is better than before; `right` has a row a classifier: (P, tokens)."""
+    def update(self, probes: Probes, correct: NDArray[np.bool_]) -> None:
+        """Keep the classifiers that improved; `correct` is (P, tokens)."""
         if not self.accuracies:
-            self.right = np.zeros_like(right)
-        better = right.mean(axis=1) > self.right.mean(axis=1)
-        self.right[better] = right[better]
+            self.correct = np.zeros_like(correct)
+        better = correct.mean(axis=1) > self.correct.mean(axis=1)
+        self.correct[better] = correct[better]
         if better[len(probes.weight) - 1] or not self.accuracies:
             self.shares = probes.mix.proportions().tolist()
-        self.accuracies.append(right.mean(axis=1).tolist())
+        self.accuracies.append(correct.mean(axis=1).tolist())
 
 
-def measured(blocks: Iterable[Block]) -> Scale:
-    """Mean and spread of every column over all tokens; a spread of 0 counts as 1."""
+def measure_scale(blocks: Iterable[Block]) -> Scale:
+    """Measure the mean and standard deviation of every dimension; a deviation of 0 counts as 1."""
     count, sums = 0, None
     for block in blocks:
         parts = [block.layers.double(), block.static.double()]
@@ -287,8 +292,8 @@ def measured(blocks: Iterable[Block]) -> Scale:
     means = [total / count for total in sums]
     pairs = []
     for mean, square in zip(means[:2], means[2:], strict=True):
-        spread = (square - mean.square()).clamp_min(0).sqrt()
-        pairs.append((mean.float(), torch.where(spread > 1e-6, spread, 1.0).float()))
+        deviation = (square - mean.square()).clamp_min(0).sqrt()
+        pairs.append((mean.float(), torch.where(deviation > 1e-6, deviation, 1.0).float()))
     return Scale(*pairs)
 
 
@@ -299,7 +304,7 @@ def minibatches(
     size: int,
     rng: np.random.Generator,
 ) -> Iterator[Block]:
-    """All tokens once: the sentences are shuffled, then the tokens inside each block of them."""
+    """Yield all tokens once: shuffle the sentences, then the tokens inside each block of them."""
     for block in vectors.blocks(sentences, labels, rng.permutation(len(sentences)).tolist()):
         shuffled = torch.from_numpy(rng.permutation(len(block.labels)))
         for which in torch.split(shuffled.to(block.labels.device), size):
@@ -307,10 +312,10 @@ def minibatches(
 
 
 @torch.no_grad()
-def right_answers(probes: Probes, scale: Scale, blocks: Iterable[Block]) -> NDArray[np.bool_]:
-    """Whether each classifier has each token right: (P, tokens)."""
-    found = [
+def evaluate(probes: Probes, scale: Scale, blocks: Iterable[Block]) -> NDArray[np.bool_]:
+    """Tell which tokens each classifier labels correctly: (P, tokens)."""
+    correct = [
         (probes(scaled).argmax(dim=2) == scaled.labels).cpu().numpy()
-        for scaled in map(scale.applied, blocks)
+        for scaled in map(scale.apply, blocks)
     ]
-    return np.concatenate(found, axis=1)
+    return np.concatenate(correct, axis=1)

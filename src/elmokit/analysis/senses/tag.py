@@ -1,0 +1,147 @@
+"""Tag running text with senses: which words an inventory knows, and which sense each has.
+
+Running text has no lemmas. A word is looked up in lower case as it is written, then without an
+English ending (`ENDINGS`); irregular forms such as "went" are not found. Words of several tokens
+are found as they are written, the longest first. As the part of speech is unknown, the senses of
+all parts of speech are candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import tee
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory
+from elmokit.analysis.senses.mix import nearest
+from elmokit.analysis.uses import as_store, span_vector
+
+if TYPE_CHECKING:
+    from elmokit.embed import Embedder
+    from elmokit.store import LayerStore
+
+# Endings and what a lemma may have in their place, tried in this order.
+ENDINGS = (
+    ("ies", "y"),
+    ("s", ""),
+    ("es", ""),
+    ("ied", "y"),
+    ("ed", "e"),
+    ("ed", ""),
+    ("ing", "e"),
+    ("ing", ""),
+)
+MIN_STEM = 2  # characters
+MAX_WORD = 5  # tokens
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A word of a sentence with its sense."""
+
+    start: int
+    end: int
+    """The word is `tokens[start:end]`."""
+    lemma: str
+    """The word as the inventory has it."""
+    sense: str
+    """The sense that was chosen."""
+    score: float
+    """Its probability among the word's senses; for a layer or the average its cosine."""
+
+
+@dataclass(frozen=True)
+class SentenceTags:
+    """A sentence with the senses of those of its words that the inventory knows."""
+
+    tokens: Sequence[str]
+    """The sentence."""
+    tags: list[Tag]
+    """The words with senses, in their order."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tokens and senses, for JSON."""
+        return {"tokens": list(self.tokens), "senses": [asdict(tag) for tag in self.tags]}
+
+
+def tag_senses(
+    model: Embedder | LayerStore,
+    inventory: Inventory,
+    sentences: Iterable[Sequence[str]],
+    method: str = WITH_FREQUENCY,
+) -> Iterator[SentenceTags]:
+    """Yield each tokenized sentence with the senses of the words that the inventory knows.
+
+    Args:
+        model: The model that the inventory was built with.
+        inventory: The senses.
+        sentences: Tokenized sentences, of any number.
+        method: How to choose a sense: "layer 0" and so on, "average", "mix" or "mix + frequency".
+    """
+    inventory.check_method(method)
+    return _tag(as_store(model), inventory, sentences, method)
+
+
+def _tag(
+    store: LayerStore, inventory: Inventory, sentences: Iterable[Sequence[str]], method: str
+) -> Iterator[SentenceTags]:
+    row = inventory.methods.index(method)
+    max_tokens = min(MAX_WORD, inventory.longest_word)
+    sentences, texts = tee(sentences)
+    for tokens, layers in zip(sentences, store.stream(texts), strict=True):
+        tags = []
+        for start, end, lemma in known_words(tokens, inventory.lemmas, max_tokens):
+            senses = inventory.rows(lemma)
+            scores = inventory.scores(senses, span_vector(layers, start, end))[row]
+            best = nearest(scores)
+            if method in (MIX, WITH_FREQUENCY):
+                scores = np.exp(scores - scores.max())
+                scores /= scores.sum()
+            tags.append(Tag(start, end, lemma, inventory.senses[senses[best]], float(scores[best])))
+        yield SentenceTags(tokens, tags)
+
+
+# ---------------------------------------------------------------------- which words are known
+def find_lemma(word: str, known: Container[str]) -> str | None:
+    """Return the lemma of a word among the known ones, or None.
+
+    >>> known = {"bank", "stop", "city"}
+    >>> [find_lemma(word, known) for word in ("Banks", "stopped", "cities", "go")]
+    ['bank', 'stop', 'city', None]
+    """
+    word = word.lower()
+    if word in known:
+        return word
+    for ending, replacement in ENDINGS:
+        stem = word.removesuffix(ending)
+        if stem == word or len(stem) < MIN_STEM:
+            continue
+        if stem + replacement in known:
+            return stem + replacement
+        if stem[-1] == stem[-2] and stem[:-1] in known:  # stopp-ed
+            return stem[:-1]
+    return None
+
+
+def known_words(
+    tokens: Sequence[str], known: Container[str], max_tokens: int = MAX_WORD
+) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and lemma of each known word of a sentence, without overlaps."""
+    start = 0
+    while start < len(tokens):
+        for end in range(min(start + max_tokens, len(tokens)), start, -1):
+            lemma = _find_lemma_of_tokens(tokens[start:end], known)
+            if lemma is not None:
+                yield start, end, lemma
+                break
+        start = end
+
+
+def _find_lemma_of_tokens(tokens: Sequence[str], known: Container[str]) -> str | None:
+    if len(tokens) == 1:
+        return find_lemma(tokens[0], known)
+    joined = (separator.join(tokens).lower() for separator in ("_", " "))
+    return next((lemma for lemma in joined if lemma in known), None)

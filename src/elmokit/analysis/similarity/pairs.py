@@ -1,0 +1,234 @@
+"""Read pairs of words or sentences that people have compared: SCWS, WiC, tables of sentences.
+
+file ─► Pair: two uses and the rating of people
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elmokit.analysis.uses import Use
+from elmokit.data.labeled import FIRST, SECOND, BadLines
+from elmokit.data.lines import location
+from elmokit.data.tables import ColumnSpec, read_table
+from elmokit.errors import ElmokitError
+from elmokit.io.lines import FilePath, name_of, read_lines
+from elmokit.text.readers import Tokenize
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Rows: TypeAlias = "Iterator[tuple[str, str]]"
+
+KINDS = ("scws", "wic", "sentences")
+MARKED = re.compile(r"<b>(.*?)</b>", re.DOTALL)
+POSITIONS = re.compile(r"(\d+)-(\d+)")
+SCORE = tuple(
+    """relatedness_score similarity_score score similarity relatedness gold_score gold rating
+    label is_duplicate quality""".split()
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two uses of words, or two whole sentences."""
+
+    first: Use
+    second: Use
+    gold: float
+    """The rating; for WiC 1 for the same sense and 0 for another."""
+
+
+def detect_kind(path: FilePath) -> str:
+    """Return the kind of a file by its first line: "scws", "wic" or "sentences"."""
+    _, text = next(_read_filled(path, "replace"), ("", ""))
+    cells = text.split("\t")
+    if len(cells) == 5 and POSITIONS.fullmatch(cells[2].strip()):
+        return "wic"
+    if len(cells) >= 8 and MARKED.search(cells[5]) and MARKED.search(cells[6]):
+        return "scws"
+    return "sentences"
+
+
+def read_pairs(
+    path: FilePath,
+    kind: str,
+    tokenize: Tokenize,
+    *,
+    gold: FilePath | None = None,
+    errors: str = "strict",
+    first_column: str | None = None,
+    second_column: str | None = None,
+    score_column: str | None = None,
+) -> list[Pair]:
+    """Read the pairs of a file.
+
+    Args:
+        path: The file, also .gz, .xz, .zst.
+        kind: Kind of file: "scws", "wic" or "sentences" (see `detect_kind`).
+        tokenize: Function that splits texts into tokens; the texts of WiC are split at spaces.
+        gold: Answers to a WiC file (default: dev.gold.txt beside dev.data.txt).
+        errors: How to handle bytes of SCWS and WiC that are not UTF-8: "strict" or "replace".
+        first_column: Column of the first sentence: a name, or a number from 1.
+        second_column: Column of the second sentence.
+        score_column: Column of the score.
+    """
+    if kind == "scws":
+        return read_scws(path, tokenize, errors=errors)
+    if kind == "wic":
+        return read_wic(path, gold, errors=errors)
+    return read_sentence_pairs(
+        path,
+        tokenize,
+        first_column=first_column,
+        second_column=second_column,
+        score_column=score_column,
+    )
+
+
+def _read_filled(path: FilePath, errors: str) -> Rows:
+    """Yield the lines that are not blank, each with its position in the file."""
+    for piece in read_lines(path, errors=errors):
+        if not piece.ended:
+            raise ElmokitError(f"{location(path, piece.line)}: the line is too long")
+        if piece.text.strip():
+            yield location(path, piece.line), piece.text
+
+
+def _check_count(path: FilePath, pairs: list[Pair]) -> list[Pair]:
+    if len(pairs) < 2:
+        raise ElmokitError(f"{name_of(path)} has {len(pairs) or 'no'} pairs: at least 2 are needed")
+    return pairs
+
+
+# ---------------------------------------------------------------------- SCWS
+def read_scws(path: FilePath, tokenize: Tokenize, *, errors: str = "strict") -> list[Pair]:
+    """Read Stanford's contextual word similarities: words marked with <b> in context, and ratings.
+
+    The columns are id, word, part of speech, word, part of speech, context, context, the average
+    rating, and single ratings, which are ignored.
+    """
+    pairs = []
+    for where, text in _read_filled(path, errors):
+        cells = text.split("\t")
+        if len(cells) < 8:
+            raise ElmokitError(
+                f"{where}: the line has {len(cells)} columns; the average rating is in column 8"
+            )
+        first, second = (_use_in_context(where, cell, tokenize) for cell in cells[5:7])
+        pairs.append(Pair(first, second, _parse_number(where, cells[7])))
+    return _check_count(path, pairs)
+
+
+def _use_in_context(where: str, text: str, tokenize: Tokenize) -> Use:
+    match = MARKED.search(text)
+    if match is None or not match[1].strip():
+        raise ElmokitError(f"{where}: no word of the context is marked with <b> and </b>")
+    before, after = MARKED.sub(r"\1", text[: match.start()]), text[match.end() :]
+    parts = [tokenize(part) for part in (before, match[1], MARKED.sub(r"\1", after))]
+    start = len(parts[0])
+    end = start + len(parts[1])
+    return Use((*parts[0], *parts[1], *parts[2]), start, end, " ".join(parts[1]).lower())
+
+
+def _parse_number(where: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if value != value or abs(value) == float("inf"):
+        raise ElmokitError(f"{where}: {text.strip()!r} is not a number")
+    return value
+
+
+# ---------------------------------------------------------------------- WiC
+def read_wic(path: FilePath, gold: FilePath | None = None, *, errors: str = "strict") -> list[Pair]:
+    """Read Word in Context: does a word have the same sense in two sentences?
+
+    The columns are the word, its part of speech, the positions in both sentences as "2-5", and
+    the sentences, tokenized with spaces. `gold` has a line with T or F for each pair; by default it
+    is the file beside the data: dev.gold.txt for dev.data.txt.
+    """
+    answers = _read_answers(gold or _find_gold(path), errors)
+    pairs = []
+    for where, text in _read_filled(path, errors):
+        cells = text.split("\t")
+        positions = POSITIONS.fullmatch(cells[2].strip()) if len(cells) == 5 else None
+        if positions is None:
+            raise ElmokitError(
+                f"{where}: expected a word, its part of speech, positions such as 2-5 and two "
+                "sentences, separated by tabs"
+            )
+        answer = next(answers, None)
+        if answer is None:
+            raise ElmokitError(f"{where}: the gold file has no line for this pair")
+        first, second = (
+            _use_at(where, cells[0], sentence, int(position))
+            for sentence, position in zip(cells[3:], positions.groups(), strict=True)
+        )
+        pairs.append(Pair(first, second, answer))
+    if next(answers, None) is not None:
+        raise ElmokitError(f"{name_of(path)} has {len(pairs)} pairs, but its gold file has more")
+    return _check_count(path, pairs)
+
+
+def _use_at(where: str, word: str, sentence: str, position: int) -> Use:
+    tokens = tuple(sentence.split())
+    if position >= len(tokens):
+        raise ElmokitError(f"{where}: the sentence has {len(tokens)} tokens, none at {position}")
+    return Use(tokens, position, position + 1, word.lower())
+
+
+def _find_gold(path: FilePath) -> Path:
+    gold = Path(str(path).replace(".data.", ".gold."))
+    if gold == Path(path) or not gold.is_file():
+        raise ElmokitError(
+            f"{name_of(path)} needs its answers: name the file with a line T or F for each pair "
+            "with --gold (for a training file with --train-gold)"
+        )
+    return gold
+
+
+def _read_answers(path: FilePath, errors: str) -> Iterator[float]:
+    for where, text in _read_filled(path, errors):
+        letter = text.strip().upper()[:1]
+        if letter not in ("T", "F"):
+            raise ElmokitError(f"{where}: the answer must be T or F, not {text.strip()!r}")
+        yield float(letter == "T")
+
+
+# ---------------------------------------------------------------------- sentences
+def read_sentence_pairs(
+    path: FilePath,
+    tokenize: Tokenize,
+    *,
+    first_column: str | None = None,
+    second_column: str | None = None,
+    score_column: str | None = None,
+) -> list[Pair]:
+    """Read pairs of sentences with a score from TSV (any extension), CSV or JSON lines.
+
+    Columns are names or numbers from 1, -1 for the last. Those of SICK and of STS in GLUE are found
+    by their names; of three columns without names the score is the last one.
+    """
+    columns = [
+        ColumnSpec("first sentence", "--first-column", FIRST, first_column),
+        ColumnSpec("second sentence", "--second-column", SECOND, second_column),
+        ColumnSpec("score", "--score-column", SCORE, score_column),
+    ]
+    pairs = []
+    for where, (*texts, score) in read_table(path, columns, BadLines()):
+        first, second = (_whole_sentence(where, text, tokenize) for text in texts)
+        pairs.append(Pair(first, second, _parse_number(where, str(score))))
+    return _check_count(path, pairs)
+
+
+def _whole_sentence(where: str, text: object, tokenize: Callable[[str], list[str]]) -> Use:
+    tokens = tuple(text) if isinstance(text, list) else tuple(tokenize(str(text or "")))
+    if not tokens:
+        raise ElmokitError(f"{where}: a sentence is empty")
+    return Use(tokens, 0, len(tokens), "")

@@ -1,0 +1,48 @@
+"""How senses are scored, as Raganato's scorer does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elmokit.analysis.senses.data import Instance, TaggedSentence, read_first_senses, read_tagged
+from elmokit.analysis.senses.score import SenseScores, Tally, score_first_senses
+
+
+def test_an_answer_is_right_if_it_is_one_of_the_keys() -> None:
+    tally = Tally()
+    word = Instance("", 0, 1, "be", "VERB", ("a", "b"))
+    for answer in ("b", "c", None, "a"):
+        tally.add(answer, word)
+    assert tally.precision == pytest.approx(2 / 3)
+    assert tally.recall == pytest.approx(2 / 4)
+    assert tally.f1 == pytest.approx(2 * (2 / 3) * 0.5 / (2 / 3 + 0.5))
+    assert Tally().f1 == 0
+
+
+def test_scores_are_counted_by_part_of_speech() -> None:
+    scores = SenseScores()
+    for pos, answer in (("VERB", "x"), ("NOUN", "a"), ("NOUN", "x"), ("NOUN", "a")):
+        scores.add({"guess": answer}, Instance("", 0, 1, "be", pos, ("a",)))
+    assert scores.parts_of_speech == ["NOUN", "VERB"]
+    tallies = scores.to_dict()["guess"]
+    assert tallies["all"]["f1"] == tallies["all"]["precision"] == tallies["all"]["recall"] == 0.5
+    assert [tallies[pos]["f1"] for pos in ("NOUN", "VERB")] == [pytest.approx(2 / 3), 0]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("senseval2", 66.8), ("semeval2007", 55.2)])
+def test_first_senses_score_what_is_published(shared: Path, name: str, expected: float) -> None:
+    folder = shared / "data" / "senses"
+    data, keys = folder / f"{name}.data.xml.xz", folder / f"{name}.gold.key.txt.xz"
+    first = read_first_senses(folder / "index.sense.xz")
+    sentences = list(read_tagged(data, keys))
+    tally = score_first_senses(sentences, first).tallies["first sense"]["all"]
+    assert round(100 * tally.f1, 1) == expected
+    wrong = dict.fromkeys(first, "no%1:00:00::")
+    assert score_first_senses(sentences, wrong).tallies["first sense"]["all"].f1 == 0
+
+
+def test_a_sentence_without_instances_is_not_counted() -> None:
+    scores = score_first_senses([TaggedSentence(("Yes",), ())], {})
+    assert (scores.tallies, scores.parts_of_speech) == ({}, [])
