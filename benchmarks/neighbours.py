@@ -37,7 +37,6 @@ from elmokit.cli.options import ModelOptions
 from elmokit.io.lines import read_lines
 from elmokit.store import LayerStore
 from elmokit.text.tokenize import split_sentences, tokenize
-from elmokit.vectors.static.table import read_static_vectors
 
 HERE = Path(__file__).parent
 PLAYS = {  # meaning of the word: sentence
@@ -225,7 +224,7 @@ def plays(text: str, folder: Path, threads: int, static: str | None) -> dict[str
     command = ["-m", "elmokit", "neighbours", "index", str(Path(text).absolute()), "plays"]
     run([*command, "--split", "--quiet", "--words", "play", "--threads", str(threads)], folder)
     index, store = open_index(folder / "plays"), ModelOptions().open_store()
-    vectors = None if static is None else read_vectors(static, quiet=True)
+    vectors = None if static is None else read_static_vectors(static, quiet=True)
     uses = [marked_use(sentence, tokenize) for sentence in PLAYS.values()]
     answers = [each.to_dict() for each in find_neighbours(store, index, uses, k=10, static=vectors)]
     result: dict[str, Any] = {"uses": len(index), "read": READ, "static": answers[0]["static"]}

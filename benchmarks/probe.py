@@ -22,7 +22,6 @@ from elmokit.analysis.probes.tokens import read_tagged_text
 from elmokit.cli.options import ModelOptions
 from elmokit.cli.probe import probe_table
 from elmokit.figures import write_figure
-from elmokit.vectors.static.table import read_static_vectors
 
 HERE = Path(__file__).parent
 PAPER = {"layer 1": 97.3, "layer 2": 96.8}
@@ -43,7 +42,7 @@ def main() -> None:
     train, dev = (
         read_tagged_text(path, column=arguments.column) for path in (arguments.train, arguments.dev)
     )
-    static = read_vectors(arguments.vectors) if arguments.vectors else None
+    static = read_static_vectors(arguments.vectors) if arguments.vectors else None
     store = ModelOptions(model=arguments.model, threads=arguments.threads).open_store()
     store.prepare([*train.sentences, *dev.sentences])
     start = time.perf_counter()

@@ -23,7 +23,6 @@ from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
-from elmokit.io import atomic as files
 
 
 @pytest.fixture

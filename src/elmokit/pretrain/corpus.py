@@ -223,13 +223,60 @@ def _encode(
 ) -> None:
     if not manifest["sources"]:  # They are all read once, so they are one.
         sources = [Source("the corpus", [file for source in sources for file in source.files])]
+    words, sizes = _read_sources(
+        folder, sources, heldout_files, manifest, workers=workers, quiet=quiet
+    )
+    everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
+    train, heldout = split_sources(sizes, manifest["valid_fraction"])
+    ranges = [part for parts in train for part in parts]
+    parts = {"train": (everything, ranges), "heldout": (everything, heldout)}
+    if heldout_files:
+        parts["heldout"] = (given, [(0, len(given))])
+    counts = np.zeros(max(words.values()) + 1, np.int64)
+    for tokens in _passes(everything, ranges):
+        counts += np.bincount(tokens, minlength=len(counts))
+    final = _write_types(folder, words, counts)
+    for name, (sentences, ranges_of_part) in parts.items():
+        _write_final(folder, name, sentences, ranges_of_part, final)
+    for name in ("all", "given"):
+        (folder / f"{name}.tokens").unlink()
+        (folder / f"{name}.offsets").unlink()
+    metadata = {
+        "types": len(final),
+        "train_sentences": _total(ranges),
+        "train_tokens": int(counts.sum()),
+        "heldout_sentences": _total(parts["heldout"][1]),
+    }
+    for source_metadata, source_ranges in zip(manifest["sources"], train, strict=False):
+        source_metadata["train_sentences"] = _total(source_ranges)
+        source_metadata["train_tokens"] = _total(
+            [(int(everything.offsets[a]), int(everything.offsets[b])) for a, b in source_ranges]
+        )
+    text = json.dumps({**manifest, **metadata}, indent=2, ensure_ascii=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def _total(ranges: list[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in ranges)
+
+
+def _read_sources(
+    folder: Path,
+    sources: list[Source],
+    heldout_files: list[Path],
+    manifest: dict[str, Any],
+    *,
+    workers: int | None,
+    quiet: bool,
+) -> tuple[dict[str, int], list[int]]:
+    """Write all sentences with provisional ids; return the words and the sentences per source."""
     words = {word: index for index, word in enumerate(SPECIAL)}
     # Text that says <unk> means it; nor may text pass for our sentence boundaries.
     words |= {} if manifest["as_written"] else {"<unk>": UNKNOWN_ID}
     reserved = dict.fromkeys(words, UNKNOWN_ID)
-    sizes = [0] * len(sources)  # In sentences.
-    size = sum(f.stat().st_size for f in chain(heldout_files, *(s.files for s in sources)))
-    with tqdm(total=size, unit="B", unit_scale=True, desc="corpus", disable=quiet) as bar:
+    sizes = [0] * len(sources)  # in sentences
+    total = sum(f.stat().st_size for f in chain(heldout_files, *(s.files for s in sources)))
+    with tqdm(total=total, unit="B", unit_scale=True, desc="corpus", disable=quiet) as bar:
 
         def count(read: int) -> None:
             bar.update(read)
@@ -247,39 +294,12 @@ def _encode(
 
         _write_provisional(folder, "all", read_sources(), words, reserved)
         _write_provisional(folder, "given", read(heldout_files), words, reserved)
-    everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
-    for source, sentences in zip(sources, sizes, strict=True):
-        if not sentences:
+    for source, size in zip(sources, sizes, strict=True):
+        if not size:
             raise ElmokitError(
                 f"{source.name} has no sentences ({len(source.files)} file(s) were read)"
             )
-    train, heldout = split_sources(sizes, manifest["valid_fraction"])
-    ranges = [part for parts in train for part in parts]
-    parts = {"train": (everything, ranges), "heldout": (everything, heldout)}
-    if heldout_files:
-        parts["heldout"] = (given, [(0, len(given))])
-    counts = np.zeros(max(words.values()) + 1, np.int64)
-    for tokens in _passes(everything, ranges):
-        counts += np.bincount(tokens, minlength=len(counts))
-    final = _write_types(folder, words, counts)
-    for name, (sentences_of_part, ranges_of_part) in parts.items():
-        _write_final(folder, name, sentences_of_part, ranges_of_part, final)
-    for name in ("all", "given"):
-        (folder / f"{name}.tokens").unlink()
-        (folder / f"{name}.offsets").unlink()
-    metadata = {
-        "types": len(final),
-        "train_sentences": sum(b - a for a, b in ranges),
-        "train_tokens": int(counts.sum()),
-        "heldout_sentences": sum(b - a for a, b in parts["heldout"][1]),
-    }
-    for source_metadata, source_ranges in zip(manifest["sources"], train, strict=False):
-        source_metadata["train_sentences"] = sum(b - a for a, b in source_ranges)
-        source_metadata["train_tokens"] = sum(
-            int(everything.offsets[b] - everything.offsets[a]) for a, b in source_ranges
-        )
-    text = json.dumps({**manifest, **metadata}, indent=2, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    return words, sizes
 
 
 def _write_provisional(

@@ -79,9 +79,7 @@ def draw_curves(report: dict[str, Any], path: Path) -> bool:
     ]
     if report["mixes"]:
         mixes = [
-            Curve(
-                epochs, values, f"{placement}, layer {layer}", style, COLORS[layer % len(COLORS)]
-            )
+            Curve(epochs, values, f"{placement}, layer {layer}", style, COLORS[layer % len(COLORS)])
             for placement, style in zip(report["mixes"], STYLES, strict=False)
             for layer, values in enumerate(
                 zip(*(line["mixes"][placement]["weights"] for line in history), strict=True)
