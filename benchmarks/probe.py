@@ -22,6 +22,7 @@ from elmokit.analysis.probes.tokens import read_tagged_text
 from elmokit.cli.options import ModelOptions
 from elmokit.cli.probe import probe_table
 from elmokit.figures import write_figure
+from elmokit.vectors.static.table import read_static_vectors
 
 HERE = Path(__file__).parent
 PAPER = {"layer 1": 97.3, "layer 2": 96.8}

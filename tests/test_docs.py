@@ -32,8 +32,6 @@ from elmokit.cli.main import COMMANDS
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
-from elmokit.tasks.settings import ALL_SETTINGS
-from elmokit.tasks.task import TASKS, find_task
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
@@ -153,102 +151,21 @@ def test_every_page_stands_in_the_navigation() -> None:
 # ---- the command line
 
 
-def parameters(command: str) -> list[inspect.Parameter]:
-    """The parameters of a command, without `**options`, which stand for the settings."""
-    module, _, name = COMMANDS[command][0].partition(":")
-    function = getattr(importlib.import_module(module), name)
-    every = inspect.signature(function).parameters.values()
-    return [parameter for parameter in every if parameter.kind != inspect.Parameter.VAR_KEYWORD]
-
-
-def takes_settings(command: str) -> bool:
-    module, _, name = COMMANDS[command][0].partition(":")
-    every = inspect.signature(getattr(importlib.import_module(module), name)).parameters.values()
-    return any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in every)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_of_a_command_is_described(command: str) -> None:
-    text = section(DOCS / "reference" / "cli.md", f"elmokit {command}")
-    rows = dict(re.findall(r"^\| `([^`]+)` \| ([^|]*?) ?\|", text, re.M))
-    for parameter in parameters(command):
-        is_option = parameter.default is not inspect.Parameter.empty
-        dashed = "--" + parameter.name.replace("_", "-")
-        label = dashed if is_option else parameter.name.upper()
-        assert label in rows, f"elmokit {command} has {label}"
-        if isinstance(parameter.default, bool):
-            assert rows[label] == ("on" if parameter.default else "off")
-        elif isinstance(parameter.default, str):
-            assert rows[label] == f"`{parameter.default}`"
-        elif is_option and parameter.default is not None:
-            assert rows[label] == f"{parameter.default:g}"
-    known = {"--" + parameter.name.replace("_", "-") for parameter in parameters(command)}
-    assert {label for label in rows if label.startswith("--")} <= known
-
-
-@pytest.mark.parametrize("command", ["train", "compare"])
-def test_commands_that_take_settings_say_so(command: str) -> None:
-    text = section(DOCS / "reference" / "cli.md", f"elmokit {command}")
-    assert takes_settings(command)
-    assert re.search(r"^\| `OPTIONS` \|.*\(#settings-of-task-models\)", text, re.M)
-
-
-def test_no_other_command_takes_settings() -> None:
-    assert {command for command in COMMANDS if takes_settings(command)} == {"train", "compare"}
-
-
-def defaults_of(name: str) -> set[Any]:
-    """The default values of a setting in all tasks that have it."""
-    return {f.default for settings in ALL_SETTINGS for f in fields(settings) if f.name == name}
-
-
-def test_every_setting_of_task_models_is_described_with_its_default() -> None:
-    text = section(DOCS / "reference" / "cli.md", "Settings of task models")
-    text, _, _ = text.partition("\n| setting |")  # there follow the values of each task
-    rows = dict(re.findall(r"^\| `--([\w-]+)` \| ([^|]*?) ?\|", text, re.M))
-    names = {field.name for settings in ALL_SETTINGS for field in fields(settings)}
-    assert set(rows) == {name.replace("_", "-") for name in names}
-    for name in names:
-        cell, values = rows[name.replace("_", "-")], defaults_of(name)
-        assert cell == (written(*values) if len(values) == 1 else "by the task"), name
-
-
-def test_the_settings_that_depend_on_the_task_have_its_values() -> None:
-    text = section(DOCS / "reference" / "cli.md", "Settings of task models")
-    head, *rows = re.findall(r"^\| (?:setting|`--[\w-]+`) \|(?: [^|]*\|){8}$", text, re.M)
-    tasks = [cell.strip(" `") for cell in head.strip("|").split("|")[1:]]
-    assert set(tasks) == set(TASKS)
-    names = {field.name for settings in ALL_SETTINGS for field in fields(settings)}
-    assert len(rows) == sum(len(defaults_of(name)) > 1 for name in names)
-    for row in rows:
-        option, *values = (cell.strip(" `") for cell in row.strip("|").split("|"))
-        name = option.removeprefix("--").replace("-", "_")
-        for task, value in zip(tasks, values, strict=True):
-            own = [
-                find_task(task).settings().with_word_dim(has_vectors=has_vectors)
-                for has_vectors in (False, True)
-            ]
-            if not hasattr(own[0], name):
-                assert value == "", name
-                continue
-            without, beside = (written(getattr(settings, name)).strip("`") for settings in own)
-            assert value == (without if without == beside else f"{without} or {beside}"), name
-
-
-def written(value: Any) -> str:
-    """A default as the tables have it."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if value is None:
-        return "none"
-    return f"`{value}`" if isinstance(value, str) else f"{value:g}"
-
-
-def test_every_command_stands_in_the_list_with_its_anchor() -> None:
-    text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| \[`([\w ]+)`\]\(#elmokit-([\w-]+)\)", text, re.M)
-    assert {name for name, _ in listed} == set(COMMANDS)
-    assert all(name.replace(" ", "-") == anchor for name, anchor in listed)
+def test_the_reference_has_every_command_and_every_option_has_a_help_text() -> None:
+    sys.path.insert(0, str(DOCS))
+    try:
+        hooks = importlib.import_module("hooks")
+    finally:
+        sys.path.remove(str(DOCS))
+    page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    text = hooks.on_page_markdown(page)
+    assert hooks.MARKER in page
+    assert hooks.MARKER not in text
+    for command in COMMANDS:
+        assert re.search(rf"^##+ elmokit {command}$", text, re.M), command
+    options = re.findall(r"^\* `([^`]+)`(.*)$", text, re.M)
+    assert len(options) > 400
+    assert [name for name, rest in options if not re.match(r": [A-Z]", rest)] == []
 
 
 # ---- Python

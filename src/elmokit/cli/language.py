@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from elmokit.cli.options import ModelOptions
+from elmokit.cli.options import ComputeOptions, ModelOptions
 
 if TYPE_CHECKING:
     from elmokit.pretrain.evaluation import EvaluationResult
 
 
 def evaluate(
+    model: str,
     text: str,
     /,
     *,
@@ -21,11 +22,12 @@ def evaluate(
     stretches: int = 32,
     sentences: str | None = None,
     quiet: Annotated[bool, Parameter(negative="")] = False,
-    options: ModelOptions = ModelOptions(),
+    options: ComputeOptions = ComputeOptions(),
 ) -> None:
     """Print the perplexity of a text in both directions, by the full softmax.
 
     Args:
+        model: A model folder or Hub name with a softmax; "shipped" is elmokit's own.
         text: A file, glob or folder of text, also .gz, .xz, .zst.
         state: Carry the LSTM state from sentence to sentence, or begin each with a fresh one.
         stretches: Number of parts of the text to read in parallel; 1 is exact but slow.
@@ -37,7 +39,7 @@ def evaluate(
 
     check_output(sentences)
     result = evaluate(
-        options.load(),
+        options.load_model(model),
         text,
         state=state,
         stretches=stretches,

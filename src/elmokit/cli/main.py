@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
+from elmokit.progress import log_to_stderr
 
 if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
@@ -149,6 +150,7 @@ def run(arguments: list[str]) -> int:
     # torch brings a million objects: each garbage collection among them takes a tenth of a second,
     # and there would be several while a command starts.
     gc.set_threshold(100_000, 50, 50)
+    log_to_stderr()
     from cyclopts import CycloptsError
 
     arguments, config = take_config(arguments)

@@ -18,11 +18,9 @@ MODEL_GROUP = Group("Model", sort_key=8)
 
 @Parameter(name="*", group=MODEL_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """Which model computes, and where."""
+class ComputeOptions:
+    """How a model computes that is named by an argument."""
 
-    model: str = "shipped"
-    """A model folder, weights file, archive or Hub name; "shipped" is elmokit's own."""
     tokenizer: str | None = None
     """Tokenizer of running text: elmokit, whitespace or chinese (default: the model's own)."""
     device: str = "cpu"
@@ -33,13 +31,26 @@ class ModelOptions:
     def __post_init__(self) -> None:
         check_threads(self.threads)
 
-    def load(self) -> Embedder:
-        """Load the model."""
+    def load_model(self, model: str) -> Embedder:
+        """Load a model."""
         from elmokit.loading import load
         from elmokit.progress import set_threads
 
         set_threads(self.threads)
-        return load(self.model, tokenizer=self.tokenizer, device=self.device)
+        return load(model, tokenizer=self.tokenizer, device=self.device)
+
+
+@Parameter(name="*", group=MODEL_GROUP)
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(ComputeOptions):
+    """Which model computes, and how."""
+
+    model: str = "shipped"
+    """A model folder, weights file, archive or Hub name; "shipped" is elmokit's own."""
+
+    def load(self) -> Embedder:
+        """Load the model."""
+        return self.load_model(self.model)
 
     def open_store(self) -> LayerStore:
         """Load the model with the store of layers that it has computed in any run."""

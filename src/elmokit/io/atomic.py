@@ -73,6 +73,8 @@ def atomic_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
             _sync(file)
         aside = temporary.with_name(temporary.name + ".old")
         replace_folder(temporary, folder, aside=aside, remove=_remove_tree)
+    except ElmokitError:  # Some of them are OSErrors too, such as MissingFile.
+        raise
     except OSError as error:
         raise ElmokitError(f"cannot write {folder}: {reason_of(error)}") from None
     finally:

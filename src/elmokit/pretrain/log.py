@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from tqdm import tqdm
 
@@ -18,9 +17,6 @@ from elmokit.io.atomic import write_file
 from elmokit.model.bilm import BiLM
 from elmokit.training.curves import Curve, Panel, draw_curves
 from elmokit.training.optim import count_parameters
-
-if TYPE_CHECKING:
-    from elmokit.pretrain.trainer import TrainingResult
 
 
 class RunLog:
@@ -148,20 +144,6 @@ def describe_small_vocabulary(size: int, requested: int, min_count: int) -> str:
         f"the vocabulary has {size:,} words, not {requested:,}: no more words occur at least "
         f"{min_count} times in the text"
     )
-
-
-def describe_end(result: TrainingResult) -> str:
-    """Return the message for the end of a run, or of a part of it that was stopped."""
-    if result.stopped_by:
-        name = signal.Signals(result.stopped_by).name
-        return f"stopped by {name} after step {result.step:,}; the same command resumes the run"
-    if result.step < result.total_steps:
-        return f"the time is up after step {result.step:,}; the same command resumes the run"
-    best, before = result.perplexity, result.perplexity_before
-    figures = "" if best is None else f", held-out perplexity {best:.2f}"
-    if best is not None and before is not None:
-        figures += f", before it was {before:.2f} ({best / before - 1:+.1%})"
-    return f"{result.folder} is trained: {result.step:,} steps{figures}"
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import math
 import time
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.evaluation import perplexity
 from elmokit.pretrain.log import (
     RunLog,
-    describe_end,
     describe_run,
     describe_source,
     draw_training_curves,
@@ -75,6 +75,19 @@ class TrainingResult:
     """Held-out perplexity of an adapted model before its biLM was trained."""
     stopped_by: int = 0
     """Number of the signal that stopped the run; 0 if none did."""
+
+    def describe(self) -> str:
+        """Return a sentence about the end of the run, or of a part of it that was stopped."""
+        if self.stopped_by:
+            name = signal.Signals(self.stopped_by).name
+            return f"stopped by {name} after step {self.step:,}; the same command resumes the run"
+        if self.step < self.total_steps:
+            return f"the time is up after step {self.step:,}; the same command resumes the run"
+        best, before = self.perplexity, self.perplexity_before
+        figures = "" if best is None else f", held-out perplexity {best:.2f}"
+        if best is not None and before is not None:
+            figures += f", before it was {before:.2f} ({best / before - 1:+.1%})"
+        return f"{self.folder} is trained: {self.step:,} steps{figures}"
 
 
 class Trainer:
@@ -172,7 +185,7 @@ class Trainer:
         if self.group.is_main:
             draw_training_curves(self.log.path, self.folder / "curves.png")
         result = self.result(stop.signal)
-        self.log.say(describe_end(result))
+        self.log.say(result.describe())
         return result
 
     def _check_same_step(self) -> None:

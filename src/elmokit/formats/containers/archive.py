@@ -80,6 +80,7 @@ class _Member(tarfile.TarInfo):
 
 def _unpack_tar(path: Path, folder: Path) -> None:
     with tarfile.open(path, tarinfo=_Member) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not in 3.11.0 to 3.11.3
         sizes: list[int] = []
         for member in archive:
             if member.isdir():
@@ -89,7 +90,7 @@ def _unpack_tar(path: Path, folder: Path) -> None:
             sizes.append(member.size)
             _check_total(path, sizes)
             member.name = _safe_name(path, member.name)
-            archive.extract(member, folder, filter="data")
+            archive.extract(member, folder)
         # Read to the end, where gzip and xz have their checksums: tar itself has none.
         while archive.fileobj and (block := archive.fileobj.read(1 << 20)):
             sizes[-1:] = [sum(sizes[-1:]) + len(block)]
