@@ -23,7 +23,7 @@ from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
-from elmokit.io import atomic as files
+from elmokit.io import jsonfile
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_the_old_model_is_put_back_if_the_new_one_cannot_take_its_name(
     rename = Path.rename
 
     def refuse(path: Path, target: Path) -> Path:
-        if path.name.startswith(".model.") and ".old." not in path.name:
+        if path.name.startswith(".model.") and not path.name.endswith(".old"):
             raise PermissionError(1, "Operation not permitted")
         return rename(path, target)
 
@@ -343,7 +343,7 @@ def test_a_configuration_of_another_kind_of_model_is_not_ours(model: Path) -> No
 def test_a_configuration_too_large_to_be_one_is_not_read(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "LARGEST_JSON", 100)
+    monkeypatch.setattr(jsonfile, "MAX_CONFIG_BYTES", 100)
     with pytest.raises(ElmokitError, match=r"config\.json is too large for a configuration"):
         read_checkpoint(model)
 
