@@ -23,6 +23,7 @@ from elmokit.errors import ElmokitError
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
+from elmokit.io import jsonfile
 
 
 @pytest.fixture
@@ -348,7 +349,7 @@ def test_a_configuration_of_another_kind_of_model_is_not_ours(model: Path) -> No
 def test_a_configuration_too_large_to_be_one_is_not_read(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elmokit.io.jsonfile.MAX_CONFIG_BYTES", 100)
+    monkeypatch.setattr(jsonfile, "MAX_CONFIG_BYTES", 100)
     with pytest.raises(ElmokitError, match=r"config\.json is too large for a configuration"):
         read_checkpoint(model)
 
