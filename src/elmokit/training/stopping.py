@@ -12,27 +12,28 @@ from types import FrameType
 
 @dataclass
 class Stop:
-    """Which signal came, 0 for none yet."""
+    """The signal that asked a run to stop."""
 
     signal: int = 0
+    """Number of the signal; 0 if none has arrived."""
 
 
 @contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Catch the signals while the block runs; only the main thread can."""
+    """Catch SIGINT and SIGTERM while the block runs; only the main thread can do so."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
-    def caught(number: int, frame: FrameType | None) -> None:
-        if stop.signal == signal.SIGINT and number == signal.SIGINT:
+    def record(signum: int, frame: FrameType | None) -> None:
+        if stop.signal == signal.SIGINT and signum == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.signal = number
+        stop.signal = signum
 
-    before = {number: signal.signal(number, caught) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {s: signal.signal(s, record) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
