@@ -4,6 +4,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 READY := $(VENV)/.ready
 JOBS ?= auto
+# One process per core, each with one thread.
+PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
 
 # The first Python that is new enough, python3 before others. Or: make test PYTHON=/path/to/python
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
@@ -11,7 +13,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	&& echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test coverage lint bench docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -19,13 +21,18 @@ help:  ## list the targets
 demo: $(READY)  ## embed a few sentences with the model that ships inside the package
 	$(RUN) elmokit.cli.demo
 
-test: $(READY)  ## run the tests, one process a core; ARGS='-k cli' is handed to pytest
-	OMP_NUM_THREADS=1 $(RUN) pytest -n $(JOBS) --maxprocesses 8 --dist worksteal $(ARGS)
+test: $(READY)  ## run the tests and the examples in docstrings; ARGS='-k cli' goes to pytest
+	$(PYTEST) $(ARGS)
 
-lint: $(READY)  ## check style (ruff) and types (mypy)
+# Tracing doubles the time of the tests, so that it is a target of its own and skips the slow ones.
+coverage: $(READY)  ## run the quick tests and list the lines that none of them reaches
+	$(PYTEST) -m 'not slow and not fuzz' --cov --cov-report=term $(ARGS)
+
+lint: $(READY)  ## check style (ruff), types (mypy) and the order of imports (import-linter)
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
-	$(RUN) mypy --strict src/elmokit
+	$(RUN) mypy
+	$(VENV)/bin/lint-imports --no-logo
 
 bench: $(READY)  ## measure speed; ARGS are handed to benchmarks/run.py
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
@@ -34,7 +41,8 @@ docs: $(READY)  ## build the documentation into site/
 	$(RUN) mkdocs build --strict --site-dir site
 
 clean:  ## delete .venv and everything that was built
-	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site build dist .coverage* .hypothesis .import_linter_cache
+	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Touched last: an install that fails or is stopped is done again the next time.

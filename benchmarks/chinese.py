@@ -2,11 +2,11 @@
 
     python benchmarks/chinese.py --text train.txt --heldout heldout.txt --folder chinese-elmo
 
-The text is segmented: words between spaces, one paragraph a line. `elmokit pretrain` trains the
-`tiny` size for `--steps` steps; the same command goes on with a run that was stopped. Then the
-model predicts the held-out file, which took no part in the training, and embeds sentences in which
-three words have two senses each: how often has the nearest other use the same sense? The nearest
-uses in the held-out file are printed, to be read.
+The text is segmented: words between spaces, one paragraph per line. `elmokit pretrain` trains
+the `tiny` size for `--steps` steps; the same command resumes a run that was stopped. Then the model
+predicts the held-out file, which is not part of the training text, and embeds sentences in which
+three words have two senses each: how often does the nearest other use have the same sense? The
+nearest uses in the held-out file are printed for a reader to judge.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from pathlib import Path
 
 import numpy as np
 from ngram import targets
-from ptb import run_elmokit, text_perplexity
+from ptb import run_elmokit, text_perplexity, vocabulary_of
 from speed import machine
 
 import elmokit
-from elmokit.cli.demo import Use, purity, similarities, use_vectors
+from elmokit.analysis.uses import purity, similarities
+from elmokit.cli.demo import Use, use_vectors
 from elmokit.embed import Embedder
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.evaluation import sentences_of
@@ -30,7 +31,7 @@ from elmokit.pretrain.evaluation import sentences_of
 HERE = Path(__file__).parent
 TRAINING = {
     "preset": "tiny",
-    "epochs": 1000,  # the steps decide
+    "epochs": 1000,  # The number of steps ends the training.
     "batch_size": 64,
     "unroll": 20,
     "optimizer": "adamw",
@@ -40,7 +41,7 @@ TRAINING = {
     "dropout": 0.2,
     "valid_fraction": 0.02,
 }
-# word: sense: sentences, in each of which the word stands once
+# word: sense: sentences that contain the word once
 SENTENCES = {
     "代表": {
         "delegate": (
@@ -85,7 +86,7 @@ SENTENCES = {
         ),
     },
 }
-MOST_USES = 500  # of a word in the held-out text that are looked at
+MAX_USES = 500  # maximum number of uses of a word in the held-out text
 
 
 def main() -> None:
@@ -111,9 +112,10 @@ def main() -> None:
         heldout = prepare(
             arguments.heldout, Path(folder, "heldout"), valid_fraction=0, tokenizer="whitespace"
         )
-        found = text_perplexity(elmo, heldout.train, heldout.types)
-        words = targets(heldout.types, elmo.vocabulary)
-        unknown = int(heldout.types.counts[words == elmo.vocabulary.unknown].sum())
+        perplexity = text_perplexity(elmo, heldout.train, heldout.types)
+        vocabulary = vocabulary_of(elmo)
+        words = targets(heldout.types, vocabulary)
+        unknown = int(heldout.types.counts[words == vocabulary.unknown].sum())
         uses = find_uses(elmo)
         print_neighbours(elmo, uses, heldout)
     vectors = use_vectors(uses)
@@ -122,19 +124,19 @@ def main() -> None:
         for word, of_word in uses.items()
     }
     example = next(iter(uses.values()))[0].sentence
-    metadata = elmo.metadata["training"]
+    training = elmo.metadata["training"]
     result = {
         "machine": machine(),
-        "train_tokens": metadata["train_tokens"],
-        "settings": metadata["settings"],
-        "step": metadata["step"],
-        "hours": metadata["hours"],
+        "train_tokens": training["train_tokens"],
+        "settings": training["settings"],
+        "step": training["step"],
+        "hours": training["hours"],
         "words": elmo.config.vocabulary_size,
-        "heldout_predictions": found.tokens,
-        "heldout_unknown": round(unknown / (found.tokens - len(heldout.train)), 4),
-        "perplexity": found.to_dict(),
+        "heldout_predictions": perplexity.tokens,
+        "heldout_unknown": round(unknown / (perplexity.tokens - len(heldout.train)), 4),
+        "perplexity": perplexity.to_dict(),
         "example": {"tokens": example.tokens, "shape": list(example.layers.shape)},
-        "layers": [*(f"layer {n}" for n in range(elmo.config.num_layers + 1)), "average"],
+        "layers": [*(f"layer {i}" for i in range(elmo.config.num_layers + 1)), "average"],
         "same_sense": shares,
     }
     print(json.dumps(result, indent=1, ensure_ascii=False))
@@ -143,7 +145,7 @@ def main() -> None:
 
 
 def find_uses(elmo: Embedder) -> dict[str, list[Use]]:
-    """The words with two senses in their sentences."""
+    """Return the uses of the words with two senses."""
     uses: dict[str, list[Use]] = {word: [] for word in SENTENCES}
     for word, senses in SENTENCES.items():
         for sense, texts in senses.items():
@@ -153,29 +155,29 @@ def find_uses(elmo: Embedder) -> dict[str, list[Use]]:
 
 
 def print_neighbours(elmo: Embedder, uses: dict[str, list[Use]], heldout: Corpus) -> None:
-    """For a use of each sense, the nearest three in the held-out text, by the top layer."""
+    """Print the nearest three held-out uses of a use of each sense, by the top layer."""
     sentences = list(sentences_of(heldout))
-    for word, found in uses.items():
-        places = [
-            (number, place)
-            for number, tokens in enumerate(sentences)
-            for place, token in enumerate(tokens)
+    for word, uses_of_word in uses.items():
+        matches = [
+            (i, position)
+            for i, tokens in enumerate(sentences)
+            for position, token in enumerate(tokens)
             if token == word
-        ][:MOST_USES]
-        if not places:
+        ][:MAX_USES]
+        if not matches:
             continue
-        numbers = sorted({number for number, _ in places})
-        embedded = elmo.embed([sentences[number] for number in numbers], layers="top")
-        by_number = dict(zip(numbers, embedded, strict=True))
-        others = np.stack([by_number[number].vectors[place] for number, place in places])
-        for use in {use.sense: use for use in reversed(found)}.values():
+        indices = sorted({i for i, _ in matches})
+        embedded = elmo.embed([sentences[i] for i in indices], layers="top")
+        by_index = dict(zip(indices, embedded, strict=True))
+        others = np.stack([by_index[i].vectors[position] for i, position in matches])
+        for use in {use.sense: use for use in reversed(uses_of_word)}.values():
             query = use.sentence.layers[-1, use.place]
             cosines = similarities(np.concatenate([query[None], others])[None])[0, 0, 1:]
             print(f"{word} ({use.sense}): {' '.join(use.sentence.tokens)}")
             for near in np.argsort(-cosines)[:3]:
-                number, place = places[near]
-                around = sentences[number][max(0, place - 6) : place + 7]
-                print(f"  {cosines[near]:.2f}  {' '.join(around)}")
+                i, position = matches[near]
+                context = sentences[i][max(0, position - 6) : position + 7]
+                print(f"  {cosines[near]:.2f}  {' '.join(context)}")
 
 
 if __name__ == "__main__":

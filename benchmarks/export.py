@@ -1,13 +1,13 @@
-"""Do the older systems give the same vectors for what `elmokit convert --to bilm` has written?
+"""Do older systems read what `elmokit convert --to bilm` writes and get the same vectors?
 
     python benchmarks/export.py --text news.txt --peers ../shared/bench \
         --allennlp /venvs/allennlp/bin/python --bilm /venvs/tf/bin/python
 
-A native folder is converted to the bilm format by the command. AllenNLP and bilm-tf, each in a
-process and an environment of its own, read the files and embed some sentences, and elmokit embeds
-them with the native folder. The largest difference of each layer is written down; more than 1e-5 is
-an error. The models are the one that ships and one of the published size `small` with random
-weights. --peers is the folder of run_peers.py, which knows how the older systems are called.
+A native folder is converted to the bilm format by the command. AllenNLP and bilm-tf, each in its
+own process and environment, read the files and embed some sentences, and elmokit embeds them with
+the native folder. The largest difference of each layer is recorded; more than 1e-5 is an error. The
+models are the shipped one and one of the published size `small` with random weights. --peers is the
+folder of run_peers.py, which calls the older systems.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from speed import machine, make_checkpoint, read_sentences, stand_in_text
@@ -27,7 +28,7 @@ from elmokit.cli.main import main as run_command
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-5
-# Run by the other systems' interpreters. One batch: from one to the next they carry their state.
+# Run by the interpreters of the older systems; one batch, because they carry state between batches.
 PEER = """
 import argparse, json, sys
 import numpy as np
@@ -43,8 +44,8 @@ system.threads(2)
 settings = argparse.Namespace(ckpt=model, batch_size=len(batch), tmp=model, checkout=None)
 system.load(settings, batch)
 system.reset()
-found = system.embed(batch, len(batch))
-np.savez(out, version=system.version, **{str(i): layers for i, layers in enumerate(found)})
+result = system.embed(batch, len(batch))
+np.savez(out, version=system.version, **{str(i): layers for i, layers in enumerate(result)})
 """
 
 
@@ -52,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--text", help="tokenized sentences, one a line")
+    parser.add_argument("--text", help="tokenized sentences, one per line")
     parser.add_argument("--sentences", type=int, default=36)
     parser.add_argument("--peers", required=True, help="the folder of run_peers.py")
     parser.add_argument("--allennlp", metavar="PYTHON", help="an interpreter that has AllenNLP")
@@ -80,8 +81,8 @@ def main() -> None:
 
 def compare(
     model: str, systems: dict[str, str], sentences: list[list[str]], peers: str, folder: Path
-) -> list[dict]:
-    """A row for each of the older systems, with the largest difference of each layer."""
+) -> list[dict[str, Any]]:
+    """Return a row for each older system, with the largest difference of each layer."""
     native, exported = folder / f"{model}-native", folder / f"{model}-bilm"
     source = model
     if model != "shipped":
@@ -90,7 +91,7 @@ def compare(
     for command in (["convert", source, native], ["convert", native, exported, "--to", "bilm"]):
         if run_command([str(part) for part in command]):
             sys.exit(f"elmokit {' '.join(map(str, command))} failed")
-    ours = [found.layers for found in elmokit.load(native).embed(sentences)]
+    ours = [sentence.layers for sentence in elmokit.load(native).embed(sentences)]
     rows = []
     for name, python in systems.items():
         version, theirs = run(name, python, peers, exported, folder)
@@ -115,14 +116,14 @@ def compare(
 def run(
     name: str, python: str, peers: str, exported: Path, folder: Path
 ) -> tuple[str, list[np.ndarray]]:
-    """The version of an older system, and its layers of every sentence."""
+    """Return the version of an older system and its layers of every sentence."""
     out = folder / f"{name}.npz"
     command = [python, "-c", PEER, peers, name, exported, folder / "sentences.json", out]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{name} failed:\n{done.stderr[-3000:]}")
-    with np.load(out) as found:
-        return str(found["version"]), [found[str(i)] for i in range(len(found.files) - 1)]
+    with np.load(out) as arrays:
+        return str(arrays["version"]), [arrays[str(i)] for i in range(len(arrays.files) - 1)]
 
 
 if __name__ == "__main__":

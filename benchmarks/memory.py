@@ -3,10 +3,10 @@
     python benchmarks/memory.py --text corpus.txt [--minutes 5]
 
 The text is repeated (with the sentences in another order each time) to a file of 1 GB, which
-`elmokit embed` then embeds with random weights of the `small` size, one pooled vector a sentence,
-while its resident memory is sampled. At the rate of a laptop all of it would take hours, so it is
+`elmokit embed` then embeds with random weights of the `small` size, one pooled vector per sentence,
+while its resident memory is sampled. On a laptop the whole file would take hours, so the command is
 stopped after some minutes; the share that was embedded is in the result. With --whole a second
-run reads, tokenizes and windows the whole gigabyte without the LSTMs, to its end.
+run reads, tokenizes and windows the whole gigabyte without the LSTMs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from speed import machine, make_checkpoint, stand_in_text
 
@@ -55,22 +56,22 @@ def main() -> None:
 
 
 def make_text(source: str, target: Path, gigabytes: float) -> None:
-    """Repeat the lines of `source`, shuffled each time, to the wanted size."""
+    """Repeat the lines of `source`, shuffled each time, until the file is large enough."""
     content = Path(source).read_bytes()
     if source.endswith(".xz"):
         content = lzma.decompress(content)
     lines = [line for line in content.split(b"\n") if line.strip()]
-    written, wanted = 0, gigabytes * 1e9
+    written, size = 0, gigabytes * 1e9
     with target.open("wb") as out:
-        while written < wanted:
+        while written < size:
             random.Random(written).shuffle(lines)
             for line in lines:
                 written += out.write(line + b"\n")
-                if written >= wanted:
+                if written >= size:
                     break
 
 
-def watch_embedding(text: Path, model: Path, minutes: float) -> dict:
+def watch_embedding(text: Path, model: Path, minutes: float) -> dict[str, Any]:
     """Run `elmokit embed` for some minutes and sample its memory."""
     out = text.with_name("vectors.npy")
     command = [
@@ -97,7 +98,7 @@ def watch_embedding(text: Path, model: Path, minutes: float) -> dict:
 
 
 def resident(process: int) -> int:
-    """Resident memory in MB, of Linux."""
+    """Return the resident memory of a process in MB (Linux)."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
@@ -107,13 +108,12 @@ def resident(process: int) -> int:
 
 
 def read_all(path: str) -> None:
-    """Everything but the model, over the whole file."""
-    from elmokit.cli.embed import whole_lines
+    """Do everything but run the model, for the whole file."""
     from elmokit.embed import Embedder
     from elmokit.formats.detect import read_checkpoint
-    from elmokit.text.readers import read_sentences
+    from elmokit.text.readers import read_sentences, whole_lines
 
-    elmo = Embedder.from_checkpoint(read_checkpoint(Path(path).with_name("small")))
+    elmo = Embedder.from_pretrained(read_checkpoint(Path(path).with_name("small")))
     start = time.perf_counter()
     tokens = sentences = 0
     for window in elmo.windows(whole_lines(read_sentences(path, split=True)), kept=3):

@@ -2,10 +2,10 @@
 
     python benchmarks/movies.py --text movies.txt --folder movies-elmo
 
-`elmokit adapt` reads the text once and holds out a twentieth of it, in blocks spread over all; the
-same command goes on with a run that was stopped. Both models then predict the held-out part, with
-the same words and the state carried from sentence to sentence. The aim is a perplexity that is at
-least a quarter lower.
+`elmokit adapt` reads the text once and holds out a twentieth of it, in blocks spread over it; the
+same command resumes a run that was stopped. Both models then predict the held-out part, with the
+same words and the state carried from sentence to sentence. The aim is a perplexity that is at least
+a quarter lower.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ptb import run_elmokit, text_perplexity
+from ptb import run_elmokit, text_perplexity, vocabulary_of
 from speed import machine
 
 import elmokit
@@ -45,26 +45,27 @@ def main() -> None:
     )
     corpus = Corpus(Path(arguments.folder) / "corpus")
     models = {"before": elmokit.load(arguments.model), "after": elmokit.load(arguments.folder)}
-    assert models["before"].vocabulary.words == models["after"].vocabulary.words
-    found = {
+    words = [vocabulary_of(elmo).words for elmo in models.values()]
+    assert words[0] == words[1]
+    perplexity = {
         name: text_perplexity(elmo, corpus.heldout, corpus.types) for name, elmo in models.items()
     }
     change = {
-        way: round(getattr(found["after"], way) / getattr(found["before"], way) - 1, 4)
-        for way in ("forward", "backward", "average")
+        name: round(getattr(perplexity["after"], name) / getattr(perplexity["before"], name) - 1, 4)
+        for name in ("forward", "backward", "average")
     }
-    metadata = models["after"].metadata["training"]
+    training = models["after"].metadata["training"]
     result = {
         "machine": machine(),
         "model": arguments.model,
         "text": Path(arguments.text).name,
-        "train_tokens": metadata["train_tokens"],
-        "heldout_predictions": found["after"].tokens,
+        "train_tokens": training["train_tokens"],
+        "heldout_predictions": perplexity["after"].tokens,
         "words": models["after"].config.vocabulary_size,
-        "settings": metadata["settings"],
-        "step": metadata["step"],
-        "hours": metadata["hours"],
-        "perplexity": {name: value.to_dict() for name, value in found.items()},
+        "settings": training["settings"],
+        "step": training["step"],
+        "hours": training["hours"],
+        "perplexity": {name: value.to_dict() for name, value in perplexity.items()},
         "change": change,
         "aim": AIM,
     }

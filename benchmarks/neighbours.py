@@ -1,4 +1,4 @@
-"""How fast are the nearest uses found among a million, in how much memory, and how many are missed?
+"""How fast is the search for the nearest uses among a million, and how many does it miss?
 
     python benchmarks/neighbours.py --text wiki.txt.xz [--static glove.txt] [--tokens 1000000]
 
@@ -6,8 +6,8 @@ The beginning of a text is indexed with the shipped model, in one process; anoth
 for the approximate search. `elmokit neighbours find` is then timed as a whole process, exact and
 approximate in turns, and its parts inside one process. Queries are words of the sentences that
 follow in the text; recall@10 is the share of the 10 nearest uses that the approximate search finds.
-Then, as in table 4 of the ELMo paper, two sentences with "play" are held against all uses of that
-word in the whole text. These are printed, to be read.
+Then, as in table 4 of the ELMo paper, two sentences with "play" are compared with all uses of that
+word in the whole text. The nearest are printed for a reader to judge.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from speed import machine
@@ -39,12 +40,12 @@ from elmokit.text.tokenize import split_sentences, tokenize
 from elmokit.vectors.static.table import read_vectors
 
 HERE = Path(__file__).parent
-PLAYS = {  # what the word means there: the sentence
+PLAYS = {  # meaning of the word: sentence
     "game": "The shortstop made a brilliant *play* on a hard ground ball .",
     "stage": "She wrote a *play* for a small theatre on Broadway .",
 }
-# What the word means in the 10 nearest uses, read by hand, for the shipped model and the
-# whole text; the sentences themselves are printed and not kept.
+# The meaning of the word in the 10 nearest uses, judged by hand for the shipped model and the whole
+# text; the sentences themselves are only printed.
 READ = {
     "game": "game game game game game stage stage game game game".split(),
     "stage": "stage stage game stage pun game stage game stage stage".split(),
@@ -86,7 +87,7 @@ def main() -> None:
 
 
 def cut(source: str, tokens: int, target: Path, queries: int) -> list[Use]:
-    """Write the lines of a text up to a number of tokens; gives words in what follows them."""
+    """Write the beginning of a text and return words from the sentences that follow it."""
     count = 0
     lines = (piece.text for piece in read_lines(source))
     with target.open("w", encoding="utf-8") as out:
@@ -96,54 +97,46 @@ def cut(source: str, tokens: int, target: Path, queries: int) -> list[Use]:
             if count >= tokens:
                 break
     later = (tokenize(sentence) for line in lines for sentence in split_sentences(line))
-    long = list(islice((each for each in later if 8 <= len(each) <= 40), queries))
+    sentences = list(islice((each for each in later if 8 <= len(each) <= 40), queries))
     rng = random.Random(0)
     return [
-        Use(tuple(each), place, place + 1, each[place].lower())
-        for each, place in ((each, rng.choice(words_in(each))) for each in long)
+        Use(tuple(tokens), position, position + 1, tokens[position].lower())
+        for tokens, position in ((tokens, rng.choice(words_in(tokens))) for tokens in sentences)
     ]
 
 
 def words_in(tokens: Sequence[str]) -> list[int]:
-    """Where words stand, and not punctuation."""
-    return [place for place, token in enumerate(tokens) if token[0].isalpha()] or [0]
+    """Return the positions of words, without punctuation."""
+    return [i for i, token in enumerate(tokens) if token[0].isalpha()] or [0]
 
 
-def build(folder: Path, threads: int) -> dict:
-    """Index the text and build the graphs, each in a process of its own."""
+def build(folder: Path, threads: int) -> dict[str, Any]:
+    """Index the text and build the graphs, each in its own process."""
     index = [
         "-m", "elmokit", "neighbours", "index", "text.txt", "index", "--split", "--quiet",
         "--no-approximate", "--threads", str(threads),
     ]  # fmt: skip
     indexing = run(index, folder)
-    made = open_index(folder / "index")
-    size = made.bytes_on_disk()
+    opened = open_index(folder / "index")
+    size = opened.bytes_on_disk()
     graphs = run(["-c", GRAPHS, "index", str(threads)], folder)
     return {
-        "uses": len(made),
-        "sentences": made.sentences,
-        "distinct_words": len(made.words),
-        "columns": made.dim,
+        "uses": len(opened),
+        "sentences": opened.sentences,
+        "distinct_words": len(opened.words),
+        "columns": opened.dim,
         "index_mb": round(size / 1e6),
-        "graphs_mb": round((made.bytes_on_disk() - size) / 1e6),
+        "graphs_mb": round((opened.bytes_on_disk() - size) / 1e6),
         "indexing": indexing,
         "building_graphs": graphs,
     }
 
 
-def processes(folder: Path, rounds: int, threads: int) -> dict:
-    """`elmokit neighbours find` from start to end, exact and approximate in turns."""
-    found: dict[str, list[dict]] = {"exact": [], "approximate": [], "import torch": []}
-    find = [
-        "-m",
-        "elmokit",
-        "neighbours",
-        "find",
-        "index",
-        PLAYS["stage"],
-        "--threads",
-        str(threads),
-    ]
+def processes(folder: Path, rounds: int, threads: int) -> dict[str, Any]:
+    """Time `elmokit neighbours find` as a whole process, exact and approximate in turns."""
+    runs: dict[str, list[dict[str, Any]]] = {"exact": [], "approximate": [], "import torch": []}
+    find = ["-m", "elmokit", "neighbours", "find", "index", PLAYS["stage"]]
+    find += ["--threads", str(threads)]
     commands = {
         "exact": [*find, "--exact"],
         "approximate": find,
@@ -151,20 +144,20 @@ def processes(folder: Path, rounds: int, threads: int) -> dict:
     }
     for _ in range(rounds):
         for name, command in commands.items():
-            found[name].append(run(command, folder))
+            runs[name].append(run(command, folder))
     return {
         "find_process": {
             name: {
-                "seconds": round(statistics.median(each["seconds"] for each in runs), 3),
-                "peak_rss_mb": max(each["peak_rss_mb"] for each in runs),
+                "seconds": round(statistics.median(each["seconds"] for each in of_name), 3),
+                "peak_rss_mb": max(each["peak_rss_mb"] for each in of_name),
             }
-            for name, runs in found.items()
+            for name, of_name in runs.items()
         }
     }
 
 
-def run(arguments: list[str], folder: Path) -> dict:
-    """Run Python in a process of its own: its seconds and its largest memory."""
+def run(arguments: list[str], folder: Path) -> dict[str, Any]:
+    """Run Python in its own process; return its seconds and its peak memory."""
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, *arguments], cwd=folder, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -175,8 +168,8 @@ def run(arguments: list[str], folder: Path) -> dict:
     return {"seconds": round(seconds, 3), "peak_rss_mb": round(usage.ru_maxrss / 1024)}
 
 
-def inside(index: Index, queries: list[Use]) -> dict:
-    """The parts of a search, and recall."""
+def inside(index: Index, queries: list[Use]) -> dict[str, Any]:
+    """Measure the parts of a search, and recall."""
     store = open_store("shipped")
     graphs = open_graphs(index)
     return {
@@ -186,60 +179,59 @@ def inside(index: Index, queries: list[Use]) -> dict:
     }
 
 
-def times(index: Index, store: LayerStore, graphs: Graphs, queries: list[Use]) -> dict:
-    """Milliseconds of the parts of a search for one use, medians."""
+def times(index: Index, store: LayerStore, graphs: Graphs, queries: list[Use]) -> dict[str, Any]:
+    """Return the median milliseconds of the parts of a search for one use."""
     embedded, _ = embed_uses(store, queries)
     vectors = index.query(embedded[index.settings["layer"]])
-    whole = {
-        "embed the query": lambda n: list(store.elmo.stream([queries[n].tokens])),
-        "exact search": lambda n: exact_search(index.vectors, vectors[n : n + 1], 80),
-        "approximate search": lambda n: graphs.search(vectors[n : n + 1], 80),
-        "exact answer": lambda n: answer(index, store, [queries[n]]),
-        "approximate answer": lambda n: answer(index, store, [queries[n]], graphs=graphs),
+    parts: dict[str, Callable[[int], object]] = {
+        "embed the query": lambda i: list(store.elmo.stream([queries[i].tokens])),
+        "exact search": lambda i: exact_search(index.vectors, vectors[i : i + 1], 80),
+        "approximate search": lambda i: graphs.search(vectors[i : i + 1], 80),
+        "exact answer": lambda i: answer(index, store, [queries[i]]),
+        "approximate answer": lambda i: answer(index, store, [queries[i]], graphs=graphs),
     }
-    return {name: round(1000 * median(call, 15), 1) for name, call in whole.items()}
+    return {name: round(1000 * median(call, 15), 1) for name, call in parts.items()}
 
 
 def median(call: Callable[[int], object], count: int) -> float:
-    """Seconds of a call, the median over the first queries; one goes before to warm up."""
+    """Return the median seconds of a call over the first queries, after one call to warm up."""
     call(0)
-    found = []
-    for number in range(count):
+    seconds = []
+    for i in range(count):
         start = time.perf_counter()
-        call(number)
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
+        call(i)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
 
 
-def recalls(index: Index, store: LayerStore, graphs: Graphs, queries: list[Use]) -> dict:
-    """The share of the 10 nearest uses that the graphs find, as `neighbours find` asks them."""
+def recalls(index: Index, store: LayerStore, graphs: Graphs, queries: list[Use]) -> dict[str, Any]:
+    """Return the share of the 10 nearest uses that the graphs find, as in `neighbours find`."""
     embedded, _ = embed_uses(store, queries)
     vectors = index.query(embedded[index.settings["layer"]])
-    _, wanted = exact_search(index.vectors, vectors, 10)
+    _, nearest = exact_search(index.vectors, vectors, 10)
     shares = {}
     for candidates in (10, 80):
-        found = graphs.search(vectors, candidates)
-        each = [
+        results = graphs.search(vectors, candidates)
+        recall = [
             len(set(rows[:10].tolist()) & set(best.tolist())) / 10
-            for (_, rows), best in zip(found, wanted, strict=True)
+            for (_, rows), best in zip(results, nearest, strict=True)
         ]
-        shares[candidates] = round(statistics.mean(each), 4)
+        shares[candidates] = round(statistics.mean(recall), 4)
     return {"recall_at_10": shares[80], "recall_at_10_of_10_candidates": shares[10]}
 
 
-def plays(text: str, folder: Path, threads: int, static: str | None) -> dict:
-    """The uses of "play" in the whole text that are nearest to two sentences with it."""
+def plays(text: str, folder: Path, threads: int, static: str | None) -> dict[str, Any]:
+    """Find the uses of "play" in the whole text that are nearest to two sentences with it."""
     command = ["-m", "elmokit", "neighbours", "index", str(Path(text).absolute()), "plays"]
     run([*command, "--split", "--quiet", "--words", "play", "--threads", str(threads)], folder)
     index, store = open_index(folder / "plays"), open_store("shipped")
     vectors = None if static is None else read_vectors(static, quiet=True)
     uses = [marked_use(sentence, tokenize) for sentence in PLAYS.values()]
-    found = answer(index, store, uses, k=10, static=vectors)
-    result: dict = {"uses": len(index), "read": READ, "static": found[0].metadata()["static"]}
-    for name, one in zip(PLAYS, found, strict=True):
-        metadata = one.metadata()
-        print(metadata["query"], *(near["sentence"] for near in metadata["neighbours"]), sep="\n  ")
-        result[name] = [near["score"] for near in metadata["neighbours"]]
+    answers = [each.facts() for each in answer(index, store, uses, k=10, static=vectors)]
+    result: dict[str, Any] = {"uses": len(index), "read": READ, "static": answers[0]["static"]}
+    for name, values in zip(PLAYS, answers, strict=True):
+        print(values["query"], *(near["sentence"] for near in values["neighbours"]), sep="\n  ")
+        result[name] = [near["score"] for near in values["neighbours"]]
     return result
 
 

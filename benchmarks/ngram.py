@@ -3,10 +3,10 @@
     python benchmarks/ngram.py my-elmo --heldout '1 Billion Word, held-out part=news.txt'
 
 `my-elmo` is the output of `elmokit pretrain`: the model is trained on its encoded corpus with its
-vocabulary, forward, and backward on the sentences turned round. It predicts what the biLM does:
-every word, `<UNK>` among them, and the end of every sentence. Held-out texts are tokenized, a
-sentence a line. A context never reaches back over the start of its sentence, so that the biLM has
-more to go by where its state is carried from sentence to sentence.
+vocabulary, forward, and backward on the reversed sentences. It predicts what the biLM does:
+every word, `<UNK>` among them, and the end of every sentence. Held-out texts are tokenized,
+one sentence per line. A context never crosses the start of its sentence, so the biLM knows more
+where its state is carried from sentence to sentence.
 
 The model is interpolated, after Chen & Goodman (1999): with c(hw) how often the word w follows the
 context h, and h' the context without its first word,
@@ -14,8 +14,8 @@ context h, and h' the context without its first word,
     p(w|h) = (c(hw) - D(c(hw))) / c(h) + left(h) p(w|h')
     left(h) = sum over w of D(c(hw)) / c(h)
 
-For contexts shorter than the longest, c counts the different words that stand before hw, except
-where hw begins with `<S>`, before which nothing stands. The last p is uniform. D is one of three
+For contexts shorter than the longest, c counts the different words that precede hw, except where
+hw begins with `<S>`, which nothing precedes. The last p is uniform. D is one of three
 numbers, for counts of 1, 2 and 3 or more, from how many n-grams have the counts 1 to 4.
 """
 
@@ -28,6 +28,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from elmokit.text.vocabulary import SPECIAL, Vocabulary
 HERE = Path(__file__).parent
 ORDER = 5
 BEGIN, END = 0, 1  # <S> and </S>
-FALLBACK = (0.5, 1.0, 1.5)  # where the counts of counts give no discounts
+FALLBACK = (0.5, 1.0, 1.5)  # discounts if the counts of counts give none
 HELDOUT = "held-out part of its text"
 
 
@@ -68,15 +69,15 @@ def main() -> None:
         texts[name] = read_stream(path, vocabulary)
     train = stream_of(corpus.train, targets(corpus.types, vocabulary))
     models, losses = [], []
-    for way in (np.asarray, turned):
-        model = fit(way(train), len(vocabulary), arguments.order)
+    for read in (np.asarray, reverse):
+        model = fit(read(train), len(vocabulary), arguments.order)
         models.append(
             {
                 "ngrams": [len(table.keys) for table in model.tables],
                 "discounts": [table.discounts[1:].round(4).tolist() for table in model.tables],
             }
         )
-        losses.append([-np.log(probabilities(model, way(text))).sum() for text in texts.values()])
+        losses.append([-np.log(probabilities(model, read(text))).sum() for text in texts.values()])
         del model
     result = {
         "machine": machine(),
@@ -87,8 +88,8 @@ def main() -> None:
         "forward": models[0],
         "backward": models[1],
         "texts": [
-            row(name, text, np.array([ahead, back]))
-            for (name, text), ahead, back in zip(texts.items(), *losses, strict=True)
+            row(name, text, np.array([forward, backward]))
+            for (name, text), forward, backward in zip(texts.items(), *losses, strict=True)
         ],
         "minutes": round((time.perf_counter() - start) / 60, 1),
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
@@ -97,18 +98,19 @@ def main() -> None:
     Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
 
 
-def row(name: str, text: np.ndarray, losses: np.ndarray) -> dict:
+def row(name: str, text: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
+    """Return the row of one text."""
     tokens = int((text != BEGIN).sum())
     return {"text": name, "tokens": tokens, **Perplexity.of(losses, tokens).to_dict()}
 
 
 def targets(types: Types, vocabulary: Vocabulary) -> np.ndarray:
-    """The word of the vocabulary for each type of a corpus: (types,)."""
+    """Return the id in the vocabulary of each type of a corpus: (types,)."""
     return targets_of_vocabulary(types, vocabulary.ids, vocabulary.unknown)
 
 
 def read_stream(path: str, vocabulary: Vocabulary) -> np.ndarray:
-    """The stream of a text that is tokenized, a sentence a line."""
+    """Return the stream of a tokenized text with one sentence per line."""
     with tempfile.TemporaryDirectory() as folder:
         corpus = prepare(
             path, Path(folder) / "corpus", valid_fraction=0, tokenizer="whitespace", quiet=True
@@ -117,7 +119,7 @@ def read_stream(path: str, vocabulary: Vocabulary) -> np.ndarray:
 
 
 def stream_of(sentences: Sentences, words: np.ndarray) -> np.ndarray:
-    """All sentences one after the other, each between `<S>` and `</S>`: (tokens,)."""
+    """Return all sentences as one array, each between `<S>` and `</S>`: (tokens,)."""
     shift = 2 * np.arange(len(sentences))
     stream = np.full(len(sentences.tokens) + 2 * len(sentences), -1, np.int32)
     stream[sentences.offsets[:-1] + shift] = BEGIN
@@ -126,18 +128,18 @@ def stream_of(sentences: Sentences, words: np.ndarray) -> np.ndarray:
     return stream
 
 
-def turned(stream: np.ndarray) -> np.ndarray:
-    """The sentences read from their ends: the model of it predicts backward."""
+def reverse(stream: np.ndarray) -> np.ndarray:
+    """Reverse the sentences: a model of the result predicts backward."""
     stream = stream[::-1]
     return np.where(stream == BEGIN, END, np.where(stream == END, BEGIN, stream))
 
 
 @dataclass(frozen=True)
 class Table:
-    """The n-grams of one length; their ids are their places here."""
+    """The n-grams of one length; the id of an n-gram is its index here."""
 
     keys: np.ndarray
-    """The context's id times the number of words, plus the word; rising: (n-grams,)."""
+    """Id of the context times the number of words, plus the word; sorted: (n-grams,)."""
     counts: np.ndarray
     """c(hw): (n-grams,)."""
     discounts: np.ndarray
@@ -145,7 +147,7 @@ class Table:
     totals: np.ndarray
     """c(h): (contexts,)."""
     left: np.ndarray
-    """What the discounts leave for the shorter context: (contexts,)."""
+    """Probability that the discounts leave for the shorter context: (contexts,)."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class Ngrams:
 
 
 def fit(stream: np.ndarray, words: int, order: int = ORDER) -> Ngrams:
-    """Train on a stream of sentences of words below `words`."""
+    """Train on a stream of sentences whose word ids are below `words`."""
     tables, contexts = [], 1
     for keys, counts in count(stream, words, order):
         tables.append(smooth(keys, counts, words, contexts))
@@ -166,45 +168,45 @@ def fit(stream: np.ndarray, words: int, order: int = ORDER) -> Ngrams:
 
 
 def count(stream: np.ndarray, words: int, order: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The keys and the counts c(hw) of the n-grams of each length.
+    """Return the keys and the counts c(hw) of the n-grams of each length.
 
-    The id of an n-gram comes from that of its context, the n-gram one shorter that ends a word
-    before; so all n-grams of a length are one column of keys.
+    The key of an n-gram contains the id of its context, the n-gram without its last word, so all
+    n-grams of a length are one column of keys.
     """
-    place = places(stream)
-    ids = stream  # of the n-gram that ends at each token
-    begins = np.arange(words) == BEGIN  # the n-gram begins with <S>
+    position = positions(stream)
+    ids = stream  # id of the n-gram that ends at each token
+    begins = np.arange(words) == BEGIN  # whether the n-gram begins with <S>
     keys, counts = np.arange(words), np.bincount(stream, minlength=words)
     result = []
     for length in range(2, order + 1):
-        ends = np.flatnonzero(place >= length - 1)  # where the sentence has so many words
-        longer, first, inverse, found = np.unique(
+        ends = np.flatnonzero(position >= length - 1)  # tokens with enough words before them
+        longer, first, inverse, longer_counts = np.unique(
             ids[ends - 1].astype(np.int64) * words + stream[ends],
             return_index=True,
             return_inverse=True,
             return_counts=True,
         )
         first = ends[first]
-        # Each different longer n-gram has another word before the shorter one it ends with.
+        # Each distinct longer n-gram has a different word before the shorter one that it ends with.
         different = np.bincount(ids[first], minlength=len(keys))
         result.append((keys, np.where(begins, counts, different).astype(np.int32)))
         ids = np.full(len(stream), -1, np.int32)
         ids[ends] = inverse
-        begins, keys, counts = place[first] == length - 1, longer, found
+        begins, keys, counts = position[first] == length - 1, longer, longer_counts
     result.append((keys, counts.astype(np.int32)))
-    result[0][1][BEGIN] = 0  # it is no prediction
+    result[0][1][BEGIN] = 0  # <S> is never predicted.
     return result
 
 
-def places(stream: np.ndarray) -> np.ndarray:
-    """Where in its sentence each token stands, 0 for `<S>`: (tokens,)."""
+def positions(stream: np.ndarray) -> np.ndarray:
+    """Return the position of each token in its sentence, 0 for `<S>`: (tokens,)."""
     starts = np.flatnonzero(stream == BEGIN).astype(np.int32)
     lengths = np.diff(starts, append=np.int32(len(stream)))
     return np.arange(len(stream), dtype=np.int32) - np.repeat(starts, lengths)
 
 
 def smooth(keys: np.ndarray, counts: np.ndarray, words: int, contexts: int) -> Table:
-    """The table of one length, whose contexts have ids below `contexts`."""
+    """Return the table of one length; the ids of its contexts are below `contexts`."""
     discounts = discounts_of(counts)
     context = keys // words
     totals = np.bincount(context, counts, contexts)
@@ -213,7 +215,7 @@ def smooth(keys: np.ndarray, counts: np.ndarray, words: int, contexts: int) -> T
 
 
 def discounts_of(counts: np.ndarray) -> np.ndarray:
-    """D_k = k - (k + 1) Y n_(k+1) / n_k with Y = n_1 / (n_1 + 2 n_2): 0, D_1, D_2, D_3.
+    """Return 0, D_1, D_2, D_3 with D_k = k - (k + 1) Y n_(k+1) / n_k, Y = n_1 / (n_1 + 2 n_2).
 
     n_k is the number of n-grams with the count k.
     """
@@ -221,18 +223,18 @@ def discounts_of(counts: np.ndarray) -> np.ndarray:
     if not n.all():
         return np.array([0.0, *FALLBACK])
     k = np.arange(1, 4)
-    found = k - (k + 1) * (n[0] / (n[0] + 2 * n[1])) * n[1:] / n[:3]
-    return np.array([0.0, *(found if (found >= 0).all() else FALLBACK)])
+    discounts = k - (k + 1) * (n[0] / (n[0] + 2 * n[1])) * n[1:] / n[:3]
+    return np.array([0.0, *(discounts if (discounts >= 0).all() else FALLBACK)])
 
 
 def probabilities(model: Ngrams, stream: np.ndarray) -> np.ndarray:
-    """The probability of every token of a stream but `<S>`, after what stands before it."""
-    place = places(stream)
+    """Return the probability of every token but `<S>`, given the tokens before it."""
+    position = positions(stream)
     result = np.full(len(stream), 1 / (model.words - 1))  # all words but <S>
-    ids = np.zeros(len(stream), np.int64)  # of the n-gram that ends at each token, -1 if unseen
+    ids = np.zeros(len(stream), np.int64)  # id of the n-gram that ends at each token, -1: unseen
     for length, table in enumerate(model.tables, start=1):
         context = np.concatenate([[0], ids[:-1]])
-        seen = np.flatnonzero((place >= length - 1) & (context >= 0))
+        seen = np.flatnonzero((position >= length - 1) & (context >= 0))
         context = context[seen]
         keys = context * model.words + stream[seen]
         near = np.minimum(np.searchsorted(table.keys, keys), len(table.keys) - 1)
@@ -241,11 +243,11 @@ def probabilities(model: Ngrams, stream: np.ndarray) -> np.ndarray:
         ids[seen[hit]] = near[hit]
         counts = np.where(hit, table.counts[near], 0)
         totals = table.totals[context]
-        known = totals > 0  # a word of the vocabulary may be missing from the text
+        known = totals > 0  # A word of the vocabulary may not occur in the text.
         seen, counts, context = seen[known], counts[known], context[known]
         own = (counts - table.discounts[np.minimum(counts, 3)]) / totals[known]
         result[seen] = own + table.left[context] * result[seen]
-    return result[place > 0]
+    return result[position > 0]
 
 
 if __name__ == "__main__":

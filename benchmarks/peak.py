@@ -2,9 +2,9 @@
 
     python benchmarks/peak.py
 
-Two peaks are taken in turns with the LSTM stack: a loop of fused multiply-adds in registers, the
-most that the processor can do (needs a C compiler), and the best rate of a large matrix product
-of torch's BLAS. The share is of the first, or of the second where there is no compiler.
+Two peaks are measured in turns with the LSTM stack: a loop of fused multiply-adds in registers,
+the most that the processor can do (needs a C compiler), and the best rate of a large matrix product
+of torch's BLAS. The share is of the first, or of the second without a compiler.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -30,10 +31,10 @@ HERE = Path(__file__).parent
 
 
 def flops_per_token(config: BiLMConfig) -> dict[str, float]:
-    """Multiply-adds count two."""
+    """Return the FLOPs of a token in each part; a multiply-add counts as two."""
     convolutions = sum(
-        2 * width * config.character_dim * number * (config.max_characters - width + 1)
-        for width, number in config.filters
+        2 * width * config.character_dim * count * (config.max_characters - width + 1)
+        for width, count in config.filters
     )
     n, size = config.n_filters, config.projection_dim
     dense = config.highway_layers * 2 * 2 * n * n + 2 * n * size
@@ -68,7 +69,7 @@ def main() -> None:
             loops.append(multiply_add_rate(arguments.threads))
             products.append(2 * 4096**3 / fastest(lambda: torch.mm(a, b, out=out)))
             work = flops["LSTM stack"] * len(vectors)
-            rates.append(work / fastest(lambda: engine.layers(vectors, lengths)))
+            rates.append(work / fastest(lambda: engine.run(vectors, lengths)))
     peak, rate = max(loops) or max(products), statistics.median(rates)
     sizes = ("small", "medium", "original")
     result = {
@@ -83,8 +84,8 @@ def main() -> None:
         "positions_per_s": round(rate / flops["LSTM stack"]),
         "mflops_per_token": {
             size: {
-                part: round(number / 1e6, 1)
-                for part, number in flops_per_token(BiLMConfig.preset(size)).items()
+                part: round(count / 1e6, 1)
+                for part, count in flops_per_token(BiLMConfig.preset(size)).items()
             }
             for size in sizes
         },
@@ -139,7 +140,7 @@ int main(int n, char **argument) {
 
 @functools.cache
 def fma_program() -> str | None:
-    """The compiled loop, if there is a C compiler."""
+    """Compile the loop and return its path, or None without a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -151,7 +152,7 @@ def fma_program() -> str | None:
 
 
 def multiply_add_rate(threads: int) -> float:
-    """FLOP/s of multiply-adds in registers; 0 without a compiler."""
+    """Return FLOP/s of multiply-adds in registers; 0 without a compiler."""
     program = fma_program()
     if program is None:
         return 0.0
@@ -159,15 +160,15 @@ def multiply_add_rate(threads: int) -> float:
     return float(done.stdout.split()[0])
 
 
-def fastest(call, times: int = 3) -> float:
-    """Seconds of the fastest of some calls, after one to warm up."""
+def fastest(call: Callable[[], object], times: int = 3) -> float:
+    """Return the seconds of the fastest call, after one call to warm up."""
     call()
-    found = []
+    seconds = []
     for _ in range(times):
         start = time.perf_counter()
         call()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 if __name__ == "__main__":

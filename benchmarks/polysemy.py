@@ -1,14 +1,14 @@
-"""Do the layers tell the senses of a word apart, to the eye and by a number?
+"""Do the layers separate the senses of a word?
 
     python benchmarks/polysemy.py                 # the shipped model
     python benchmarks/polysemy.py --model my-elmo --out my-polysemy.json
 
 The uses are those of examples/senses.tsv, written by hand: three words with two senses each, 14
-sentences a sense. For each word and layer: how often the nearest other use has the same sense
-(1-NN purity) and the silhouette of the senses, both by cosine after the mean of all tokens is taken
-off. Beside them what chance gives: the same numbers with the senses dealt out at random to the same
-vectors, 2,000 times. The figure shows the first two principal components of each layer; what the
-eye can see there is measured too: how often the nearest other point has the same sense.
+sentences per sense. For each word and layer: how often the nearest other use has the same sense
+(1-NN purity) and the silhouette of the senses, both by cosine after the mean of all tokens is
+subtracted. The baseline is chance: the same measures with the senses permuted at random over the
+same vectors, 2,000 times. The figure shows the first two principal components of each layer; the
+purity of the drawn points is measured too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,10 +52,10 @@ def main() -> None:
     vectors, mean = embed_uses(store, uses)
     words, maps = {}, []
     for word in dict.fromkeys(use.lemma for use in uses):
-        rows = [number for number, use in enumerate(uses) if use.lemma == word]
+        rows = [i for i, use in enumerate(uses) if use.lemma == word]
         own = vectors[:, rows] - mean
-        senses = [uses[number].sense for number in rows]
-        maps.append(map_word(word, [uses[number] for number in rows], own))
+        senses = [uses[i].sense for i in rows]
+        maps.append(map_word(word, [uses[i] for i in rows], own))
         words[word] = {
             "senses": {s: senses.count(s) for s in senses},
             **measure(own, senses),
@@ -73,8 +74,8 @@ def main() -> None:
         print(word, json.dumps({name: numbers[name]["value"] for name in MEASURES}))
 
 
-def measure(vectors: Array, senses: Sequence[str]) -> dict:
-    """Both numbers of a word for every layer, and what chance gives."""
+def measure(vectors: Array, senses: Sequence[str]) -> dict[str, Any]:
+    """Return both measures of a word for every layer, and those of chance."""
     cosines = similarities(vectors)
     rng = np.random.default_rng(1)
     deals = [[senses[i] for i in rng.permutation(len(senses))] for _ in range(DEALS)]
@@ -82,8 +83,9 @@ def measure(vectors: Array, senses: Sequence[str]) -> dict:
 
 
 def distances(points: Array) -> Array:
-    """Between points (layers, n, 2), squared: (layers, n, n)."""
-    return np.square(points[:, :, None] - points[:, None]).sum(axis=-1)
+    """Return the squared distances of points (layers, n, 2): (layers, n, n)."""
+    squares: Array = np.square(points[:, :, None] - points[:, None]).sum(axis=-1)
+    return squares
 
 
 MEASURES: dict[str, Callable[[Array, Sequence[str]], Array]] = {
@@ -97,8 +99,8 @@ def beside_chance(
     cosines: Array,
     senses: Sequence[str],
     deals: Sequence[Sequence[str]],
-) -> dict:
-    """A number for every layer, its mean by chance, and how often chance gives as much."""
+) -> dict[str, Any]:
+    """Return a measure for every layer, its mean by chance, and how often chance gives as much."""
     value = compute(cosines, senses)
     dealt = np.stack([compute(cosines, deal) for deal in deals])  # (deals, layers)
     as_much = (dealt >= value - 1e-6).sum(axis=0)

@@ -2,8 +2,8 @@
 
     python benchmarks/precision.py --text news.txt
 
-Cosine of every token's vector in each layer to the float32 one, on random weights of the published
-sizes and real sentences.
+Cosine of the vector of every token in each layer with the float32 one, for random weights of the
+published sizes and real sentences.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ import numpy as np
 from speed import machine, make_checkpoint, read_sentences, stand_in_text
 
 import elmokit
+from elmokit.model.fast.linear import Precision
 
 HERE = Path(__file__).parent
+LOWER: tuple[Precision, ...] = ("float16", "int8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--text", help="tokenized sentences, one a line")
+    parser.add_argument("--text", help="tokenized sentences, one per line")
     parser.add_argument("--sentences", type=int, default=64)
     parser.add_argument("--out", default=str(HERE / "results" / "precision.json"))
     arguments = parser.parse_args()
@@ -35,9 +37,9 @@ def main() -> None:
         for size in ("small", "original"):
             make_checkpoint(size, Path(folder) / size)
             exact = vectors(Path(folder) / size, "float32", sentences)
-            for precision in ("float16", "int8"):
-                found = vectors(Path(folder) / size, precision, sentences)
-                cosines = (exact * found).sum(-1) / np.sqrt((exact**2).sum(-1) * (found**2).sum(-1))
+            for precision in LOWER:
+                lower = vectors(Path(folder) / size, precision, sentences)
+                cosines = (exact * lower).sum(-1) / np.sqrt((exact**2).sum(-1) * (lower**2).sum(-1))
                 rows.append(
                     {
                         "size": size,
@@ -52,8 +54,8 @@ def main() -> None:
     Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
 
 
-def vectors(folder: Path, precision: str, sentences: list[list[str]]) -> np.ndarray:
-    """(layers, tokens, dim) of all sentences, in float64."""
+def vectors(folder: Path, precision: Precision, sentences: list[list[str]]) -> np.ndarray:
+    """Return the vectors of all sentences in float64: (layers, tokens, dim)."""
     elmo = elmokit.load(folder, precision=precision)
     return np.concatenate([s.layers for s in elmo.embed(sentences)], axis=1).astype(np.float64)
 

@@ -1,10 +1,10 @@
-"""Which layer knows parts of speech? A linear classifier on each, beside static vectors.
+"""Which layer knows parts of speech? A linear classifier on each, and on static vectors.
 
     python benchmarks/probe.py --train ewt.train.conllu --dev ewt.dev.conllu --vectors glove.txt
 
-`elmokit probe` on the universal parts of speech of a treebank; all numbers are of its dev part. The
+`elmokit probe` on the universal parts of speech of a treebank; all scores are on its dev part. The
 paper reports 97.3 for the first and 96.8 for the second layer of its model, on another treebank
-with other tags: the order of the layers can be compared, the figures cannot.
+with other tags: the order of the layers can be compared, the scores cannot.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--dev", required=True, help="CoNLL-U, also .xz")
     parser.add_argument("--vectors", help="static word vectors, also .xz")
     parser.add_argument("--column", default="UPOS")
-    parser.add_argument("--model", default="shipped", help="whatever elmokit.load takes")
+    parser.add_argument("--model", default="shipped", help="a model that elmokit.load accepts")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", default=str(HERE / "results" / "probe.json"))
     arguments = parser.parse_args()
@@ -47,7 +47,7 @@ def main() -> None:
     store = open_store(arguments.model, threads=arguments.threads)
     store.prepare([*train.sentences, *dev.sentences])
     start = time.perf_counter()
-    found = run_probes(store, train, dev, static=static, quiet=False).to_dict()
+    probes = run_probes(store, train, dev, static=static, quiet=False).to_dict()
     result = {
         "machine": machine(),
         "model": arguments.model,
@@ -56,12 +56,12 @@ def main() -> None:
         "column": arguments.column,
         "vectors": Path(arguments.vectors).name if arguments.vectors else None,
         "seconds_without_embedding": round(time.perf_counter() - start, 1),
-        **found,
+        **probes,
         "paper": PAPER,
     }
-    print(probe_table(found))
+    print(probe_table(probes))
     Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
-    figure = draw_probe(found, title=f"{arguments.column} of English EWT by layer")
+    figure = draw_probe(probes, title=f"{arguments.column} of English EWT by layer")
     write_figure(figure, str(Path(arguments.out).with_suffix(".png")))
 
 

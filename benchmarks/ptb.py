@@ -1,14 +1,14 @@
-"""How well does a small biLM predict Penn Treebank, beside Kim et al. (2016)?
+"""How well does a small biLM predict the Penn Treebank, compared with Kim et al. (2016)?
 
     python benchmarks/ptb.py --train ptb.train.txt --valid ptb.valid.txt --test ptb.test.txt \
         --folder ptb-elmo
 
-The text is Mikolov's: tokenized, a sentence a line, 10,000 words with `<unk>` and the sentence end
-among them. A biLM with the token encoder of LSTM-Char-Small is trained on it by `elmokit pretrain`
-in `--folder`; the same command goes on with a run that was stopped. Its model with the lowest
-perplexity on the validation text then reads the validation and the test text in one stretch each,
-the state carried from sentence to sentence, as all published figures do. The forward direction
-alone is what those predict; a 5-gram model of the same text stands beside it.
+The text is Mikolov's: tokenized, one sentence per line, 10,000 words including `<unk>` and the
+sentence end. `elmokit pretrain` trains a biLM with the token encoder of LSTM-Char-Small on it in
+`--folder`; the same command resumes a run that was stopped. The model with the lowest perplexity on
+the validation text then reads the validation and the test text as a whole, with the state carried
+from sentence to sentence, as for all published results. Those predict forward only, so compare the
+forward direction; the result also has a 5-gram model of the same text.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from ngram import ORDER, fit, probabilities, stream_of, targets, turned
+from ngram import ORDER, fit, probabilities, reverse, stream_of, targets
 from speed import machine
+from torch import nn
 
 import elmokit
 from elmokit.embed import Embedder
@@ -32,6 +34,7 @@ from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus, Sentences, Types, prepar
 from elmokit.pretrain.evaluation import ROWS, perplexity
 from elmokit.pretrain.objective import Batcher
 from elmokit.text.indexers import make_indexer
+from elmokit.text.vocabulary import Vocabulary
 
 HERE = Path(__file__).parent
 
@@ -45,7 +48,7 @@ MODEL = {
     "projection_dim": 256,
     "dropout": 0.35,
 }
-TRAINING = {
+TRAINING: dict[str, Any] = {
     "epochs": 10,
     "batch_size": 32,
     "unroll": 35,
@@ -57,10 +60,10 @@ TRAINING = {
     "clip": 10.0,
     "softmax": "full",
     "min_count": 1,
-    "eval_every": 1_000_000,  # at the end of every epoch alone
+    "eval_every": 1_000_000,  # only at the end of every epoch
 }
-MOST_PARAMETERS = 6_000_000  # of the biLM without its softmax
-WORDS = 10_000  # of the standard vocabulary: 9,998 words, <unk> and the sentence end
+MAX_PARAMETERS = 6_000_000  # of the biLM without the softmax
+WORDS = 10_000  # standard vocabulary: 9,998 words, <unk> and the sentence end
 PUBLISHED = [  # Kim et al. 2016, table 3: system, parameters in millions, test perplexity
     ("LSTM-Word-Small", 5, 97.6),
     ("LSTM-Char-Small", 5, 92.3),
@@ -74,10 +77,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for part in ("train", "valid", "test"):
-        parser.add_argument(f"--{part}", required=True, help="tokenized, a sentence a line")
+        parser.add_argument(f"--{part}", required=True, help="tokenized, one sentence per line")
     parser.add_argument("--folder", required=True, help="where the model is trained")
     parser.add_argument("--epochs", type=int, default=TRAINING["epochs"])
-    parser.add_argument("--max-steps", type=int, help="only so many, to try the script")
+    parser.add_argument("--max-steps", type=int, help="maximum number of steps, to try the script")
     parser.add_argument("--out", default=str(HERE / "results" / "ptb.json"))
     arguments = parser.parse_args()
     training = {**TRAINING, "epochs": arguments.epochs, "max_steps": arguments.max_steps}
@@ -92,14 +95,14 @@ def main() -> None:
     )
     corpus, elmo = Corpus(Path(arguments.folder) / "corpus"), elmokit.load(arguments.folder)
     sizes = parameters(elmo)
-    assert sizes["without_softmax"] <= MOST_PARAMETERS, sizes
+    assert sizes["without_softmax"] <= MAX_PARAMETERS, sizes
     with tempfile.TemporaryDirectory() as folder:
         test = prepare(
             arguments.test, Path(folder, "test"), valid_fraction=0, tokenizer="whitespace"
         )
         texts = {"valid": (corpus.heldout, corpus.types), "test": (test.train, test.types)}
         events = {name: check_events(elmo, *text) for name, text in texts.items()}
-        found = {name: text_perplexity(elmo, *text, rows=1) for name, text in texts.items()}
+        perplexities = {name: text_perplexity(elmo, *text, rows=1) for name, text in texts.items()}
         five_grams = ngram_perplexity(elmo, corpus, texts)
     result = {
         "machine": machine(),
@@ -109,7 +112,7 @@ def main() -> None:
         "hours": elmo.metadata["training"]["hours"],
         "parameters": sizes,
         "events": events,
-        "perplexity": {name: value.to_dict() for name, value in found.items()},
+        "perplexity": {name: value.to_dict() for name, value in perplexities.items()},
         "ngram_order": ORDER,
         "ngram_perplexity": {name: value.to_dict() for name, value in five_grams.items()},
         "published": [
@@ -122,14 +125,14 @@ def main() -> None:
 
 
 def run_elmokit(command: str, *names: str, **options: object) -> None:
-    """Run a command of elmokit in a process of its own, and end where it is stopped.
+    """Run a command of elmokit in its own process; exit if it fails or is stopped.
 
-    What stops this script stops it too, and what is done is kept: the same command goes on.
+    A signal that stops this script stops the command too. It can be resumed by the same command.
     """
-    given = [option(name, value) for name, value in options.items() if value is not None]
-    process = subprocess.Popen([sys.executable, "-m", "elmokit", command, *names, *given])
+    words = [word for name, value in options.items() for word in option(name, value)]
+    process = subprocess.Popen([sys.executable, "-m", "elmokit", command, *names, *words])
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process by itself
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process directly.
     code = process.wait()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, before)
@@ -137,37 +140,66 @@ def run_elmokit(command: str, *names: str, **options: object) -> None:
         sys.exit(code if code > 0 else 128 - code)
 
 
-def option(name: str, value: object) -> str:
-    """An option as the command line takes it."""
-    name = name.replace("_", "-")
+def option(name: str, value: object) -> list[str]:
+    """Return an option as words of the command line.
+
+    >>> option("batch_size", 8), option("crf", False), option("corpus", ["a", "b"])
+    (['--batch-size=8'], ['--no-crf'], ['--corpus', 'a', 'b'])
+    >>> option("model", {"lstm_dim": 64, "filters": [[1, 32], [2, 64]]})
+    ['--model.lstm-dim=64', '--model.filters', '1', '32', '2', '64']
+    """
+    dashed = f"--{name.replace('_', '-')}"
+    if value is None:
+        return []
     if isinstance(value, bool):
-        return f"--{name}" if value else f"--no-{name}"
-    return f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
+        return [dashed if value else f"--no-{dashed[2:]}"]
+    if isinstance(value, dict):
+        return [word for key in value for word in option(f"{name}.{key}", value[key])]
+    if isinstance(value, list):
+        return [dashed, *flatten(value)]
+    return [f"{dashed}={value}"]
+
+
+def flatten(values: list[Any]) -> list[str]:
+    """Return the items of nested lists as strings."""
+    return [
+        text
+        for value in values
+        for text in (flatten(value) if isinstance(value, list) else [str(value)])
+    ]
+
+
+def vocabulary_of(elmo: Embedder) -> Vocabulary:
+    """Return the words that a model predicts."""
+    assert elmo.vocabulary is not None, f"{elmo.source} has no vocabulary"
+    return elmo.vocabulary
 
 
 def parameters(elmo: Embedder) -> dict[str, int]:
-    """How many: the softmax apart, and those that the forward direction alone needs."""
+    """Count the parameters: with and without the softmax, and of the forward direction only."""
 
-    def count(*modules) -> int:
+    def count(*modules: nn.Module) -> int:
         return sum(p.numel() for module in modules for p in module.parameters())
 
     model = elmo.model
-    one_way = count(model.token_encoder, model.forward_layers)
+    assert model.softmax is not None
+    softmax = count(model.softmax)
+    forward = count(model.token_encoder, model.forward_layers)
     return {
         "all": count(model),
-        "softmax": count(model.softmax),
-        "without_softmax": count(model) - count(model.softmax),
-        "forward": one_way,
-        "forward_with_softmax": one_way + count(model.softmax),
+        "softmax": softmax,
+        "without_softmax": count(model) - softmax,
+        "forward": forward,
+        "forward_with_softmax": forward + softmax,
     }
 
 
 def check_events(elmo: Embedder, sentences: Sentences, types: Types) -> dict[str, int]:
-    """The predictions are the standard ones: no word but the text's own `<unk>` is unknown."""
-    words = targets(types, elmo.vocabulary)[sentences.tokens]
-    unknown = int((words == elmo.vocabulary.unknown).sum())
-    written = int((sentences.tokens == UNKNOWN_ID).sum())
-    vocabulary = len(elmo.vocabulary) - 1  # nothing predicts <S> forward
+    """Check that the predictions are the standard ones: only the `<unk>` of the text is unknown."""
+    words = targets(types, vocabulary_of(elmo))[sentences.tokens]
+    unknown = int(np.sum(words == vocabulary_of(elmo).unknown))
+    written = int(np.sum(sentences.tokens == UNKNOWN_ID))
+    vocabulary = len(vocabulary_of(elmo)) - 1  # <S> is never predicted forward.
     if unknown != written or vocabulary != WORDS:
         print(
             f"not the standard events: {vocabulary:,} words to predict, {unknown - written:,} "
@@ -186,22 +218,23 @@ def check_events(elmo: Embedder, sentences: Sentences, types: Types) -> dict[str
 def text_perplexity(
     elmo: Embedder, sentences: Sentences, types: Types, *, rows: int = ROWS
 ) -> Perplexity:
-    """Of encoded sentences, the state carried through each of `rows` stretches."""
+    """Return the perplexity of encoded sentences, read as `rows` parts with carried state."""
     indexer = make_indexer(elmo.config, elmo.vocabulary)
-    batcher = Batcher(types, targets(types, elmo.vocabulary), indexer, elmo.device)
+    batcher = Batcher(types, targets(types, vocabulary_of(elmo)), indexer, elmo.device)
     return perplexity(elmo.model, sentences, batcher, rows=rows)
 
 
 def ngram_perplexity(
     elmo: Embedder, corpus: Corpus, texts: dict[str, tuple[Sentences, Types]]
 ) -> dict[str, Perplexity]:
-    """Of the 5-gram model that is trained on the same text."""
-    train = stream_of(corpus.train, targets(corpus.types, elmo.vocabulary))
+    """Return the perplexities of a 5-gram model that is trained on the same text."""
+    vocabulary = vocabulary_of(elmo)
+    train = stream_of(corpus.train, targets(corpus.types, vocabulary))
     losses: dict[str, list[float]] = {name: [] for name in texts}
-    for way in (np.asarray, turned):
-        model = fit(way(train), len(elmo.vocabulary))
+    for read in (np.asarray, reverse):
+        model = fit(read(train), len(vocabulary))
         for name, (sentences, types) in texts.items():
-            stream = way(stream_of(sentences, targets(types, elmo.vocabulary)))
+            stream = read(stream_of(sentences, targets(types, vocabulary)))
             losses[name].append(float(-np.log(probabilities(model, stream)).sum()))
     counts = {name: len(s.tokens) + len(s) for name, (s, _) in texts.items()}
     return {name: Perplexity.of(np.array(losses[name]), counts[name]) for name in texts}

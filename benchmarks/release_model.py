@@ -1,10 +1,10 @@
-"""Make the model that ships: a training folder to src/elmokit/pretrained, with its card.
+"""Make the shipped model: from a training folder to src/elmokit/pretrained, with its card.
 
     python benchmarks/release_model.py my-elmo --heldout NAME=news.txt --ngram results/ngram.json
 
-Weights are stored as float16. The card says what the training folder knows, and the perplexity of
-the stored model on the held-out texts, each sentence read from a fresh state. With --ngram, the
-result of ngram.py on the same folder and texts, a 5-gram model stands beside it.
+Weights are stored as float16. The card has the metadata of the training folder and the perplexity
+of the stored model on the held-out texts, each sentence read from a fresh state. With --ngram, the
+result of ngram.py on the same folder and texts, the card also has a 5-gram model.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from ngram import HELDOUT
 
@@ -72,16 +73,17 @@ def main() -> None:
     arguments = parser.parse_args()
     checkpoint = native.read(Path(arguments.folder))
     with tempfile.TemporaryDirectory(dir=PRETRAINED.parent) as folder:
-        made = Path(folder) / "pretrained"
-        native.write(checkpoint, made, dtype="float16")
-        card = model_card(arguments, made)
-        (made / "MODEL_CARD.md").write_text(card, encoding="utf-8")
+        release = Path(folder) / "pretrained"
+        native.write(checkpoint, release, dtype="float16")
+        card = model_card(arguments, release)
+        (release / "MODEL_CARD.md").write_text(card, encoding="utf-8")
         shutil.rmtree(PRETRAINED, ignore_errors=True)
-        made.rename(PRETRAINED)
+        release.rename(PRETRAINED)
     print(card)
 
 
 def model_card(arguments: argparse.Namespace, folder: Path) -> str:
+    """Return the model card of the stored model."""
     elmo = elmokit.load(folder, tokenizer="whitespace")
     training, config = elmo.metadata["training"], elmo.config
     ngram = json.loads(Path(arguments.ngram).read_text()) if arguments.ngram else None
@@ -91,8 +93,8 @@ def model_card(arguments: argparse.Namespace, folder: Path) -> str:
     for heldout in arguments.heldout:
         name, _, path = heldout.partition("=")
         lines = (line.tokens for line in read_sentences(path, tokenizer="whitespace"))
-        found = elmo.perplexity(tokens for tokens in lines if tokens)
-        rows += table_rows(name, found.to_dict(), ngram, found.tokens)
+        perplexity = elmo.perplexity(tokens for tokens in lines if tokens)
+        rows += table_rows(name, perplexity.to_dict(), ngram, perplexity.tokens)
     parameters = sum(p.numel() for p in elmo.model.parameters())
     return CARD.format(
         size=f"{config.num_layers} layers of {config.lstm_dim} cells with projection "
@@ -111,8 +113,8 @@ def model_card(arguments: argparse.Namespace, folder: Path) -> str:
     )
 
 
-def check_same(ngram: dict, training: dict, words: int) -> None:
-    """The n-gram model has read and predicts the same."""
+def check_same(ngram: dict[str, Any], training: dict[str, Any], words: int) -> None:
+    """Exit if the n-gram model was trained on another text or predicts other words."""
     ours = {key: training[key] for key in ("corpus", "train_tokens")} | {"words": words}
     for key, value in ours.items():
         if ngram[key] != value:
@@ -120,21 +122,22 @@ def check_same(ngram: dict, training: dict, words: int) -> None:
 
 
 def table_rows(
-    name: str, found: dict[str, float], ngram: dict | None, tokens: int | None = None
+    name: str, perplexity: dict[str, float], ngram: dict[str, Any] | None, tokens: int | None = None
 ) -> list[str]:
-    """The lines of one text: the model's, and the n-gram model's if there is one."""
-    rows = [row(name, "this", found)]
+    """Return the rows of one text: of the model, and of the n-gram model if there is one."""
+    rows = [row(name, "this", perplexity)]
     if ngram:
-        beside = next((text for text in ngram["texts"] if text["text"] == name), None)
-        if beside is None or tokens not in (None, beside["tokens"]):
+        other = next((text for text in ngram["texts"] if text["text"] == name), None)
+        if other is None or tokens not in (None, other["tokens"]):
             sys.exit(f"the n-gram model was not measured on {name!r}: give ngram.py the same text")
-        rows.append(row(name, f"{ngram['order']}-gram", beside))
+        rows.append(row(name, f"{ngram['order']}-gram", other))
     return rows
 
 
-def row(name: str, model: str, found: dict[str, float]) -> str:
-    figures = " | ".join(f"{found[way]:.1f}" for way in ("forward", "backward", "average"))
-    return f"| {name} | {model} | {figures} |"
+def row(name: str, model: str, perplexity: dict[str, float]) -> str:
+    """Return a row of the table of perplexities."""
+    cells = " | ".join(f"{perplexity[key]:.1f}" for key in ("forward", "backward", "average"))
+    return f"| {name} | {model} | {cells} |"
 
 
 if __name__ == "__main__":

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-PLAYS = {  # the sentences of neighbours.py
+PLAYS = {  # the sentences of neighbours.py, as text
     "game": "The shortstop made a brilliant *play* on a hard ground ball.",
     "stage": "She wrote a *play* for a small theatre on Broadway.",
 }
 INTRODUCTION = """# Measurements
 
-Written by `make bench`; the script that made a table is named above it. All systems of a table
-ran in one session, in turns, each in a process of its own, with the same number of threads. The
-tables give the median of the rounds' rates and of their ratios. Read the ratios: absolute rates
-vary from machine to machine and from hour to hour. For embedding, weights are random, of the
+Written by `make bench`; each heading names the script that made the table. All systems of a table
+ran in one session, in turns, each in its own process, with the same number of threads. The tables
+give the median of the rounds' rates and of their ratios. Compare the ratios: absolute rates vary
+from machine to machine and from hour to hour. For embedding, the weights are random, of the
 published sizes, with activations like a trained model's; the text is English news (1 Billion Word
-benchmark, held-out part). What trains a model needs hours and texts that are not in the repository:
-these scripts are called by themselves, and take the texts as options.
+benchmark, held-out part). Scripts that train a model need hours and texts that are not in the
+repository: run them one by one with the texts as options.
 """
 
 
 def main() -> None:
+    """Write README.md from all results that exist."""
     sections = [INTRODUCTION]
     for name, section in (
         ("speed", speed), ("precision", precision), ("peak", peak), ("startup", startup),
@@ -38,15 +40,15 @@ def main() -> None:
     plot()
 
 
-def speed(result: dict) -> str:
+def speed(result: dict[str, Any]) -> str:
     lines = [
-        *head("Embedding speed beside the older systems (`benchmarks/speed.py`)", result),
+        *head("Embedding speed compared with older systems (`benchmarks/speed.py`)", result),
         "Tokens in, NumPy arrays of all layers out; imports and loading are not counted. The ratio",
-        "is to the fastest older system that takes any word. *same batches*: batches in the order",
-        "given, one call each, as the older systems get them. *look-ahead*: all sentences in one",
-        "call, batches of the same size formed by length, as `elmokit embed` does. *cold*: each",
-        "round starts with an empty word cache; *warm*: the words were met before.",
-        "`allennlp-cached` has the vectors of exactly these words prepared beforehand.",
+        "is to the fastest older system that takes any word. *same batches*: batches in the given",
+        "order, one call each, as for the older systems. *look-ahead*: all sentences in one call,",
+        "sorted into batches of the same size by length, as `elmokit embed` does. *cold*: each",
+        "round starts with an empty word cache; *warm*: the words were seen before.",
+        "`allennlp-cached` has precomputed the vectors of exactly these words.",
         "",
     ]
     for size, batch in dict.fromkeys((row["size"], row["batch"]) for row in result["rows"]):
@@ -64,10 +66,10 @@ def speed(result: dict) -> str:
     return "\n".join(lines) + "\n![tokens per second](speed.png)\n"
 
 
-def precision(result: dict) -> str:
+def precision(result: dict[str, Any]) -> str:
     lines = [
         *head("Vectors of float16 and int8 weights (`benchmarks/precision.py`)", result),
-        "Cosine of each token's vector to the float32 one, over all layers and tokens.",
+        "Cosine of the vector of each token with the float32 one, over all layers and tokens.",
         "",
         "| size | weights | mean | lowest |",
         "|---|---|---:|---:|",
@@ -78,7 +80,7 @@ def precision(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def peak(result: dict) -> str:
+def peak(result: dict[str, Any]) -> str:
     lines = [
         *head("Share of the machine's peak (`benchmarks/peak.py`)", result),
         "| | GFLOP/s | share |",
@@ -91,7 +93,7 @@ def peak(result: dict) -> str:
         f"({result['positions_per_s']:,} tokens/s) | {result['lstm_gflops']:.0f} "
         f"| {result['share_of_peak']:.0%} |",
         "",
-        "Work for a token, in MFLOP (a multiply-add counts two):",
+        "Work per token in MFLOP (a multiply-add counts as two):",
         "",
         "| size | convolutions, at all positions | highway and projection | LSTM stack |",
         "|---|---:|---:|---:|",
@@ -101,7 +103,7 @@ def peak(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def startup(result: dict) -> str:
+def startup(result: dict[str, Any]) -> str:
     seconds = result["seconds"]
     return "\n".join(
         [
@@ -109,13 +111,13 @@ def startup(result: dict) -> str:
             "| process | seconds |",
             "|---|---:|",
             *(f"| {name} | {value:.3f} |" for name, value in seconds.items()),
-            f"| what elmokit adds to torch's import | {result['added']:.3f} |",
+            f"| added by elmokit to the import of torch | {result['added']:.3f} |",
             "",
         ]
     )
 
 
-def memory(result: dict) -> str:
+def memory(result: dict[str, Any]) -> str:
     embedding, reading = result["embedding"], result["reading"]
     samples = ", ".join(str(mb) for mb in embedding["rss_mb_each_tenth"])
     lines = [
@@ -136,18 +138,18 @@ def memory(result: dict) -> str:
     return "\n".join(lines)
 
 
-def training_speed(result: dict) -> str:
+def training_speed(result: dict[str, Any]) -> str:
     lines = [
         *head("Training speed (`benchmarks/training_speed.py`)", result),
-        f"Tokens of one direction a second, {result['threads']} threads, batches prepared on the "
-        f"way; medians of {result['rounds']} rounds for the first pair, of the first and the last",
+        f"Tokens of one direction per second, {result['threads']} threads, preparing batches "
+        f"included; medians of {result['rounds']} rounds for the first pair, of the first and last",
         "of them for the others; the ratios of all rounds are in brackets.",
         *([f"{result['note']}."] if "note" in result else []),
         "*as bilm-tf*: LSTMs of 512 cells with projection 128 in 2 layers, 256 filters, 10,000",
         f"words, windows of {result['training']['unroll']}, "
         f"{result['training']['samples']:,} samples, Adagrad. *2,048 filters*: the same with those",
-        "of the published models. Work is that of the matrix products which a step needs, there",
-        f"and back. The share is of the float32 peak, {result['peak_gflops']:.0f} GFLOP/s.",
+        "of the published models. Work counts the matrix products of a step, forward and",
+        f"backward. The share is of the float32 peak, {result['peak_gflops']:.0f} GFLOP/s.",
         "",
         "| system | model | softmax | batch | tokens/s | ratio | GFLOP a step | share of peak "
         "| peak memory |",
@@ -170,14 +172,14 @@ def training_speed(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def training_memory(result: dict) -> str:
+def training_memory(result: dict[str, Any]) -> str:
     lines = [
         *head("Memory while pretraining (`benchmarks/training_memory.py`)", result),
         f"`elmokit pretrain` of `tiny`: the text is encoded, then {result['steps']} steps are "
         "trained. *resident*: with the pages of",
-        "mapped files that happen to be in memory, which the system takes back when it needs them;",
-        "*own*: without these; *with workers*: own, and that of the processes that tokenize (what",
-        "they share counts for each).",
+        "mapped files that happen to be in memory, which the system reclaims when it needs them;",
+        "*own*: without these; *with workers*: own memory including the tokenizing processes",
+        "(shared memory counts for each).",
         "",
         "| text | tokens | different words | encoding: resident | own | with workers "
         "| training: resident | own |",
@@ -194,24 +196,24 @@ def training_memory(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-WAYS = ("forward", "backward", "average")
+DIRECTIONS = ("forward", "backward", "average")
 
 
-def figures(found: dict) -> str:
-    return " | ".join(f"{found[way]:.1f}" for way in WAYS)
+def perplexity_cells(perplexity: dict[str, Any]) -> str:
+    """Return the perplexities of both directions and their average as cells of a table."""
+    return " | ".join(f"{perplexity[name]:.1f}" for name in DIRECTIONS)
 
 
-def shapes(result: dict) -> str:
+def shapes(result: dict[str, Any]) -> str:
     first = result["rows"][0]
     lines = [
         *head("The shape of the shipped model (`benchmarks/shapes.py`)", result),
-        "Layers x cells / projection, each trained on the text of the shipped model with the work "
-        f"of {first['steps']:,} steps of the first",
-        "(a tenth of what that model got), its learning rate falling to the end. Perplexity of the "
+        "Layers x cells / projection, each trained on the text of the shipped model with the "
+        f"compute of {first['steps']:,} steps of the first",
+        "(a tenth of that model's), with a learning rate that decays to the end. Perplexity of the "
         "same held-out text. One seed, and",
-        "the learning rate of the first for all: others might gain by one of their own. A longer "
-        "training would favour larger",
-        "shapes more than this one does.",
+        "the same learning rate for all: other shapes might gain from their own. Longer training "
+        "would favor larger shapes more.",
         "",
         "| shape | parameters | as float16 | steps | forward | backward | average |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -219,12 +221,12 @@ def shapes(result: dict) -> str:
     for row in result["rows"]:
         lines.append(
             f"| {row['shape']} | {row['million_parameters']:.1f} M | {row['mb_as_float16']:.1f} MB "
-            f"| {row['steps']:,} | {figures(row['perplexity'])} |"
+            f"| {row['steps']:,} | {perplexity_cells(row['perplexity'])} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def ngram(result: dict) -> str:
+def ngram(result: dict[str, Any]) -> str:
     count = sum(result["forward"]["ngrams"])
     lines = [
         *head("Perplexity of an n-gram model (`benchmarks/ngram.py`)", result),
@@ -232,18 +234,19 @@ def ngram(result: dict) -> str:
         f"shipped model ({result['train_tokens']:,} tokens, {result['words']:,} words,",
         f"{count:,} n-grams) in {result['minutes']:g} minutes with "
         f"{result['peak_rss_mb'] / 1000:.1f} GB. It predicts what the biLM predicts: words,",
-        "`<UNK>` among them, and sentence ends. The biLM's figures stand in its model card.",
+        "including `<UNK>`, and sentence ends. The results of the biLM are in its model card.",
         "",
         "| text | predictions | forward | backward | average |",
         "|---|---:|---:|---:|---:|",
     ]
     for row in result["texts"]:
-        lines.append(f"| {row['text']} | {row['tokens']:,} | {figures(row)} |")
+        lines.append(f"| {row['text']} | {row['tokens']:,} | {perplexity_cells(row)} |")
     return "\n".join(lines) + "\n"
 
 
-def ptb(result: dict) -> str:
-    sizes, found, events = result["parameters"], result["perplexity"], result["events"]["test"]
+def ptb(result: dict[str, Any]) -> str:
+    sizes, events = result["parameters"], result["events"]["test"]
+    perplexity = result["perplexity"]
     grams = result["ngram_perplexity"]
     size = f"{sizes['forward_with_softmax'] / 1e6:.1f} M"
     rows = [
@@ -253,8 +256,8 @@ def ptb(result: dict) -> str:
     rows += [
         (f"{result['ngram_order']}-gram, modified Kneser-Ney", "", grams["valid"]["forward"],
          grams["test"]["forward"]),
-        ("**elmokit, forward direction**", size, found["valid"]["forward"],
-         found["test"]["forward"]),
+        ("**elmokit, forward direction**", size, perplexity["valid"]["forward"],
+         perplexity["test"]["forward"]),
     ]  # fmt: skip
     rows.sort(key=lambda row: -row[-1])
     lines = [
@@ -265,8 +268,8 @@ def ptb(result: dict) -> str:
         f"{result['training']['epochs']} epochs; the best step on the",
         f"validation text was reached after {result['hours']:.1f} hours. The standard task: "
         f"{events['vocabulary']:,} words, {events['predictions']:,} predictions in the",
-        "test text, sentence ends among them, the state carried through all of it. Parameters of",
-        "the others are all of theirs.",
+        "test text including sentence ends, with the state carried through all of it. For the",
+        "others all parameters are counted.",
         "",
         "| model | parameters | validation | test |",
         "|---|---:|---:|---:|",
@@ -276,15 +279,15 @@ def ptb(result: dict) -> str:
         lines.append(f"| {name} | {size} | {shown} | {test:.1f} |")
     lines += [
         "",
-        f"The backward direction has {found['valid']['backward']:.1f} and "
-        f"{found['test']['backward']:.1f}.",
+        f"The backward direction has {perplexity['valid']['backward']:.1f} and "
+        f"{perplexity['test']['backward']:.1f}.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def movies(result: dict) -> str:
-    found, change = result["perplexity"], result["change"]
-    changes = " | ".join(f"{change[way]:+.1%}" for way in WAYS)
+def movies(result: dict[str, Any]) -> str:
+    perplexity, change = result["perplexity"], result["change"]
+    changes = " | ".join(f"{change[name]:+.1%}" for name in DIRECTIONS)
     lines = [
         *head("Adapting to a domain (`benchmarks/movies.py`)", result),
         f"The {result['model']} model, `elmokit adapt` for one epoch on movie reviews "
@@ -294,14 +297,14 @@ def movies(result: dict) -> str:
         "",
         "| | forward | backward | average |",
         "|---|---:|---:|---:|",
-        f"| before | {figures(found['before'])} |",
-        f"| after | {figures(found['after'])} |",
+        f"| before | {perplexity_cells(perplexity['before'])} |",
+        f"| after | {perplexity_cells(perplexity['after'])} |",
         f"| change | {changes} |",
     ]
     return "\n".join(lines) + "\n"
 
 
-def chinese(result: dict) -> str:
+def chinese(result: dict[str, Any]) -> str:
     example, settings = result["example"], result["settings"]
     lines = [
         *head("A Chinese model (`benchmarks/chinese.py`)", result),
@@ -314,9 +317,9 @@ def chinese(result: dict) -> str:
         f"{result['perplexity']['backward']:.1f}, average {result['perplexity']['average']:.1f}.",
         "",
         f"`{' '.join(example['tokens'])}` becomes an array of the shape {example['shape']}. Words "
-        "with two senses stand in",
-        "four sentences a sense; how often has the nearest other use the same sense? Layer 0 does",
-        "not read the sentence, and so can only guess.",
+        "with two senses occur in",
+        "four sentences per sense: how often does the nearest other use have the same sense?",
+        "Layer 0 does not read the sentence and can only guess.",
         "",
         "| word | " + " | ".join(result["layers"]) + " |",
         "|---|" + "---:|" * len(result["layers"]),
@@ -326,12 +329,12 @@ def chinese(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def export(result: dict) -> str:
+def export(result: dict[str, Any]) -> str:
     first = result["rows"][0]
     lines = [
-        *head("Exported files in the older systems (`benchmarks/export.py`)", result),
-        "A native folder, `elmokit convert --to bilm`, and what AllenNLP and bilm-tf make of its",
-        f"files: the largest difference to elmokit's vectors of {first['sentences']} sentences "
+        *head("Exported files in older systems (`benchmarks/export.py`)", result),
+        "AllenNLP and bilm-tf read what `elmokit convert --to bilm` wrote from a native folder:",
+        f"the largest difference to elmokit's vectors of {first['sentences']} sentences "
         f"({first['tokens']} tokens), layer by",
         f"layer. More than {result['tolerance']:g} is an error.",
         "",
@@ -345,13 +348,13 @@ def export(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def task_speed(result: dict) -> str:
+def task_speed(result: dict[str, Any]) -> str:
     lines = [
         *head("An epoch of a task with and without ELMo (`benchmarks/task_speed.py`)", result),
-        f"A tagger of names (CoNLL-2003, {result['train_examples']:,} sentences to learn from and "
-        f"{result['dev_examples']:,} to measure by,",
+        f"A tagger of names (CoNLL-2003, {result['train_examples']:,} training and "
+        f"{result['dev_examples']:,} dev sentences,",
         f"LSTM of {result['hidden']}), one epoch, {result['threads']} threads, in turns. Computing "
-        f"and keeping the layers once takes",
+        f"and storing the layers once takes",
         f"{result['seconds_to_keep']:.0f} s and {result['kept_mb']:,} MB of disk; all later epochs "
         "and runs read them.",
         "",
@@ -364,16 +367,16 @@ def task_speed(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def polysemy(result: dict) -> str:
+def polysemy(result: dict[str, Any]) -> str:
     lines = [
         "## Senses in the layers (`benchmarks/polysemy.py`)\n",
         f"The model is `{result['model']}`. The uses are those of `examples/senses.tsv`: 28 "
-        "sentences a word, 14 a sense.",
+        "sentences per word, 14 per sense.",
         "*purity*: how often the nearest other use has the same sense; *silhouette* of "
         "the senses; both by cosine,",
-        "the mean of all tokens taken off. *chance*: 95 of 100 random deals of the senses to the "
-        f"same vectors give no more ({result['deals']:,} deals).",
-        "Layer 0 has one vector for all uses of a word. *as drawn*: of the points in the picture.",
+        "with the mean of all tokens subtracted. *chance*: 95% of random permutations of the "
+        f"senses over the same vectors give at most this ({result['deals']:,} permutations).",
+        "Layer 0 has one vector for all uses of a word. *as drawn*: of the points in the figure.",
         "",
         f"| | {' | '.join(result['layers'])} | chance |",
         f"|---|{'---:|' * (len(result['layers']) + 1)}",
@@ -388,7 +391,7 @@ def polysemy(result: dict) -> str:
     return "\n".join(lines) + "\n\n![uses of three words](polysemy.png)\n"
 
 
-def senses(result: dict) -> str:
+def senses(result: dict[str, Any]) -> str:
     (usual, first), (other, second) = result["vectors"].items()
     tests, paper = list(first["scores"]), result["paper"]
     extents = result["extents"]
@@ -396,21 +399,21 @@ def senses(result: dict) -> str:
         "## Word senses (`benchmarks/senses.py`)\n",
         f"The model is `{result['model']}`. A use gets the sense whose average over SemCor "
         f"({extents['semcor']['instances']:,} instances,",
-        f"{first['senses']:,} senses) it is nearest to; words that SemCor does not have get "
+        f"{first['senses']:,} senses) it is nearest to; words that are not in SemCor get "
         "WordNet's first sense. F1 in per cent as",
-        "Raganato's scorer has it, on "
+        "computed by Raganato's scorer, on "
         + " and ".join(f"{name} ({extents[name]['instances']:,} instances)" for name in tests)
         + ".",
-        "*SemCor*: how often the sense of a use is found from SemCor's other uses, of "
-        f"{first['choices']:,} uses that leave a choice. The mixes",
-        f"are learned there alone. Vectors are taken {usual}; in brackets, {other}.",
+        "*SemCor*: how often the sense of a use is found from SemCor's other uses, for "
+        f"{first['choices']:,} uses with more than one choice. The mixes",
+        f"are learned only there. Vectors are used {usual}; in brackets, {other}.",
         "*Paper*: the original model on five test sets together, of which these are two.",
         "",
         f"| | SemCor | {' | '.join(tests)} | paper |",
         f"|---|{'---:|' * (len(tests) + 2)}",
     ]
     for method in first["scores"][tests[0]]:
-        cells = [_both(100 * one, 100 * two) for one, two in _figures(first, second, method)]
+        cells = [_both(100 * one, 100 * two) for one, two in _score_pairs(first, second, method)]
         own = [] if method in first["leave_one_out"] else [""]
         lines.append(f"| {' | '.join([method, *own, *cells, str(paper.get(method, ''))])} |")
     mix = first["mixes"]["mix + frequency"]
@@ -419,27 +422,30 @@ def senses(result: dict) -> str:
         "",
         f"`mix + frequency` gives layers 0, 1, … the shares {shares}, and a sense's log frequency "
         f"the weight {mix['frequency']:.2f}",
-        f"beside {mix['scale']:.1f} times the cosine.",
+        f"and the cosine the weight {mix['scale']:.1f}.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _figures(first: dict, second: dict, method: str) -> list[tuple[float, float]]:
-    """Of one method, both ways: on SemCor, if it is measured there, and F1 on the test sets."""
-    both = []
+def _score_pairs(
+    first: dict[str, Any], second: dict[str, Any], method: str
+) -> list[tuple[float, float]]:
+    """Return the scores of a method for both kinds of vectors: on SemCor if measured, and F1."""
+    pairs = []
     if method in first["leave_one_out"]:
-        both.append((first["leave_one_out"][method], second["leave_one_out"][method]))
+        pairs.append((first["leave_one_out"][method], second["leave_one_out"][method]))
     for name in first["scores"]:
-        one, two = (found["scores"][name][method]["all"]["f1"] for found in (first, second))
-        both.append((one, two))
-    return both
+        one, two = (each["scores"][name][method]["all"]["f1"] for each in (first, second))
+        pairs.append((one, two))
+    return pairs
 
 
 def _both(one: float, two: float) -> str:
+    """Return both numbers, or one if they are shown alike."""
     return f"{one:.1f} ({two:.1f})" if f"{one:.1f}" != f"{two:.1f}" else f"{one:.1f}"
 
 
-def neighbours(result: dict) -> str:
+def neighbours(result: dict[str, Any]) -> str:
     process, times = result["find_process"], result["search_ms"]
     lines = [
         "## Neighbours in context among a million uses (`benchmarks/neighbours.py`)\n",
@@ -472,7 +478,7 @@ def neighbours(result: dict) -> str:
         "",
         f"As in table 4 of the ELMo paper: {plays['uses']:,} uses of *play* in the whole text, and "
         "the 10 that are nearest to two",
-        "sentences, in layer 2. What the word means in them was read and counted by hand.",
+        "sentences, in layer 2. The meaning of the word in them was judged by hand.",
         "",
         "| sentence | about a game | about the stage | a pun | cosines |",
         "|---|---:|---:|---:|---|",
@@ -487,15 +493,15 @@ def neighbours(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def probe(result: dict) -> str:
+def probe(result: dict[str, Any]) -> str:
     lines = [
         *head("Parts of speech by layer (`benchmarks/probe.py`)", result),
         "A linear classifier for the universal parts of speech on each layer of the shipped model,",
-        f"trained on {result['train_tokens']:,} tokens of English EWT; per cent of its "
+        f"trained on {result['train_tokens']:,} tokens of English EWT; accuracy on its "
         f"{result['dev_tokens']:,} dev tokens, of which",
-        f"{result['unseen_tokens']:,} are words not seen in training. The paper has "
+        f"{result['unseen_tokens']:,} are words not seen in training. The paper reports "
         f"{result['paper']['layer 1']} for layer 1 and {result['paper']['layer 2']} for layer 2 of",
-        "its model, on the Penn Treebank: the order can be compared, the figures cannot.",
+        "its model, on the Penn Treebank: the order can be compared, the scores cannot.",
         "",
         "| | accuracy | unseen words |",
         "|---|---:|---:|",
@@ -508,12 +514,13 @@ def probe(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def head(title: str, result: dict) -> list[str]:
-    """How most sections begin: title and machine."""
+def head(title: str, result: dict[str, Any]) -> list[str]:
+    """Return the beginning of most sections: title and machine."""
     return [f"## {title}\n", machine_line(result["machine"]), ""]
 
 
-def machine_line(machine: dict) -> str:
+def machine_line(machine: dict[str, Any]) -> str:
+    """Return the machine and the versions as one line."""
     return (
         f"{machine['processor']}, {machine['cores']} cores, {machine['instructions']}; "
         f"Python {machine['python']}, torch {machine['torch']}."
@@ -521,7 +528,7 @@ def machine_line(machine: dict) -> str:
 
 
 def plot() -> None:
-    """Bars of tokens/s by system, a panel for each case."""
+    """Draw tokens/s of each system as bars, with one panel per case."""
     path = RESULTS / "speed.json"
     if not path.exists():
         return
@@ -536,9 +543,9 @@ def plot() -> None:
     for axis, (size, batch) in zip(axes[:, 0], cases, strict=True):
         shown = [r for r in rows if (r["size"], r["batch"]) == (size, batch)]
         shown.sort(key=lambda row: row["tokens_per_s"])
-        colours = ["#2a6f97" if "elmokit" in row["system"] else "#b0b0b0" for row in shown]
+        colors = ["#2a6f97" if "elmokit" in row["system"] else "#b0b0b0" for row in shown]
         names = [row["system"] for row in shown]
-        bars = axis.barh(names, [row["tokens_per_s"] for row in shown], color=colours)
+        bars = axis.barh(names, [row["tokens_per_s"] for row in shown], color=colors)
         axis.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=7)
         axis.set_title(f"{size}, batch {batch}: tokens/s", fontsize=9, loc="left")
         axis.tick_params(labelsize=7)

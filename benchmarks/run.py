@@ -1,8 +1,8 @@
-"""`make bench`: every measurement, then the tables and the plot in results/.
+"""Run all measurements of `make bench`, then write the tables and the plot in results/.
 
     make bench ARGS="--text news.txt --peers run_peers.py --peer bilm=/venvs/tf/bin/python"
 
-Arguments go to speed.py (see there); --quick leaves out the gigabyte of text.
+Arguments are passed to speed.py; --quick skips the gigabyte of text.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which senses do the layers know? Averages over SemCor, two test sets, beside the first sense.
+"""Which senses do the layers know? Averages over SemCor on two test sets, and the first sense.
 
     python benchmarks/senses.py --data data/senses [--model shipped]
 
 `--data` has SemCor, senseval2 and semeval2007 in Raganato's format (NAME.data.xml and
-NAME.gold.key.txt, also packed) and WordNet's index.sense. Everything that is learned is learned on
-SemCor, leaving one use out at a time; whether the mean of all tokens is taken off is decided there
-too. The paper reports 67.4 for the first and 69.0 for the second layer of its model, and 65.9 for
+NAME.gold.key.txt, also compressed) and WordNet's index.sense. Everything is learned on SemCor,
+leaving one use out at a time, including the choice whether to subtract the mean of all tokens. The
+paper reports 67.4 for the first and 69.0 for the second layer of its model, and 65.9 for
 the first sense, on five test sets together, of which these are two.
 """
 
@@ -35,7 +35,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", required=True, type=Path, help="the folder that has the files")
-    parser.add_argument("--model", default="shipped", help="whatever elmokit.load takes")
+    parser.add_argument("--model", default="shipped", help="a model that elmokit.load accepts")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", default=str(HERE / "results" / "senses.json"))
     arguments = parser.parse_args()
@@ -55,27 +55,28 @@ def main() -> None:
         "paper": PAPER,
     }
     Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
-    for name, found in rows.items():
+    for name, measured in rows.items():
         print(f"vectors {name}")
-        print(table(["", "SemCor", *TESTS], figures(found)))
+        print(table(["", "SemCor", *TESTS], score_rows(measured)))
 
 
 def find(folder: Path, name: str) -> Path:
-    """A file, packed or not."""
-    found = sorted(folder.glob(f"{name}*"))
-    if not found:
+    """Return the path of a file that may be compressed."""
+    matches = sorted(folder.glob(f"{name}*"))
+    if not matches:
         raise SystemExit(f"there is no {name} in {folder}")
-    return found[0]
+    return matches[0]
 
 
 def files(folder: Path, name: str) -> tuple[Path, Path]:
+    """Return the paths of the text and of the senses of a data set."""
     return find(folder, f"{name}.data.xml"), find(folder, f"{name}.gold.key.txt")
 
 
 def measure(
     store: LayerStore, folder: Path, first: dict[tuple[str, str], str], *, centre: bool
 ) -> dict[str, Any]:
-    """Build from SemCor, score the test sets."""
+    """Build an inventory from SemCor and score the test sets."""
     start = time.perf_counter()
     inventory = build_inventory(
         store, lambda: read_tagged(*files(folder, TRAIN)), centre=centre, model=str(folder)
@@ -90,17 +91,17 @@ def measure(
         "words": len(inventory.words),
         "seconds_to_build": seconds,
         "mixes": {name: vars(mix) for name, mix in inventory.mixes.items()},
-        **inventory.metadata,
+        **inventory.facts,
         "scores": scores,
     }
 
 
-def figures(found: dict[str, Any]) -> list[list[object]]:
-    """A row for each method: how often it is right on SemCor, and F1 on the test sets."""
+def score_rows(measured: dict[str, Any]) -> list[list[object]]:
+    """Return a row for each method: accuracy on SemCor and F1 on the test sets."""
     rows: list[list[object]] = []
-    for method in found["scores"][TESTS[0]]:
-        own = found["leave_one_out"].get(method)
-        tests = [100 * found["scores"][name][method]["all"]["f1"] for name in TESTS]
+    for method in measured["scores"][TESTS[0]]:
+        own = measured["leave_one_out"].get(method)
+        tests = [100 * measured["scores"][name][method]["all"]["f1"] for name in TESTS]
         rows.append([method, None if own is None else 100 * own, *tests])
     return rows
 

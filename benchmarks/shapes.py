@@ -1,12 +1,12 @@
-"""Which shape makes the best small model? Several are trained with the same work.
+"""Which shape makes the best small model? Several are trained with the same compute.
 
     python benchmarks/shapes.py --text wiki.txt novels.txt --folder shapes [--steps 1200]
 
 Each shape of at most 25 MB in float16 is trained by `elmokit pretrain` as configs/tiny.yaml says.
 The first takes `--steps` steps, the others as many as need the same floating point operations, so
-that the speed of the machine has no part in it; the learning rate falls to its end in every run.
-The same command goes on with runs that were stopped. All have the same text, vocabulary and
-held-out part, and are compared by its perplexity.
+that the speed of the machine does not matter; the learning rate decays fully in every run. The same
+command resumes runs that were stopped. All have the same text, vocabulary and held-out part, and
+are compared by its perplexity.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import shutil
 import statistics
 from pathlib import Path
+from typing import Any
 
 import yaml
 from peak import flops_per_token
@@ -29,14 +30,14 @@ from elmokit.pretrain.windows import Windows
 
 HERE = Path(__file__).parent
 RECIPE = HERE.parent / "configs" / "tiny.yaml"
-SHAPES = {  # what differs from the recipe; the first is the recipe's own
+SHAPES: dict[str, dict[str, int]] = {  # differences from the recipe, whose shape is the first
     "2 x 512 / 128": {},
     "2 x 1024 / 128": {"lstm_dim": 1024},
     "2 x 768 / 160": {"lstm_dim": 768, "projection_dim": 160},
     "2 x 384 / 192": {"lstm_dim": 384, "projection_dim": 192},
-    "3 x 512 / 128": {"layers": 3},
+    "3 x 512 / 128": {"num_layers": 3},
 }
-MOST_MB = 25
+MAX_MB = 25
 
 
 def main() -> None:
@@ -82,35 +83,35 @@ def main() -> None:
     print(json.dumps(rows, indent=1))
 
 
-def distinct_words(corpus: Corpus, recipe: dict) -> float:
-    """The share of a window's tokens that the character encoder reads."""
+def distinct_words(corpus: Corpus, recipe: dict[str, Any]) -> float:
+    """Return the share of the tokens of a window that are distinct words."""
     windows = Windows(corpus.train, rows=recipe["batch_size"], unroll=recipe["unroll"], seed=1)
-    found = [len(windows.window(0, place).types) for place in range(0, windows.steps, 500)]
-    return statistics.mean(found) / (recipe["batch_size"] * recipe["unroll"])
+    counts = [len(windows.window(0, step).types) for step in range(0, windows.steps, 500)]
+    return float(statistics.mean(counts) / (recipe["batch_size"] * recipe["unroll"]))
 
 
 def flops(config: BiLMConfig, samples: int, distinct: float) -> float:
-    """Of a token, on the way forward; the way back is twice that for all shapes."""
+    """Return the FLOPs of a token in the forward pass; the backward pass takes twice as many."""
     parts = flops_per_token(config)
     softmax = 2 * 2 * config.projection_dim * samples
     return parts["LSTM stack"] + softmax + distinct * parts["highway and projection"]
 
 
-def row(name: str, out: Path, steps: int, work: float) -> dict:
-    """What came of one shape."""
-    made = native.read(out)
-    found = made.metadata["training"]["heldout_perplexity"]
-    numbers = sum(tensor.size for tensor in made.tensors.values())
-    half = 2 * numbers / 1e6  # as it ships, in float16
-    assert half <= MOST_MB, (name, half)
+def row(name: str, out: Path, steps: int, work: float) -> dict[str, Any]:
+    """Return the result of one shape."""
+    checkpoint = native.read(out)
+    training = checkpoint.metadata["training"]
+    parameters = sum(tensor.size for tensor in checkpoint.tensors.values())
+    megabytes = 2 * parameters / 1e6  # Models ship in float16.
+    assert megabytes <= MAX_MB, (name, megabytes)
     return {
         "shape": name,
-        "million_parameters": round(numbers / 1e6, 2),
-        "mb_as_float16": round(half, 1),
+        "million_parameters": round(parameters / 1e6, 2),
+        "mb_as_float16": round(megabytes, 1),
         "steps": steps,
         "mflop_per_token": round(work / 1e6, 2),
-        "hours": made.metadata["training"]["hours"],
-        "perplexity": found,
+        "hours": training["hours"],
+        "perplexity": training["heldout_perplexity"],
     }
 
 

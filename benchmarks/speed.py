@@ -1,4 +1,4 @@
-"""How fast is embedding, beside the older ELMo systems? Tokens in, NumPy layers out.
+"""How fast is embedding compared with older ELMo systems? Tokens in, NumPy layers out.
 
     python benchmarks/speed.py --text news.txt --peers ../shared/bench/run_peers.py \
         --peer bilm=/venvs/tf/bin/python --peer allennlp=/venvs/allennlp/bin/python
@@ -7,10 +7,10 @@ Each system runs in its own process on the same random-weight checkpoint and the
 the systems take turns, round after round, and the median of the rounds counts. Without --peer
 only elmokit is measured, and without --text on the help texts that come with Python.
 
-elmokit is measured in three ways. "same batches" gets the sentences in batches in the order
-given, one call a batch, as the older systems do. "look-ahead" gets all sentences in one call,
-with the same batch size, and forms its batches by length, as `elmokit embed` does. Both start
-each round with an empty word cache ("cold"); "warm" has met the words before.
+elmokit is measured in three ways. "same batches" gets the sentences in batches in the given
+order, one call per batch, like the older systems. "look-ahead" gets all sentences in one call,
+with the same batch size, and sorts them into batches by length, as `elmokit embed` does. Both
+start each round with an empty word cache ("cold"); "warm" has seen the words before.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 SAME, AHEAD = "same batches", "look-ahead"
-BATCHES = [  # ours: precision, way, cache
+BATCHES = [  # elmokit: precision, batching, cache
     ("float32", SAME, "cold"),
     ("float32", AHEAD, "cold"),
     ("float32", AHEAD, "warm"),
@@ -41,7 +42,7 @@ SINGLE = [
     ("float16", SAME, "cold"),
     ("int8", SAME, "cold"),
 ]
-CASES = [  # size, batch, sentences, ours
+CASES = [  # size, batch size, sentences, variants of elmokit
     ("small", 32, 320, BATCHES),
     ("small", 1, 48, SINGLE),
     ("original", 32, 96, BATCHES),
@@ -53,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--text", help="tokenized sentences, one a line")
+    parser.add_argument("--text", help="tokenized sentences, one per line")
     parser.add_argument("--peers", help="the script that runs the older systems")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON")
     parser.add_argument("--rounds", type=int, default=3)
@@ -67,13 +68,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = arguments.text or stand_in_text(Path(folder))
         rows = []
-        for size, batch, sentences, ways in CASES:
+        for size, batch, sentences, variants in CASES:
             if arguments.only and arguments.only not in (size, f"{size}/{batch}"):
                 continue
             checkpoint = Path(folder) / size
             if not checkpoint.exists():
                 make_checkpoint(size, checkpoint)
-            rows += measure(arguments, text, checkpoint, batch, sentences, ways)
+            rows += measure(arguments, text, checkpoint, batch, sentences, variants)
     for row in rows:
         print(json.dumps(row))
     Path(arguments.out).write_text(
@@ -82,10 +83,18 @@ def main() -> None:
     return None
 
 
-def measure(arguments, text, checkpoint, batch, sentences, ways) -> list[dict]:
-    """All systems on one case, in turns."""
-    ours = [dict(zip(("precision", "way", "cache"), way, strict=True)) for way in ways]
-    found: dict[str, list[dict]] = {}
+def measure(
+    arguments: argparse.Namespace,
+    text: str,
+    checkpoint: Path,
+    batch: int,
+    sentences: int,
+    variants: list[tuple[str, str, str]],
+) -> list[dict[str, Any]]:
+    """Measure all systems on one case, in turns."""
+    names = ("precision", "batching", "cache")
+    settings = [dict(zip(names, variant, strict=True)) for variant in variants]
+    runs: dict[str, list[dict[str, Any]]] = {}
     for _ in range(arguments.rounds):
         for peer in arguments.peer:
             command = [
@@ -93,16 +102,16 @@ def measure(arguments, text, checkpoint, batch, sentences, ways) -> list[dict]:
                 "--batch-size", str(batch), "--limit", str(sentences), "--repeats", "1",
                 "--threads", str(arguments.threads), "--peer", peer,
             ]  # fmt: skip
-            found.setdefault(peer.partition("=")[0], []).append(run(command))
-        for setting in ours:
+            runs.setdefault(peer.partition("=")[0], []).append(run(command))
+        for setting in settings:
             job = {
                 "checkpoint": str(checkpoint), "text": text, "batch": batch, "limit": sentences,
                 "threads": arguments.threads, **setting,
             }  # fmt: skip
-            name = f"elmokit {setting['precision']}, {setting['way']}, {setting['cache']}"
+            name = f"elmokit {setting['precision']}, {setting['batching']}, {setting['cache']}"
             command = [sys.executable, __file__, "--child", json.dumps(job)]
-            found.setdefault(name, []).append(run(command))
-    rows = [summary(name, checkpoint.name, batch, runs) for name, runs in found.items()]
+            runs.setdefault(name, []).append(run(command))
+    rows = [summary(name, checkpoint.name, batch, of_name) for name, of_name in runs.items()]
     peers = [row for row in rows if row["system"] in ANY_WORD]
     fastest = max(peers, key=lambda row: row["tokens_per_s"], default=None)
     for row in rows:
@@ -110,37 +119,41 @@ def measure(arguments, text, checkpoint, batch, sentences, ways) -> list[dict]:
     return rows
 
 
-def ratio(row: dict, peer: dict) -> float:
-    """The median over the rounds: what slows the machine for a while slows both sides of one."""
+def ratio(row: dict[str, Any], peer: dict[str, Any]) -> float:
+    """Return the median ratio of the rounds: a slow moment affects both systems of a round."""
     rounds = zip(row["all"], peer["all"], strict=True)
-    return round(statistics.median(ours / theirs for ours, theirs in rounds), 2)
+    return float(round(statistics.median(ours / theirs for ours, theirs in rounds), 2))
 
 
-ANY_WORD = ("bilm", "allennlp", "simple-elmo")  # allennlp-cached knows prepared words only
+ANY_WORD = ("bilm", "allennlp", "simple-elmo")  # allennlp-cached knows only prepared words.
 
 
-def summary(name: str, size: str, batch: int, runs: list[dict]) -> dict:
-    rates = [one["tokens_per_s"] for one in runs]
+def summary(name: str, size: str, batch: int, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one row of the result."""
+    rates = [each["tokens_per_s"] for each in runs]
     return {
         "system": name, "size": size, "batch": batch,
         "tokens_per_s": round(statistics.median(rates), 1), "all": rates,
-        "peak_rss_mb": max(one["peak_rss_mb"] for one in runs), "tokens": runs[0]["tokens"],
+        "peak_rss_mb": max(each["peak_rss_mb"] for each in runs), "tokens": runs[0]["tokens"],
     }  # fmt: skip
 
 
-def run(command: list[str]) -> dict:
+def run(command: list[str]) -> dict[str, Any]:
+    """Run a command and return the JSON object that it prints last."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines or "error" in lines[-1][:60]:
         sys.exit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr[-3000:]}")
-    return json.loads(lines[-1])
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result
 
 
-def child(job: dict) -> None:
-    """Our side, in a process of its own."""
+def child(job: dict[str, Any]) -> None:
+    """Measure elmokit in this process."""
     import torch
 
     import elmokit
+    from elmokit.embed import Sentence
 
     torch.set_num_threads(job["threads"])
     sentences = read_sentences(job["text"], job["limit"])
@@ -149,10 +162,10 @@ def child(job: dict) -> None:
     size = job["batch"]
     batches = [sentences[start : start + size] for start in range(0, len(sentences), size)]
 
-    def embed() -> list:
-        if job["way"] == "same batches":
-            return [found for batch in batches for found in elmo.embed(batch, batch_size=size)]
-        return elmo.embed(sentences, batch_size=size)
+    def embed() -> list[Sentence]:
+        if job["batching"] == SAME:
+            return [each for batch in batches for each in elmo.embed(batch, batch_size=size)]
+        return list(elmo.embed(sentences, batch_size=size))
 
     elmo.embed(batches[0], batch_size=size)
     if job["cache"] == "warm":
@@ -160,11 +173,12 @@ def child(job: dict) -> None:
     times = []
     for _ in range(3):
         if job["cache"] == "cold":
-            elmo._words.rows.clear()  # the word vectors only: packing weights is part of loading
+            # Only the word vectors: packing the weights is part of loading.
+            elmo._words.rows.clear()
         start = time.perf_counter()
         result = embed()
         times.append(time.perf_counter() - start)
-        assert [found.tokens for found in result] == sentences
+        assert [sentence.tokens for sentence in result] == sentences
         del result
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     rate = tokens / statistics.median(times)
@@ -172,13 +186,14 @@ def child(job: dict) -> None:
 
 
 def read_sentences(path: str, limit: int) -> list[list[str]]:
+    """Return the first sentences of a tokenized file."""
     with Path(path).open(encoding="utf-8") as file:
         split = (line.split() for line in file)
         return [words for words in split if words][:limit]
 
 
 def make_checkpoint(size: str, folder: Path) -> None:
-    """A model of a published size with random weights and activations like a trained one's."""
+    """Write a model of a published size: random weights, activations like a trained model's."""
     import numpy as np
 
     from elmokit.config import BiLMConfig
@@ -206,7 +221,7 @@ def make_checkpoint(size: str, folder: Path) -> None:
 
 
 def stand_in_text(folder: Path) -> str:
-    """Real English sentences that every Python has: its help texts."""
+    """Write the help texts of Python, English sentences that are always there."""
     from pydoc_data.topics import topics
 
     from elmokit.text.tokenize import split_sentences, tokenize
@@ -218,7 +233,8 @@ def stand_in_text(folder: Path) -> str:
     return str(path)
 
 
-def machine() -> dict:
+def machine() -> dict[str, Any]:
+    """Describe the machine and the versions."""
     import os
     import platform
 

@@ -1,9 +1,10 @@
-"""How long from the command to the first vector, beyond the import of torch?
+"""How long does it take from the command to the first vector, beyond the import of torch?
 
     python benchmarks/startup.py [--model FOLDER]
 
-Three commands in turns, whole processes, medians: `import torch` alone, `elmokit embed` of a file
-with one sentence, and `elmokit --help`. Bytecode is kept, as pip does when it installs.
+Median times of three commands, run in turns as whole processes: `import torch` alone,
+`elmokit embed` of a file with one sentence, and `elmokit --help`. Bytecode is cached, as
+after an installation by pip.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
                 start = time.perf_counter()
                 subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True)
                 times[name].append(time.perf_counter() - start)
-    medians = {name: round(statistics.median(found), 3) for name, found in times.items()}
+    medians = {name: round(statistics.median(seconds), 3) for name, seconds in times.items()}
     added = round(medians["embed one sentence"] - medians["import torch"], 3)
     result = {"machine": machine(), "model": arguments.model, "seconds": medians, "added": added}
     print(json.dumps(result, indent=1))

@@ -1,13 +1,13 @@
-"""How much longer is an epoch of a task with ELMo, when the biLM's vectors are kept?
+"""How much longer does an epoch of a task take with ELMo if the vectors of the biLM are cached?
 
     python benchmarks/task_speed.py --train conll2003.train.conll --dev conll2003.dev.conll \
         [--vectors glove.txt]
 
-A tagger of names is trained for one epoch, with the measuring on the dev set that belongs to it:
-without ELMo, with the layers of the shipped model read from the disk, and with the layers computed
-anew for every batch. They take turns, each in a process of its own; ratios are medians of the
-rounds' ratios. What it takes to compute and keep the layers once stands apart: all later epochs and
-runs read them. Memory is the largest of each process.
+A tagger of names is trained for one epoch and evaluated on the dev set: without ELMo, with the
+layers of the shipped model read from the disk, and with the layers computed again for every batch.
+They take turns, each in its own process; ratios are medians of the rounds' ratios. The cost of
+computing and storing the layers once is measured separately: all later epochs and runs read them.
+Memory is the peak of each process.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from speed import machine
 
 HERE = Path(__file__).parent
-WITHOUT, KEPT, ANEW = "without ELMo", "ELMo, layers kept", "ELMo, layers computed each time"
+WITHOUT, KEPT, AGAIN = "without ELMo", "ELMo, layers kept", "ELMo, layers computed each time"
 
 
 def main() -> None:
@@ -40,15 +41,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", default=str(HERE / "results" / "task_speed.json"))
     arguments = parser.parse_args()
-    runs: dict[str, list[dict]] = {WITHOUT: [], KEPT: [], ANEW: []}
+    runs: dict[str, list[dict[str, Any]]] = {WITHOUT: [], KEPT: [], AGAIN: []}
     with tempfile.TemporaryDirectory() as folder:
-        first = one_epoch(KEPT, arguments, Path(folder))  # computes the layers and keeps them
-        for number in range(arguments.rounds):
-            for name, found in runs.items():
-                found.append(one_epoch(name, arguments, Path(folder)))
-            print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
+        first = one_epoch(KEPT, arguments, Path(folder))  # Computes the layers and stores them.
+        for i in range(arguments.rounds):
+            for name, of_name in runs.items():
+                of_name.append(one_epoch(name, arguments, Path(folder)))
+            print(f"round {i + 1} of {arguments.rounds}", file=sys.stderr)
         kept_mb = sum(f.stat().st_size for f in Path(folder, "cache").rglob("*")) // 1_000_000
-    rows = {name: summary(found, runs[WITHOUT]) for name, found in runs.items()}
+    rows = {name: summary(of_name, runs[WITHOUT]) for name, of_name in runs.items()}
     result = {
         "machine": machine(),
         "threads": arguments.threads,
@@ -59,7 +60,7 @@ def main() -> None:
         "rows": rows,
         "seconds_to_keep": round(
             first["process_seconds"]
-            - statistics.median(found["process_seconds"] for found in runs[KEPT]),
+            - statistics.median(each["process_seconds"] for each in runs[KEPT]),
             1,
         ),
         "kept_mb": kept_mb,
@@ -68,17 +69,17 @@ def main() -> None:
     Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
 
 
-def one_epoch(name: str, arguments: argparse.Namespace, folder: Path) -> dict:
-    """Train for an epoch in a process of its own; gives its time, memory and report."""
+def one_epoch(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Train for an epoch in a process; return its time, memory and number of examples."""
     out = Path(tempfile.mkdtemp(dir=folder)) / "model"
     command = [
         sys.executable, "-m", "elmokit", "train", "tagger", "--train", arguments.train,
         "--dev", arguments.dev, "--out", str(out), "--epochs", "1",
         "--hidden", str(arguments.hidden), "--threads", str(arguments.threads), "--quiet",
-        "--cache", str(folder / ("none" if name == ANEW else "cache")),
+        "--cache", str(folder / ("none" if name == AGAIN else "cache")),
     ]  # fmt: skip
     command += ["--no-elmo"] if name == WITHOUT else []
-    command += ["--cache-gb", "0.000001"] if name == ANEW else []  # nothing fits
+    command += ["--cache-gb", "0.000001"] if name == AGAIN else []  # Nothing fits.
     command += ["--vectors", arguments.vectors] if arguments.vectors else []
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -95,15 +96,14 @@ def one_epoch(name: str, arguments: argparse.Namespace, folder: Path) -> dict:
     }
 
 
-def summary(found: list[dict], without: list[dict]) -> dict:
-    ratios = [
-        mine["seconds"] / other["seconds"] for mine, other in zip(found, without, strict=True)
-    ]
+def summary(runs: list[dict[str, Any]], without: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one row of the result."""
+    ratios = [each["seconds"] / other["seconds"] for each, other in zip(runs, without, strict=True)]
     return {
-        "seconds": statistics.median(one["seconds"] for one in found),
-        "all": [one["seconds"] for one in found],
+        "seconds": statistics.median(each["seconds"] for each in runs),
+        "all": [each["seconds"] for each in runs],
         "ratio": round(statistics.median(ratios), 2),
-        "peak_rss_mb": max(one["peak_rss_mb"] for one in found),
+        "peak_rss_mb": max(each["peak_rss_mb"] for each in runs),
     }
 
 

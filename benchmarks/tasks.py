@@ -1,11 +1,11 @@
-"""Does ELMo help? Eleven tasks and one in Chinese, each with and without it, several seeds.
+"""Does ELMo help? Eleven tasks and one in Chinese, with and without it, for several seeds.
 
     python benchmarks/tasks.py --data data --folder runs [--only ner sst5] [--chinese chinese-elmo]
 
 Each task is one `elmokit compare TASK --what elmo`: the shipped model, frozen, and the same static
-vectors on both sides. The same command goes on with runs that were stopped. results/tasks.md has
-the tasks that are complete, those of earlier runs too; `--only` without names writes it and trains
-nothing. `--chinese` names the model that chinese.py has trained.
+vectors on both sides. The same command resumes runs that were stopped. results/tasks.md has all
+complete tasks, also those of earlier runs; `--only` without names writes it and trains nothing.
+`--chinese` names the model that chinese.py has trained.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ptb import run_elmokit
 from speed import machine
@@ -33,8 +34,8 @@ class Dataset:
     task: str
     train: str
     dev: str | None
-    """None: a tenth of the training data is set apart."""
-    options: dict[str, object] = field(default_factory=dict)
+    """If None, a tenth of the training data is held out."""
+    options: dict[str, Any] = field(default_factory=dict)
     vectors: str | None = GLOVE
     note: str = ""
 
@@ -190,7 +191,7 @@ def main() -> None:
 
 
 def compare_options(dataset: Dataset, data: Path, elmo: str | None) -> dict[str, object]:
-    """What `elmokit compare` is told, besides the folder."""
+    """Return the options of `elmokit compare`, without the output folder."""
     return {
         "train": in_folder(dataset.train, data),
         "dev": None if dataset.dev is None else in_folder(dataset.dev, data),
@@ -201,6 +202,7 @@ def compare_options(dataset: Dataset, data: Path, elmo: str | None) -> dict[str,
 
 
 def in_folder(paths: str, data: Path) -> str:
+    """Return the paths, separated by commas, below a folder."""
     return ",".join(str(data / path) for path in paths.split(","))
 
 
@@ -210,22 +212,24 @@ def write(folder: Path, out: Path, seeds: str) -> None:
     rows = {}
     for name, dataset in DATASETS.items():
         path = folder / name / "results.json"
-        found = json.loads(path.read_text()) if path.is_file() else {"complete": False}
-        if name in before and not found["complete"]:
+        results: dict[str, Any] = {"complete": False}
+        if path.is_file():
+            results = json.loads(path.read_text())
+        if name in before and not results["complete"]:
             rows[name] = {**before[name], "note": dataset.note}
-        if found["complete"]:
+        if results["complete"]:
             rows[name] = {
                 "title": dataset.title,
                 "task": dataset.task,
-                "metric": found["metric"],
-                "train_examples": found["train_examples"],
-                "dev_examples": found["dev_examples"],
-                "rows": found["tables"]["elmo"],
-                "weights": found["weights"],
+                "metric": results["metric"],
+                "train_examples": results["train_examples"],
+                "dev_examples": results["dev_examples"],
+                "rows": results["tables"]["elmo"],
+                "weights": results["weights"],
                 "machine": machine(),
-                "minutes": round(sum(run["seconds"] for run in found["runs"]) / 60, 1),
-                "settings": found["settings"],
-                "elmo_fingerprint": found["fingerprints"]["biLM"],
+                "minutes": round(sum(run["seconds"] for run in results["runs"]) / 60, 1),
+                "settings": results["settings"],
+                "elmo_fingerprint": results["fingerprints"]["biLM"],
                 "command": shown_command(dataset, seeds),
                 "note": dataset.note,
             }
@@ -235,11 +239,11 @@ def write(folder: Path, out: Path, seeds: str) -> None:
 
 
 def shown_command(dataset: Dataset, seeds: str) -> str:
-    """The command without the folders of one machine."""
+    """Return the command without the folders of one machine."""
     options = compare_options(dataset, Path("data"), "chinese-elmo")
-    given = {**options, "what": "elmo", "seeds": seeds, "out": "runs"}
+    options |= {"what": "elmo", "seeds": seeds, "out": "runs"}
     words = ["elmokit", "compare", dataset.task]
-    for name, value in given.items():
+    for name, value in options.items():
         if value is None or value is False:
             continue
         dashed = f"--{name.replace('_', '-')}"
@@ -262,7 +266,8 @@ the gain as a share of what was left to gain. The dev score also chose the epoch
 """
 
 
-def as_markdown(result: dict) -> str:
+def as_markdown(result: dict[str, Any]) -> str:
+    """Return the page of results."""
     lines = [HEAD.format(seeds=result["seeds"].replace(",", ", "))]
     for row in result["tasks"].values():
         without, with_elmo = row["rows"]
@@ -290,9 +295,10 @@ def as_markdown(result: dict) -> str:
     return "".join(lines)
 
 
-def cell(score: dict) -> str:
-    around = "" if score["spread"] is None else f" ± {100 * score['spread']:.2f}"
-    return f"{100 * score['mean']:.2f}{around}"
+def cell(score: dict[str, Any]) -> str:
+    """Return mean and standard deviation in per cent."""
+    spread = "" if score["spread"] is None else f" ± {100 * score['spread']:.2f}"
+    return f"{100 * score['mean']:.2f}{spread}"
 
 
 if __name__ == "__main__":

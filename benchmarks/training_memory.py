@@ -4,11 +4,10 @@
 
 The text is repeated (with its lines in another order each time) to files of 10 MB and of 1 GB in a
 temporary folder. `elmokit pretrain` encodes each and trains `tiny` on it for some steps, while the
-resident memory of the process and of those that tokenize for it is sampled. The encoded corpus is
-a file that is mapped into memory: the pages of it that happen to be in memory count as resident
-too, but the system takes them back when it needs them. So the memory that is the process's own is
-given apart. Of a repeated text the different words do not become more; while a corpus is encoded,
-they are what is in memory of all of it.
+resident memory of the process and of its tokenizing workers is sampled. The encoded corpus is a
+memory-mapped file: its pages in memory count as resident, but the system reclaims them when it
+needs them, so the anonymous memory of the process is reported too. Repeating a text does not add
+distinct words, and these are all that is held in memory while a corpus is encoded.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from memory import make_text
 from speed import machine, stand_in_text
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=30_000)
     parser.add_argument("--out", default=str(HERE / "results" / "training_memory.json"))
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the temporary folder goes too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # Deletes the temporary folder too.
     rows = []
     for megabytes in arguments.megabytes:
         with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +57,7 @@ def main() -> None:
     Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
 
 
-def watch(text: Path, arguments: argparse.Namespace) -> dict:
+def watch(text: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Pretrain on a text and sample the memory of both phases."""
     out = text.with_name("elmo")
     command = [
@@ -81,7 +81,7 @@ def watch(text: Path, arguments: argparse.Namespace) -> dict:
             last = now
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # those that tokenize for it too
+            os.killpg(process.pid, signal.SIGKILL)  # with its workers
             process.wait()
     if process.returncode:
         sys.exit(f"elmokit pretrain ended with {process.returncode}")
@@ -96,21 +96,21 @@ def watch(text: Path, arguments: argparse.Namespace) -> dict:
 
 
 def sample(process: int) -> dict[str, int]:
-    """Memory in MB, of Linux: resident, the process's own of it, and own with its children's.
+    """Return memory in MB (Linux): resident, anonymous, and anonymous including children.
 
-    What a process and its children share counts for each of them.
+    Memory that processes share counts for each of them.
     """
-    found = status(process)
+    own = status(process)
     workers = [status(child) for child in children(process)]
     return {
-        "resident_mb": found.get("VmRSS", 0) // 1024,
-        "own_mb": found.get("RssAnon", 0) // 1024,
-        "with_workers_mb": sum(one.get("RssAnon", 0) for one in [found, *workers]) // 1024,
+        "resident_mb": own.get("VmRSS", 0) // 1024,
+        "own_mb": own.get("RssAnon", 0) // 1024,
+        "with_workers_mb": sum(each.get("RssAnon", 0) for each in [own, *workers]) // 1024,
     }
 
 
 def status(process: int) -> dict[str, int]:
-    """The numbers of /proc/PID/status, in kB; none if the process has ended."""
+    """Return the sizes in /proc/PID/status in kB; empty if the process has ended."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
@@ -120,13 +120,14 @@ def status(process: int) -> dict[str, int]:
 
 
 def children(process: int) -> list[int]:
-    found = []
+    """Return the ids of the child processes (Linux)."""
+    result = []
     for thread in Path(f"/proc/{process}/task").glob("*/children"):
         try:
-            found += [int(child) for child in thread.read_text().split()]
-        except OSError:  # it ended meanwhile
+            result += [int(child) for child in thread.read_text().split()]
+        except OSError:  # The thread has ended.
             continue
-    return found
+    return result
 
 
 if __name__ == "__main__":

@@ -17,6 +17,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Skip helper modules: `--doctest-modules` would import them, whatever they need."""
+    is_helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
+    return is_helper or None
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with checkpoints and data that are too big for the repository."""

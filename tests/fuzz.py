@@ -34,8 +34,8 @@ from typing import Any
 from bundles import stored
 
 import elmokit
-from elmokit.cli.convert import convert
-from elmokit.cli.info import info
+from elmokit.cli.models import info
+from elmokit.conversion import convert
 from elmokit.errors import ElmokitError
 
 MOST_MEMORY = 256 << 20  # that a load may take beyond what the process has
@@ -144,7 +144,8 @@ def kind_of(name: str, content: bytes) -> str:
 def damaged_json(content: bytes, dice: random.Random) -> bytes:
     """Another value somewhere, a name too many or too few."""
     values = json.loads(content)
-    place, parts = values, []
+    place = values
+    parts: list[tuple[Any, Any]] = []
     while isinstance(place, dict | list) and place and (not parts or dice.random() < 0.7):
         key = dice.choice(list(place) if isinstance(place, dict) else list(range(len(place))))
         parts.append((place, key))

@@ -10,16 +10,16 @@ from tiny import tiny_elmo
 from torch import Tensor
 
 from elmokit.tasks.layers.embedder import Inputs, known_words
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TrainSettings
 from elmokit.tasks.task import Task
 
 PLACEMENTS = ("input", "output", "both")
 
 
-def complete(task: Task, **given: Any) -> Settings:
+def complete(task: Task, **given: Any) -> TrainSettings:
     """Small settings, without dropout."""
     given = {"hidden": 16, "word_dim": 16, "dropout": 0.0, "elmo_dropout": 0.0, **given}
-    return Settings(**given).completed(task.defaults, has_vectors=False)
+    return task.settings(**given).with_word_dim(has_vectors=False)
 
 
 def make_model(task: Task, examples: Sequence[Any], *, elmo: Any = None, **given: Any) -> Any:
@@ -32,51 +32,56 @@ def make_model(task: Task, examples: Sequence[Any], *, elmo: Any = None, **given
 
 
 def learn(model: Any, examples: Sequence[Any], *, epochs: int, lr: float = 0.01) -> Any:
-    """Train without any of what `fit` does beside."""
+    """Train with a plain loop instead of `fit`."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     generator = torch.Generator().manual_seed(1)
     model.train()
     for _ in range(epochs):
-        order = torch.randperm(len(examples), generator=generator)
-        for numbers in order.split(25):
+        order = torch.randperm(len(examples), generator=generator).tolist()
+        for start in range(0, len(order), 25):
             optimizer.zero_grad()
-            model.loss([examples[number] for number in numbers]).backward()
+            model.loss([examples[i] for i in order[start : start + 25]]).backward()
             optimizer.step()
     return model.eval()
 
 
 def scores_of(model: Any, examples: Sequence[Any]) -> Tensor:
-    """What the model gives before the softmax."""
+    """Return the scores of a model before the softmax."""
     with torch.inference_mode():
-        return model.eval()(examples)
+        scores: Tensor = model.eval()(examples)
+    return scores
 
 
 def predict(model: Any, examples: Sequence[Any]) -> list[Any]:
+    """Return the predictions of a model."""
     with torch.inference_mode():
-        return model.eval().predict(examples)
+        predictions: list[Any] = model.eval().predict(examples)
+    return predictions
 
 
 def right(model: Any, examples: Sequence[Any]) -> float:
-    """The share of examples whose label is found."""
-    found = [prediction["label"] for prediction in predict(model, examples)]
-    return sum(f == e.label for f, e in zip(found, examples, strict=True)) / len(examples)
+    """Return the share of examples whose label is predicted."""
+    labels = [prediction["label"] for prediction in predict(model, examples)]
+    pairs = zip(labels, examples, strict=True)
+    return sum(bool(label == example.label) for label, example in pairs) / len(examples)
 
 
-def movements(task: Task, examples: Sequence[Any], rnn: str, placement: str) -> list[tuple]:
-    """For each mix of a placement: whether the RNN's output and the scores depend on its scale."""
+Movement = tuple[bool, bool]  # whether the output of the RNN and the scores change
+
+
+def movements(task: Task, examples: Sequence[Any], rnn: str, placement: str) -> list[Movement]:
+    """Tell for each mix whether the output of the RNN and the scores depend on its scale."""
     model = make_model(task, examples, elmo=tiny_elmo(), placement=placement)
     outputs: list[Tensor] = []
     getattr(model, rnn).register_forward_hook(lambda _module, _given, made: outputs.append(made))
     before = scores_of(model, examples)
-    moved = []
+    moved: list[Movement] = []
     for mix in model.inputs.elmo.mixes:
         with torch.no_grad():
             mix.gamma.fill_(3.0)
             after = scores_of(model, examples)
             mix.gamma.fill_(1.0)
-        moved.append(
-            (differ(outputs[0], outputs[-1]), differ(before, after))
-        )  # (RNN's output, scores)
+        moved.append((differ(outputs[0], outputs[-1]), differ(before, after)))
     return moved
 
 

@@ -90,7 +90,8 @@ class ManyLangs:
             vectors = self.tensors["char_emb_layer.embedding.weight"][ids]
             parts.append(self.convolved(vectors) if token["name"] == "cnn" else self.read(vectors))
         joined = np.concatenate(parts)
-        return self.tensors["projection.weight"] @ joined + self.tensors["projection.bias"]
+        projected: np.ndarray = self.tensors["projection.weight"] @ joined
+        return projected + self.tensors["projection.bias"]
 
     def character_ids(self, word: str) -> list[int]:
         """Between the two marks, which are swapped; padded for the CNN only."""
@@ -113,7 +114,7 @@ class ManyLangs:
             windows = [vectors[k : k + width].T for k in range(len(vectors) - width + 1)]
             sums = [(weight * window).sum((1, 2)) for window in windows]
             found.append(np.max(sums, axis=0) + self.tensors[f"convolutions.{i}.bias"])
-        x = np.concatenate(found)
+        x: np.ndarray = np.concatenate(found)
         x = np.tanh(x) if token["activation"] == "tanh" else np.maximum(x, 0)
         for k in range(token["n_highway"]):
             both = self.tensors[f"highways._layers.{k}.weight"] @ x

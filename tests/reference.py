@@ -87,10 +87,11 @@ class Reference:
         if "char_cnn" not in self.options:
             assert self.vocabulary is not None
             known = word if word in self.vocabulary else "<UNK>"
-            return self.tensors["embedding"][self.vocabulary.index(known)]
+            row: np.ndarray = self.tensors["embedding"][self.vocabulary.index(known)]
+            return row
         cnn = self.options["char_cnn"]
         ids = character_ids(word, cnn["max_characters_per_token"])
-        x = np.concatenate([self.maxima(i, ids) for i in range(len(cnn["filters"]))])
+        x: np.ndarray = np.concatenate([self.maxima(i, ids) for i in range(len(cnn["filters"]))])
         x = np.tanh(x) if cnn["activation"] == "tanh" else np.maximum(x, 0)
         for k in range(cnn["n_highway"]):
             high = {name: self.tensors[f"CNN_high_{k}/{name}"] for name in HIGHWAY}

@@ -1,4 +1,4 @@
-"""The configuration: what it refuses and how it says so."""
+"""The configuration: which values it refuses, and with which message."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, InvalidInput
 from elmokit.model.bilm import BiLM
 
 UNICODE: dict[str, Any] = {"token_encoder": "unicode", "n_characters": 6}
-FILTERS = r"a list of at most 1000 \[width, number\] pairs of whole numbers from 1"
+FILTERS = r"a list of at most 1000 \[width, count\] pairs of positive integers"
 WHOLE = {
     "character_dim": (1, 4194304),
     "n_characters": (261, 4194304),
@@ -37,7 +37,7 @@ NUMBERS = {
     "dropout": (0.0, 0.99),
 }
 REFUSED: list[tuple[str, Any, str]] = [
-    *((n, v, f"a whole number from {a} to {b}") for n, (a, b) in WHOLE.items()
+    *((n, v, f"an integer from {a} to {b}") for n, (a, b) in WHOLE.items()
       for v in (a - 1, b + 1, 10**30, 1.5, 5.0, "5", None, True, [5], math.nan)),
     *((n, v, f"a number from {a} to {b}") for n, (a, b) in NUMBERS.items()
       for v in (a - 1, b + 1, 10**400, "1", None, True, [1.0], math.nan, math.inf, -math.inf)),
@@ -57,7 +57,7 @@ REFUSED: list[tuple[str, Any, str]] = [
 def test_a_wrong_value_is_refused_with_the_fields_name_and_what_it_may_be(
     name: str, value: object, allowed: str
 ) -> None:
-    with pytest.raises(ElmokitError, match=f"configuration's {name} must be {allowed}, not "):
+    with pytest.raises(InvalidInput, match=f"configuration's {name} must be {allowed}, not "):
         BiLMConfig(**{name: value})  # type: ignore[arg-type]
 
 
@@ -87,7 +87,7 @@ def test_a_refusal_stays_a_sentence_however_long_the_value_is() -> None:
         (UNICODE | {"word_dim": 5}, "n_words must be at least 1 when word_dim is not 0"),
         (UNICODE | {"project_tokens": False}, "project_tokens must be true when token_encoder is"),
         (UNICODE | {"filters": [[51, 4]]}, "filters must be of width at most 50"),
-        (UNICODE | {"character_dim": -1}, "character_dim must be a whole number from 0 to"),
+        (UNICODE | {"character_dim": -1}, "character_dim must be an integer from 0 to"),
     ],
 )
 def test_fields_that_do_not_fit_together_are_refused(values: dict[str, Any], sentence: str) -> None:
@@ -174,14 +174,14 @@ def test_an_unknown_field_is_named_with_the_one_that_was_meant() -> None:
 def test_the_presets_have_the_published_numbers_of_parameters(name: str, millions: float) -> None:
     with torch.device("meta"):
         model = BiLM(BiLMConfig.preset(name))
-    number = sum(parameter.numel() for parameter in model.parameters())
-    assert round(number / 1e6, 1) == millions
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert round(count / 1e6, 1) == millions
 
 
 def test_the_defaults_are_the_published_small_model_and_an_unknown_preset_is_refused() -> None:
     assert BiLMConfig() == BiLMConfig.preset("small")
     assert BiLMConfig.preset("original").dim == 1024
-    with pytest.raises(ElmokitError, match="'large'; it may be tiny, small, medium, original"):
+    with pytest.raises(ElmokitError, match="'large'; choose one of tiny, small, medium, original"):
         BiLMConfig.preset("large")
 
 

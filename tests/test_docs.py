@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import documents
@@ -25,7 +27,7 @@ from reference import make_reference
 from task_models import pack, save_task_model
 
 import elmokit
-from elmokit import language, tasks
+from elmokit import language
 from elmokit.cli.main import COMMANDS
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
@@ -36,10 +38,6 @@ from elmokit.tasks.task import TASKS, find_task
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
 CHINESE = [page for page in PAGES if page.name.endswith(".zh-CN.md")]
-MEMBERS_WITH_PARAMETERS = (
-    "embed stream sentence_vectors embed_batch save surprisal perplexity fill".split()
-)
-CLASSES = [name for name in elmokit.__all__ if inspect.isclass(getattr(elmokit, name))]
 
 
 def name_of(page: Path) -> str:
@@ -87,7 +85,7 @@ def save_like_others(published: Path, folder: Path) -> None:
     words = ["<S>", "</S>", "<UNK>", "river", "bank"]
     (folder / "cached" / "vocab.txt").write_text("\n".join(words))
     with h5py.File(folder / "cached" / "token_vectors.hdf5", "w") as file:
-        file["embedding"] = elmokit.load(published).embed(words, layers=0).vectors[:, :128]
+        file["embedding"] = elmokit.load(published).embed_tokens(words, layers=0).vectors[:, :128]
 
 
 @pytest.fixture
@@ -248,66 +246,79 @@ def test_every_command_stands_in_the_list_with_its_anchor() -> None:
 
 # ---- Python
 
-
-@pytest.mark.parametrize("name", [n for n in elmokit.__all__ if n != "__version__"])
-def test_every_public_name_has_a_section_with_its_parameters(name: str) -> None:
-    text = section(DOCS / "reference" / "python.md", name)
-    thing = getattr(elmokit, name)
-    if name == "BiLMConfig":
-        for field in fields(thing):
-            row = re.search(rf"^\| `{field.name}` \| ([^|]+) \|", text, re.M)
-            assert row, field.name
-            if isinstance(field.default, (int, float)):
-                assert row[1] == str(field.default), field.name
-    elif not issubclass(thing if inspect.isclass(thing) else object, Exception):
-        for parameter in inspect.signature(thing).parameters:
-            assert re.search(rf"\b{parameter}\b", text), f"{name}({parameter})"
+PYTHON = DOCS / "reference" / "python.md"
+PUBLIC_MODULES = ["pretrain", "tasks", "analysis", *elmokit.SUBMODULES]
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_every_public_member_of_a_class_is_described(name: str) -> None:
-    text = section(DOCS / "reference" / "python.md", name)
-    for member, value in vars(getattr(elmokit, name)).items():
-        if member.startswith("_") or not is_described(value):
-            continue
-        if not re.search(rf"\b{member}\b", text):
-            pytest.fail(f"{name}.{member} does not stand in reference/python.md")
-        if member in MEMBERS_WITH_PARAMETERS:
-            for parameter in list(inspect.signature(value).parameters)[1:]:
-                assert re.search(rf"\b{parameter}\b", text), f"{name}.{member}({parameter})"
+def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield every public function and method with its dotted name."""
+    for module in (elmokit, *(importlib.import_module(f"elmokit.{m}") for m in PUBLIC_MODULES)):
+        for name in getattr(module, "__all__", ()):
+            thing = getattr(module, name)
+            where = f"{module.__name__}.{name}"
+            if inspect.isfunction(thing):
+                yield where, thing
+            elif inspect.isclass(thing):
+                yield from ((f"{where}.{n}", f) for n, f in methods(thing))
 
 
-def is_described(value: Any) -> bool:
-    """Whether a member is a method or a property, not a field with its default."""
-    return inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod))
+def methods(thing: type) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the constructor and the public methods that a class defines."""
+    for name, value in vars(thing).items():
+        function = getattr(value, "__func__", value)  # what a class method wraps
+        is_shown = not name.startswith("_") or name in ("__init__", "__call__")
+        if is_shown and inspect.isfunction(function) and not is_generated(thing, name):
+            yield name, function
 
 
-@pytest.mark.parametrize("name", ["Surprisal", "Perplexity", "Filling"])
-def test_what_a_language_model_says_is_described(name: str) -> None:
-    text = section(DOCS / "reference" / "python.md", name)
-    thing = getattr(language, name)
-    described = [member for member, value in vars(thing).items() if is_described(value)]
-    for member in [*(field.name for field in fields(thing)), *described]:
-        assert member.startswith("_") or re.search(rf"\b{member}\b", text), f"{name}.{member}"
+def is_generated(thing: type, name: str) -> bool:
+    """Tell whether a dataclass made the constructor: its fields describe it."""
+    return name == "__init__" and is_dataclass(thing)
 
 
-@pytest.mark.parametrize("name", tasks.__all__)
-def test_every_public_name_of_the_tasks_is_described(name: str) -> None:
-    text = section(DOCS / "reference" / "python.md", f"tasks.{name}")
-    thing = getattr(tasks, name)
-    named = [field.name for field in fields(thing)] if inspect.isclass(thing) else []
-    if inspect.isclass(thing):
-        named += [member for member, value in vars(thing).items() if is_described(value)]
-    else:
-        every = inspect.signature(thing).parameters.values()
-        named = [p.name for p in every if p.default is inspect.Parameter.empty]
-    for each in named:
-        assert each.startswith("_") or re.search(rf"\b{each}\b", text), f"{name}: {each}"
+def described_parameters(docstring: str) -> set[str]:
+    """Return the names in the `Args:` section of a docstring."""
+    _, _, rest = inspect.cleandoc(docstring).partition("Args:\n")
+    return set(re.findall(r"^    \*{0,2}(\w+):", re.split(r"^\S", rest, flags=re.M)[0], re.M))
+
+
+def test_every_public_name_is_on_the_page() -> None:
+    shown = re.findall(r"^::: (\S+)$", PYTHON.read_text(encoding="utf-8"), re.M)
+    names = [name for name in elmokit.__all__ if name != "__version__"]
+    assert {f"elmokit.{name}" for name in [*names, *PUBLIC_MODULES]} <= set(shown)
+    results = {type_of(language, name) for name in ("Surprisal", "Perplexity", "Filling")}
+    assert results <= set(shown)
+
+
+def type_of(module: ModuleType, name: str) -> str:
+    """Return the dotted name of a class, which must exist."""
+    assert inspect.isclass(getattr(module, name))
+    return f"{module.__name__}.{name}"
 
 
 def test_the_list_of_names_is_that_of_the_package() -> None:
-    table = (DOCS / "reference" / "python.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    table = PYTHON.read_text(encoding="utf-8").partition("\n## ")[0]
     assert set(re.findall(r"`(\w+)`(?=\]|\ \|)", table)) >= set(elmokit.__all__)
+
+
+FUNCTIONS = dict(public_functions())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_list_of_parameters_in_a_docstring_is_complete(name: str) -> None:
+    function = FUNCTIONS[name]
+    is_constructor = name.endswith(".__init__")  # the docstring of its class is shown as well
+    assert function.__doc__ or is_constructor, f"{name} has no docstring"
+    described = described_parameters(function.__doc__ or "")
+    if described:
+        assert described == set(inspect.signature(function).parameters) - {"self", "cls"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_with_many_parameters_describe_them(name: str) -> None:
+    docstring = FUNCTIONS[name].__doc__ or ""
+    if len(inspect.signature(FUNCTIONS[name]).parameters) > 6 and "as for `" not in docstring:
+        assert described_parameters(docstring), f"{name} needs an Args section"
 
 
 # ---- the built pages
@@ -326,5 +337,8 @@ def test_the_pages_are_built_without_warnings_and_fetch_nothing(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     fetched = re.compile(r"<(?:link|script|img)[^>]*(?:src|href)=\"?https?://[^>]*>")
     for page in (tmp_path / "site").glob("**/*.html"):
-        found = fetched.findall(page.read_text(encoding="utf-8"))
-        assert not found, page
+        assert not fetched.findall(page.read_text(encoding="utf-8")), page
+    reference = (tmp_path / "site" / "reference" / "python" / "index.html").read_text("utf-8")
+    for name in FUNCTIONS:
+        anchor = name.removesuffix(".__init__")
+        assert f'id="{anchor}"' in reference, f"{anchor} is missing: has it a docstring?"

@@ -56,38 +56,37 @@ def test_layers_are_chosen_and_combined_as_by_hand(elmo: Embedder, reference: Re
         (0.0, 0.0, 0.0): np.zeros_like(expected[:1]),
     }
     for layers, wanted in by_hand.items():
-        found = elmo.embed(TOKENS, layers=layers)
+        found = elmo.embed_tokens(TOKENS, layers=layers)
         assert found.tokens == TOKENS
         assert found.layers.dtype == np.float32
         assert difference(found.layers, wanted) < 1e-5, layers
-    assert difference(elmo.embed(TOKENS, layers=np.array(weights)).layers,
+    assert difference(elmo.embed_tokens(TOKENS, layers=np.array(weights)).layers,
                       by_hand[tuple(weights)]) < 1e-5  # fmt: skip
 
 
 def test_a_sentence_of_one_layer_has_its_vectors(elmo: Embedder) -> None:
-    everything = elmo.embed(TOKENS)
-    top = elmo.embed(TOKENS, layers="top")
+    everything = elmo.embed_tokens(TOKENS)
+    top = elmo.embed_tokens(TOKENS, layers="top")
     np.testing.assert_array_equal(top.vectors, everything.layers[2])
-    assert len(top) == len(everything) == 4
-    with pytest.raises(ElmokitError, match="this sentence has 3 layers; ask for one of them"):
+    with pytest.raises(ElmokitError, match="this sentence has 3 layers: embed with one of them"):
         everything.vectors  # noqa: B018
 
 
 def test_a_sentence_has_its_representations_by_name(elmo: Embedder) -> None:
-    sentence = elmo.embed(TOKENS)
-    np.testing.assert_array_equal(sentence["token"], sentence.layers[0, :, :6])
-    np.testing.assert_array_equal(sentence["forward_2"], sentence.layers[2, :, :6])
-    np.testing.assert_array_equal(sentence["backward_1"], sentence.layers[1, :, 6:])
-    with pytest.raises(ElmokitError, match="no representation 'forward_3'; it may be token"):
-        sentence["forward_3"]
+    sentence = elmo.embed_tokens(TOKENS)
+    np.testing.assert_array_equal(sentence.representation("token"), sentence.layers[0, :, :6])
+    np.testing.assert_array_equal(sentence.representation("forward_2"), sentence.layers[2, :, :6])
+    np.testing.assert_array_equal(sentence.representation("backward_1"), sentence.layers[1, :, 6:])
+    with pytest.raises(ElmokitError, match="unknown representation 'forward_3'; choose from token"):
+        sentence.representation("forward_3")
 
 
 @pytest.mark.parametrize("layers", ["top", "average", 1])
 def test_one_layer_or_a_mix_is_not_taken_for_the_token_layer(
     elmo: Embedder, layers: str | int
 ) -> None:
-    with pytest.raises(ElmokitError, match="'token' is found in all layers only"):
-        elmo.embed(TOKENS, layers=layers)["token"]
+    with pytest.raises(ElmokitError, match="'token' needs all layers"):
+        elmo.embed_tokens(TOKENS, layers=layers).representation("token")
 
 
 WRONG_LAYERS: list[Any] = [
@@ -116,22 +115,33 @@ def test_any_layers_are_understood_or_refused_in_a_sentence(layers: Any) -> None
 
 
 # ---------------------------------------------------------------------- what a text is
-def test_a_string_and_a_list_of_tokens_are_one_sentence(elmo: Embedder) -> None:
+def test_a_string_is_one_sentence_and_so_are_its_tokens(elmo: Embedder) -> None:
     one = elmo.embed("the river bank .")
     assert isinstance(one, Sentence)
     assert one.tokens == TOKENS
     for tokens in (TOKENS, tuple(TOKENS), iter(TOKENS), np.array(TOKENS)):
-        found = elmo.embed(tokens)
+        found = elmo.embed_tokens(tokens)  # type: ignore[arg-type]
         assert isinstance(found, Sentence)
         np.testing.assert_array_equal(found.layers, one.layers)
+    assert elmo.embed_tokens([" bank ", ""]).tokens == [" bank ", ""]
+    with pytest.raises(ElmokitError, match="as a list of tokens, not as the string 'the bank'"):
+        elmo.embed_tokens("the bank")
 
 
-def test_a_list_of_strings_is_sentences_if_one_of_them_has_a_space(elmo: Embedder) -> None:
-    found = elmo.embed(["the river", "bank"])
-    assert [sentence.tokens for sentence in found] == [["the", "river"], ["bank"]]
-    assert isinstance(elmo.embed(["river", "bank"]), Sentence)
-    assert isinstance(elmo.embed(["bank"]), Sentence)
-    assert elmo.embed([" bank ", ""]).tokens == [" bank ", ""]
+def test_a_list_of_strings_is_always_a_list_of_texts(elmo: Embedder) -> None:
+    for texts in (["the river", "bank"], ["river", "bank"], ["bank"], ["河岸", "银行"], [""]):
+        found = elmo.embed(texts)
+        assert [sentence.tokens for sentence in found] == [elmo.tokenize(text) for text in texts]
+        assert elmo.sentence_vectors(texts).shape == (len(texts), 12)
+    assert elmo.sentence_vectors("bank").shape == (12,)
+
+
+def test_a_notebook_shows_a_sentence_as_a_table(elmo: Embedder) -> None:
+    shown = elmo.embed_tokens(["<b>", "bank"])._repr_html_()
+    assert "&lt;b&gt;" in shown
+    assert "<b>" not in shown
+    assert shown.count("<tr>") == 1 + 2 * 3
+    assert "3 × 2 × 12 float32" in shown
 
 
 def test_a_list_of_lists_is_sentences(elmo: Embedder) -> None:
@@ -155,7 +165,9 @@ WRONG_TEXTS: list[Any] = [None, 5, 1.5, b"bytes", [1, 2], [["a", 1]], [["a"], No
 
 @pytest.mark.parametrize("text", WRONG_TEXTS, ids=lambda value: repr(value)[:20])
 def test_what_is_no_text_is_refused_in_a_sentence(elmo: Embedder, text: Any) -> None:
-    with pytest.raises(ElmokitError, match=r"is a string(, a list of tokens)? or a list of"):
+    with pytest.raises(
+        ElmokitError, match=r"(text is a string or a list of tokens|must be a list of strings), not"
+    ):
         elmo.embed(text)
 
 
@@ -212,7 +224,7 @@ def test_a_single_string_has_one_vector_and_no_strings_none(elmo: Embedder) -> N
 
 def test_all_layers_stand_side_by_side_in_a_sentence_vector(elmo: Embedder) -> None:
     found = elmo.sentence_vectors([TOKENS], layers="all")[0]
-    expected = elmo.embed(TOKENS).layers.mean(axis=1).reshape(-1)
+    expected = elmo.embed_tokens(TOKENS).layers.mean(axis=1).reshape(-1)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -268,7 +280,7 @@ def test_a_streams_result_is_not_changed_by_what_comes_after(elmo: Embedder) -> 
     list(stream)
     np.testing.assert_array_equal(first.layers, kept)
     first.layers[:] = 0.0  # nor is what comes after changed by the result
-    assert difference(elmo.embed(MANY[0]).layers, kept) < 1e-6
+    assert difference(elmo.embed_tokens(MANY[0]).layers, kept) < 1e-6
 
 
 def test_a_batch_of_short_sentences_keeps_to_its_tokens() -> None:
@@ -298,7 +310,7 @@ def test_a_long_sentence_is_read_in_windows(
     monkeypatch: pytest.MonkeyPatch, elmo: Embedder, reference: Reference, boundaries: bool
 ) -> None:
     """Each window as a sentence of its own, only the outermost boundaries kept."""
-    monkeypatch.setattr(embed_module, "LONGEST", 5)
+    monkeypatch.setattr(embed_module, "MAX_TOKENS", 5)
     for length in (4, 5, 6, 10, 12):
         tokens = [f"w{number}" for number in range(length)]
         parts = [
@@ -317,7 +329,7 @@ def test_vectors_too_many_for_the_memory_are_the_same_from_a_file(
     monkeypatch: pytest.MonkeyPatch, elmo: Embedder
 ) -> None:
     expected = elmo.embed(MANY)
-    monkeypatch.setattr(embed_module, "LARGEST_IN_MEMORY", 200)
+    monkeypatch.setattr("elmokit.io.scratch.MAX_IN_MEMORY", 200)
     found = elmo.embed(MANY)
     assert isinstance(found[0].layers, np.memmap)
     for one, other in zip(found, expected, strict=True):
@@ -330,9 +342,9 @@ def test_vectors_too_many_for_the_memory_are_the_same_from_a_file(
 def test_a_word_is_encoded_once_however_often_it_occurs(elmo: Embedder) -> None:
     elmo = tiny_elmo()
     seen: list[int] = []
-    engine = elmo._engine()
-    encode = engine.encode
-    engine.encode = lambda ids: (seen.append(len(ids)), encode(ids))[1]
+    packed = elmo.engine.packed()
+    encode = packed.encode
+    packed.encode = lambda ids: (seen.append(len(ids)), encode(ids))[1]
     first = elmo.embed(MANY)
     again = elmo.embed(MANY[::-1])[::-1]
     assert sum(seen) == len({word for tokens in MANY for word in tokens})
@@ -349,10 +361,10 @@ def test_the_cache_of_words_is_bounded_and_changes_nothing(reference: Reference)
         batch = texts[start : start + 10]
         for one, other in zip(small.embed(batch), large.embed(batch), strict=True):
             assert difference(one.layers, other.layers) < 1e-5
-        assert len(small._words.rows) <= 1000
-        assert small._words.table.numel() * 4 <= 2 * 1000 * 6 * 4
-    assert len(large._words.rows) > 3000
-    assert difference(small.embed(texts[0]).layers, reference.embed(texts[0])) < 1e-5
+        assert len(small.engine._words.rows) <= 1000
+        assert small.engine._words.table.numel() * 4 <= 2 * 1000 * 6 * 4
+    assert len(large.engine._words.rows) > 3000
+    assert difference(small.embed_tokens(texts[0]).layers, reference.embed(texts[0])) < 1e-5
 
 
 def test_words_known_before_the_cache_was_full_are_known_after(reference: Reference) -> None:
@@ -398,9 +410,9 @@ def test_results_come_back_in_order(
 
 # ---------------------------------------------------------------------- the Embedder itself
 def test_an_embedder_can_be_copied_and_pickled(elmo: Embedder) -> None:
-    expected = elmo.embed(TOKENS).layers
+    expected = elmo.embed_tokens(TOKENS).layers
     for twin in (copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))):
-        np.testing.assert_array_equal(twin.embed(TOKENS).layers, expected)
+        np.testing.assert_array_equal(twin.embed_tokens(TOKENS).layers, expected)
         assert twin.model is not elmo.model
         assert (twin.source, twin.metadata) == (elmo.source, elmo.metadata)
 
@@ -427,7 +439,7 @@ def test_layers_of_is_one_padded_batch(elmo: Embedder) -> None:
     assert output.layers.shape == (3, 6, 9, 12)
     assert not output.layers.requires_grad
     for row, sentence in enumerate(elmo.embed(MANY)):
-        found = output.layers[:, row, : len(sentence)].numpy()
+        found = output.layers[:, row, : len(sentence.tokens)].numpy()
         assert difference(found, sentence.layers) < 1e-6
-        assert (output.layers[:, row, len(sentence) :] == 0).all()
+        assert (output.layers[:, row, len(sentence.tokens) :] == 0).all()
     assert elmo.layers_of([]).layers.shape == (3, 0, 0, 12)

@@ -50,7 +50,9 @@ def test_the_outputs_are_mixes_of_the_embedders_layers(elmo: Embedder) -> None:
     assert [output.shape for output in found.outputs] == [(3, 4, 12), (3, 4, 12)]
     share = np.exp([0.0, 1.0, 2.0]) / np.exp([0.0, 1.0, 2.0]).sum()
     for row, sentence in enumerate(elmo.embed(SENTENCES)):
-        one, two = (output[row, : len(sentence)].detach().numpy() for output in found.outputs)
+        one, two = (
+            output[row, : len(sentence.tokens)].detach().numpy() for output in found.outputs
+        )
         assert difference(one, sentence.layers.mean(axis=0)) < 1e-5
         assert difference(two, 3 * np.einsum("l,ltd->td", share, sentence.layers)) < 1e-5
 
@@ -70,7 +72,7 @@ def test_padding_is_zero_and_the_mask_says_where(
 def test_what_stands_in_the_padding_of_kept_layers_does_not_come_out(elmo: Embedder) -> None:
     layer, kept = ElmoLayer(elmo).eval(), elmo.layers_of(SENTENCES)
     expected = layer.mix(kept).outputs[0]
-    garbage = kept.layers.masked_fill(~kept.mask[None, :, :, None], 7.0)
+    garbage = kept.hidden_states.masked_fill(~kept.mask[None, :, :, None], 7.0)
     assert torch.equal(layer.mix(BiLMOutput(garbage, kept.lengths)).outputs[0], expected)
 
 
@@ -94,10 +96,13 @@ def test_a_trainable_layer_trains_the_bilm_and_the_embedder_notices(elmo: Embedd
     after = elmo.embed(SENTENCES)[0].layers
     for number in range(3):
         assert difference(after[number], before[number]) > 1e-4
-    trained = layer.layers(SENTENCES).layers[:, 0].detach().numpy()
+    trained = layer.hidden_states(SENTENCES).hidden_states[:, 0].detach().numpy()
     assert difference(after, trained) < 1e-5  # not some of the old weights and some of the new
     with torch.no_grad():
-        assert difference(layer.eval().layers(SENTENCES).layers[:, 0].numpy(), trained) < 1e-5
+        assert (
+            difference(layer.eval().hidden_states(SENTENCES).hidden_states[:, 0].numpy(), trained)
+            < 1e-5
+        )
 
 
 def test_weights_changed_behind_the_back_are_seen_after_the_cache_is_cleared(
@@ -109,7 +114,7 @@ def test_weights_changed_behind_the_back_are_seen_after_the_cache_is_cleared(
     elmo.clear_cache()
     after = elmo.embed(SENTENCES)[0].layers
     assert difference(after, before) > 1e-2
-    slow = ElmoLayer(elmo, trainable=True).eval().layers(SENTENCES).layers[:, 0]
+    slow = ElmoLayer(elmo, trainable=True).eval().hidden_states(SENTENCES).hidden_states[:, 0]
     assert difference(after, slow.detach().numpy()) < 1e-5
 
 
@@ -125,7 +130,7 @@ def test_a_trainable_layer_has_the_dropout_of_the_bilm_in_training_only(elmo: Em
 
 def test_one_layer_alone_can_be_asked_for(elmo: Embedder) -> None:
     found = ElmoLayer(elmo, layer=1).eval()([SENTENCES[0]]).outputs[0][0].detach().numpy()
-    assert difference(found, elmo.embed(SENTENCES[0], layers=1).vectors) < 1e-6
+    assert difference(found, elmo.embed_tokens(SENTENCES[0], layers=1).vectors) < 1e-6
     with pytest.raises(ElmokitError, match="there is no layer 3"):
         ElmoLayer(elmo, layer=3)
 
@@ -146,7 +151,9 @@ def test_two_mixes_learn_different_weights(elmo: Embedder) -> None:
     for _ in range(150):
         optimizer.zero_grad()
         one, two = layer.mix(kept).outputs
-        loss = (one - kept.layers[0]).square().sum() + (two - kept.layers[2]).square().sum()
+        loss = (one - kept.hidden_states[0]).square().sum() + (
+            two - kept.hidden_states[2]
+        ).square().sum()
         loss.backward()
         optimizer.step()
     first, second = (mix.proportions().detach() for mix in layer.mixes)
@@ -180,5 +187,5 @@ def test_strings_in_place_of_tokens_are_refused(elmo: Embedder, trainable: bool)
 
 
 def test_a_layer_without_outputs_is_refused(elmo: Embedder) -> None:
-    with pytest.raises(ElmokitError, match="at least 1 output, not 0"):
+    with pytest.raises(ElmokitError, match="outputs must be at least 1, not 0"):
         ElmoLayer(elmo, outputs=0)

@@ -66,23 +66,25 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def check(store: LayerStore, elmo: Embedder, texts: Sequence[Sequence[str]] = TEXTS) -> None:
     """The store gives what the model itself gives, rounded, each text for itself."""
     found = store.layers(texts)
-    assert found.layers.dtype == torch.float32
+    assert found.hidden_states.dtype == torch.float32
     assert found.lengths.tolist() == [len(text) for text in texts]
-    assert found.layers.shape == (3, len(texts), max(map(len, texts)), elmo.dim)
-    exact = found.layers.half().float()
-    assert torch.equal(found.layers, exact)  # numbers that float16 has
+    assert found.hidden_states.shape == (3, len(texts), max(map(len, texts)), elmo.dim)
+    exact = found.hidden_states.half().float()
+    assert torch.equal(found.hidden_states, exact)  # numbers that float16 has
     for number, text in enumerate(texts):
         alone = layers_of(elmo, text)
-        here = found.layers[:, number].numpy()
+        here = found.hidden_states[:, number].numpy()
         np.testing.assert_allclose(here[:, : len(text)], alone, rtol=1e-3, atol=1e-4)
         assert not here[:, len(text) :].any()  # padded with zeros
-    mask = np.arange(found.layers.shape[2]) < np.array([len(text) for text in texts])[:, None]
+    mask = (
+        np.arange(found.hidden_states.shape[2]) < np.array([len(text) for text in texts])[:, None]
+    )
     np.testing.assert_array_equal(found.mask.numpy(), mask)
 
 
 def layers_of(elmo: Embedder, text: Sequence[str]) -> np.ndarray:
     """All layers of one text by the padded model, without the store's way of computing them."""
-    return elmo.layers_of([text]).layers[:, 0].numpy()
+    return elmo.layers_of([text]).hidden_states[:, 0].numpy()
 
 
 # ---------------------------------------------------------------------- keeping
@@ -102,7 +104,7 @@ def test_kept_layers_are_those_of_the_model(
     check(again, elmo)
     assert computed == []  # nothing was computed a second time
     assert again.prepare([*TEXTS, ["new"]], quiet=True) == 1
-    assert torch.equal(store.layers(TEXTS).layers, again.layers(TEXTS).layers)
+    assert torch.equal(store.layers(TEXTS).hidden_states, again.layers(TEXTS).hidden_states)
 
 
 def test_a_batch_is_in_the_order_asked_for_and_may_repeat_texts(
@@ -110,19 +112,19 @@ def test_a_batch_is_in_the_order_asked_for_and_may_repeat_texts(
 ) -> None:
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare(TEXTS, quiet=True)
-    whole = store.layers(TEXTS).layers
-    turned = store.layers(TEXTS[::-1]).layers
+    whole = store.layers(TEXTS).hidden_states
+    turned = store.layers(TEXTS[::-1]).hidden_states
     assert torch.equal(turned, whole.flip(1))
-    assert torch.equal(store.layers([TEXTS[1]]).layers[:, 0], whole[:, 1, :2])
-    assert store.layers([]).layers.shape == (3, 0, 0, 12)
-    assert store.layers([[]]).layers.shape == (3, 1, 0, 12)
+    assert torch.equal(store.layers([TEXTS[1]]).hidden_states[:, 0], whole[:, 1, :2])
+    assert store.layers([]).hidden_states.shape == (3, 0, 0, 12)
+    assert store.layers([[]]).hidden_states.shape == (3, 1, 0, 12)
 
 
 def test_texts_that_are_not_kept_have_the_same_numbers(elmo: Embedder, tmp_path: Path) -> None:
     kept, empty = LayerStore(elmo, folder=tmp_path / "a"), LayerStore(elmo, folder=tmp_path / "b")
     kept.prepare(TEXTS, quiet=True)
     check(empty, elmo)
-    same_numbers(kept.layers(TEXTS).layers, empty.layers(TEXTS).layers)
+    same_numbers(kept.layers(TEXTS).hidden_states, empty.layers(TEXTS).hidden_states)
     assert len(empty) == 0  # asking does not keep
 
 
@@ -138,8 +140,10 @@ def test_texts_longer_than_the_models_window_are_kept_as_they_are_embedded(
     long = [f"w{number % 50}" for number in range(1100)]
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare([long], quiet=True)
-    expected = elmo.embed(long, dtype="float16").layers.astype(np.float32)
-    np.testing.assert_allclose(store.layers([long]).layers[:, 0], expected, rtol=2**-10, atol=1e-7)
+    expected = elmo.embed_tokens(long, dtype="float16").layers.astype(np.float32)
+    np.testing.assert_allclose(
+        store.layers([long]).hidden_states[:, 0], expected, rtol=2**-10, atol=1e-7
+    )
 
 
 def test_where_a_token_ends_is_part_of_the_text(elmo: Embedder, tmp_path: Path) -> None:
@@ -196,12 +200,13 @@ def test_a_stream_holds_only_some_texts_at_once(
         assert number <= taken < number + 3  # texts of 5 tokens are read ahead, no more
 
 
-def test_a_stream_goes_on_where_nothing_can_be_kept(elmo: Embedder, tmp_path: Path) -> None:
+def test_a_stream_continues_where_nothing_can_be_stored(
+    elmo: Embedder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("in the way")
-    said: list[str] = []
-    store = LayerStore(elmo, folder=tmp_path / "file" / "layers", on_warning=said.append)
+    store = LayerStore(elmo, folder=tmp_path / "file" / "layers")
     found = list(store.stream(TEXTS))
-    assert len(said) == 1
+    assert len(caplog.messages) == 1
     np.testing.assert_allclose(found[0], layers_of(elmo, TEXTS[0]), rtol=1e-3, atol=1e-4)
 
 
@@ -222,11 +227,11 @@ def test_weights_that_change_under_way_are_noticed(tmp_path: Path) -> None:
     elmo = tiny_elmo()
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare(TEXTS, quiet=True)
-    before = store.layers(TEXTS).layers
+    before = store.layers(TEXTS).hidden_states
     with torch.no_grad():
         next(elmo.model.forward_layers.parameters()).mul_(1.5)
     check(store, elmo)
-    assert not torch.equal(store.layers(TEXTS).layers, before)
+    assert not torch.equal(store.layers(TEXTS).hidden_states, before)
     assert store.prepare(TEXTS, quiet=True) == DISTINCT
     check(store, elmo)
 
@@ -243,23 +248,22 @@ def test_a_model_on_words_is_known_by_its_vocabulary_too(tmp_path: Path) -> None
 
 # ---------------------------------------------------------------------- limits and trouble
 def test_beyond_the_limit_texts_are_computed_to_the_same_numbers(
-    elmo: Embedder, tmp_path: Path, computed: list[list[str]]
+    elmo: Embedder, tmp_path: Path, computed: list[list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = LayerStore(elmo, folder=tmp_path / "whole")
     whole.prepare(TEXTS, quiet=True)
-    said: list[str] = []
     limit = 9 * TOKEN_BYTES + 2 * records.LINE  # the first two texts
-    store = LayerStore(elmo, folder=tmp_path / "part", limit_bytes=limit, on_warning=said.append)
+    store = LayerStore(elmo, folder=tmp_path / "part", limit_bytes=limit)
     computed.clear()
     assert store.prepare(TEXTS, quiet=True) == 2
     assert computed == TEXTS[:2]  # nothing is computed in vain
     assert [text in store for text in TEXTS] == [True, True, False, False, False, True, False]
-    assert said == [
+    assert caplog.messages == [
         f"the layers of 3 of 5 texts do not fit into {tmp_path / 'part'}, which may hold "
         f"{limit / 2**30:.2g} GB: they are computed each time"
     ]
     check(store, elmo)
-    same_numbers(store.layers(TEXTS).layers, whole.layers(TEXTS).layers)
+    same_numbers(store.layers(TEXTS).hidden_states, whole.layers(TEXTS).hidden_states)
     assert size_of(tmp_path / "part") <= limit
 
 
@@ -284,8 +288,11 @@ def test_models_used_long_ago_make_room(elmo: Embedder, tmp_path: Path) -> None:
     assert [len(LayerStore(m, folder=tmp_path)) for m in models[1:]] == [0, DISTINCT + 1]
 
 
-def test_a_full_disk_is_told_of_once_and_costs_only_time(
-    elmo: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+def test_a_full_disk_is_reported_once_and_costs_only_time(
+    elmo: Embedder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare(TEXTS[:2], quiet=True)
@@ -298,31 +305,36 @@ def test_a_full_disk_is_told_of_once_and_costs_only_time(
     assert store.prepare(TEXTS, quiet=True) == 0
     check(store, elmo)
     assert TEXTS[0] in store
-    assert capsys.readouterr().err == (
-        f"elmokit: no more layers of the biLM can be kept in {tmp_path} (No space left on device): "
-        "they are computed each time\n"
-    )
+    assert caplog.messages == [
+        f"cannot store layers of the biLM in {tmp_path} (No space left on device): they are "
+        "computed each time"
+    ]
 
 
 def test_a_folder_that_cannot_be_made_costs_only_time(
-    elmo: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    elmo: Embedder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    said: list[str] = []
-    store = LayerStore(elmo, folder=tmp_path / "file" / "layers", on_warning=said.append)
+    store = LayerStore(elmo, folder=tmp_path / "file" / "layers")
     assert store.prepare(TEXTS, quiet=True) == 0
     check(store, elmo)
-    assert len(said) == 1
+    assert len(caplog.messages) == 1
     monkeypatch.setattr("elmokit.store.cache_folder", lambda kind: None)  # no home
-    store = LayerStore(elmo, on_warning=said.append)
+    store = LayerStore(elmo)
     assert store.prepare(TEXTS, quiet=True) == 0
     check(store, elmo)
-    assert len(said) == 2
-    assert "ELMOKIT_CACHE" in said[1]
+    assert len(caplog.messages) == 2
+    assert "ELMOKIT_CACHE" in caplog.messages[1]
 
 
-def test_files_that_may_only_be_read_are_read(
-    elmo: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_read_only_files_are_read(
+    elmo: Embedder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     LayerStore(elmo, folder=tmp_path).prepare(TEXTS[:2], quiet=True)
     open_file = os.open
@@ -333,14 +345,13 @@ def test_files_that_may_only_be_read_are_read(
         return open_file(path, flags, *args, **settings)
 
     monkeypatch.setattr(records.os, "open", read_only)
-    said: list[str] = []
-    store = LayerStore(elmo, folder=tmp_path, on_warning=said.append)
+    store = LayerStore(elmo, folder=tmp_path)
     assert store.prepare(TEXTS[:2], quiet=True) == 0
-    assert said == []  # all is there
+    assert caplog.messages == []  # all is there
     assert store.prepare(TEXTS, quiet=True) == 0
     check(store, elmo)
-    assert len(said) == 1
-    assert "it must not be written to" in said[0]
+    assert len(caplog.messages) == 1
+    assert "it is read-only" in caplog.messages[0]
 
 
 def test_the_users_cache_is_the_default_place(elmo: Embedder, own_cache: Path) -> None:
@@ -366,7 +377,7 @@ def test_a_store_can_be_copied_with_the_model_that_holds_it(elmo: Embedder, tmp_
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare(TEXTS, quiet=True)
     for other in (copy.deepcopy(store), pickle.loads(pickle.dumps(store))):
-        assert torch.equal(other.layers(TEXTS).layers, store.layers(TEXTS).layers)
+        assert torch.equal(other.layers(TEXTS).hidden_states, store.layers(TEXTS).hidden_states)
         assert len(other) == DISTINCT
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState
     from elmokit.model.scalar_mix import ScalarMix
     from elmokit.text.tokenize import tokenize
-    from elmokit.vectors.writer import VectorShards, read_vectors
+    from elmokit.vectors.reader import read_vectors
+    from elmokit.vectors.shards import VectorShards
 
     __version__: str
 
@@ -53,9 +54,9 @@ MODULES = {
     "Embedder": "elmokit.embed",
     "ScalarMix": "elmokit.model.scalar_mix",
     "Sentence": "elmokit.embed",
-    "VectorShards": "elmokit.vectors.writer",
+    "VectorShards": "elmokit.vectors.shards",
     "load": "elmokit.loading",
-    "read_vectors": "elmokit.vectors.writer",
+    "read_vectors": "elmokit.vectors.reader",
     "tokenize": "elmokit.text.tokenize",
 }
 

@@ -1,32 +1,31 @@
-"""Text in, contextual vectors out: the Embedder that `elmokit.load` gives.
+"""Text in, contextual vectors out: the `Embedder` that `elmokit.load` returns.
 
-Sentences are gathered in a window, each distinct word goes through the token encoder once (and
+Sentences are collected in a window, each distinct word goes through the token encoder once (and
 stays in a bounded cache), batches are formed by length, and results come back in order. The same
 sentence gives the same vectors whatever stands beside it.
 """
 
 from __future__ import annotations
 
-import os
+import html
 import reprlib
-import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from elmokit import language
 from elmokit.config import BiLMConfig
-from elmokit.engine import WordVectors, build_model, make_batches
-from elmokit.errors import ElmokitError
+from elmokit.engine import Engine, build_model, lengths_of, make_batches
+from elmokit.errors import InvalidInput
 from elmokit.formats.checkpoint import Checkpoint, tokenizer_of
+from elmokit.formats.detect import read_checkpoint
+from elmokit.io.scratch import scratch_array
 from elmokit.language import Filling, Perplexity, Surprisal, Text
 from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool
 from elmokit.model.bilm import (
@@ -38,7 +37,6 @@ from elmokit.model.bilm import (
     tensors_of,
     unflatten,
 )
-from elmokit.model.fast.inference import FastBiLM
 from elmokit.model.fast.linear import PRECISIONS, Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.dictionaries import Dictionaries
@@ -46,47 +44,70 @@ from elmokit.text.indexers import make_indexer, refuse_strings
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.text.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+Texts: TypeAlias = "Sequence[str] | Sequence[Sequence[str]]"
+
 WINDOW_BYTES = 128 << 20  # results that one look-ahead window may hold
 TOKEN_BYTES = 500  # of a token itself, before it has vectors
-LONGEST = 1024  # tokens; a longer sentence is read by the model in windows of this length
-LARGEST_IN_MEMORY = 512 << 20  # bytes of one sentence's vectors; more go to a temporary file
+MAX_TOKENS = 1024  # the model reads a longer sentence in pieces of this length
+MAX_HTML_COLUMNS = 8  # of a vector in a notebook
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence's tokens and their vectors."""
+    """The tokens of a sentence and their vectors."""
 
     tokens: list[str]
+    """The tokens, as the tokenizer or the caller split them."""
     layers: NDArray[Any]
     """The chosen layers: (layers, tokens, dim)."""
 
     @property
     def vectors(self) -> NDArray[Any]:
-        """The vectors, where one layer or one mix was asked for: (tokens, dim)."""
+        """The vectors, if one layer or one mix was chosen: (tokens, dim)."""
         if len(self.layers) != 1:
-            raise ElmokitError(
-                f"this sentence has {len(self.layers)} layers; ask for one of them or "
-                "layers='average', or take .layers"
+            raise InvalidInput(
+                f"this sentence has {len(self.layers)} layers: embed with one of them or "
+                "layers='average', or use .layers"
             )
         return self.layers[0]  # type: ignore[no-any-return]
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """A single representation such as "token", "forward_1", "backward_2": (tokens, size)."""
-        if len(self.layers) == 1:  # a model has at least two: this is one of them, or a mix
-            raise ElmokitError(f"{name!r} is found in all layers only: embed with layers='all'")
+    def representation(self, name: str) -> NDArray[Any]:
+        """Return one of the 2L + 1 vectors of each token: (tokens, dim / 2).
+
+        Args:
+            name: "token", or a direction and a layer such as "forward_1" or "backward_2".
+        """
+        if len(self.layers) == 1:  # A model has at least two: this is one of them, or a mix.
+            raise InvalidInput(f"{name!r} needs all layers: embed with layers='all'")
         layer, columns = find_representation(name, len(self.layers) - 1, self.layers.shape[-1])
         return self.layers[layer, :, columns]
-
-    def __len__(self) -> int:
-        return len(self.tokens)
 
     def __repr__(self) -> str:
         text = reprlib.repr(" ".join(self.tokens))
         return f"Sentence({text}, {self.layers.dtype} {tuple(self.layers.shape)})"
 
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: a row for each token, the first columns of its vectors."""
+        columns = min(self.layers.shape[-1], MAX_HTML_COLUMNS)
+        head = "".join(f"<th>{column}</th>" for column in range(columns))
+        rows = []
+        for position, token in enumerate(self.tokens):
+            for layer, vectors in enumerate(self.layers):
+                name = f'<th rowspan="{len(self.layers)}">{html.escape(token)}</th>'
+                cells = "".join(f"<td>{value:.3f}</td>" for value in vectors[position, :columns])
+                rows.append(f"<tr>{name if layer == 0 else ''}<td>{layer}</td>{cells}…</tr>")
+        shape = " × ".join(map(str, self.layers.shape))
+        return (
+            f"<table><caption>{shape} {self.layers.dtype}</caption>"
+            f"<tr><th>token</th><th>layer</th>{head}</tr>{''.join(rows)}</table>"
+        )
+
 
 class Embedder:
-    """A biLM with everything needed to turn text into vectors."""
+    """A biLM with everything that turns text into vectors."""
 
     def __init__(
         self,
@@ -104,49 +125,50 @@ class Embedder:
         """Wrap a model.
 
         Args:
-            model: the biLM.
-            vocabulary: the words of its softmax or word table.
-            dictionaries: the characters and words of a model with token_encoder="unicode".
-            tokenizer: what splits strings: "elmokit", "whitespace" or "chinese".
-            precision: of the weights at inference: "float32", "float16" or "int8".
-            metadata: what is known of its training.
-            source: where it comes from, for messages.
-            batch_tokens: tokens of a batch, about; 16 long sentences may be up to 8 times that.
-            cache_bytes: memory for the vectors of words met before.
+            model: The biLM.
+            vocabulary: Words of its softmax or word table.
+            dictionaries: Characters and words of a model with token_encoder="unicode".
+            tokenizer: Tokenizer of strings: "elmokit", "whitespace" or "chinese".
+            precision: Precision of the weights at inference: "float32", "float16" or "int8".
+            metadata: What is known about its training.
+            source: Where it comes from, for messages.
+            batch_tokens: Approximate number of tokens in a batch.
+            cache_bytes: Memory for the vectors of words met before.
         """
         if precision not in PRECISIONS:
-            raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}")
+            raise InvalidInput(f"precision must be one of {', '.join(PRECISIONS)}")
         if batch_tokens < 1:
-            raise ElmokitError(f"batch_tokens must be at least 1, not {batch_tokens}")
+            raise InvalidInput(f"batch_tokens must be at least 1, not {batch_tokens}")
         self.model, self.vocabulary, self.dictionaries = model, vocabulary, dictionaries
         self.tokenizer_name, self.tokenize = tokenizer, find_tokenizer(tokenizer)
         self.precision: Precision = precision
         self.metadata, self.source = metadata or {}, source
-        self.batch_tokens, self.cache_bytes = batch_tokens, cache_bytes
+        self.batch_tokens = batch_tokens
         self.indexer = make_indexer(model.config, vocabulary, dictionaries)
-        self._lock = threading.Lock()
-        self._versions: tuple[int, ...] = ()
+        self.engine = Engine(model, self.indexer, precision=precision, cache_bytes=cache_bytes)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What is copied or pickled: not the lock, nor what can be computed from the weights."""
-        made_here = ("_lock", "_versions", "_fast", "_words")
-        return {name: value for name, value in self.__dict__.items() if name not in made_here}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
-        self._versions = ()
-
+    # ------------------------------------------------------------------ files
     @classmethod
-    def from_checkpoint(
-        cls, checkpoint: Checkpoint, *, tokenizer: str | None = None, **settings: Any
+    def from_pretrained(
+        cls,
+        model: str | Path | Checkpoint | None = None,
+        *,
+        tokenizer: str | None = None,
+        device: str = "cpu",
+        **settings: Any,
     ) -> Embedder:
-        """An Embedder of what a format has read; settings as in the constructor.
+        """Load a model of any format; `elmokit.load` is the short name.
 
-        Without a `tokenizer`, it is the one that the model's metadata ask for.
+        Args:
+            model: What `elmokit.load` takes, or a checkpoint that was read already.
+            tokenizer: Tokenizer of strings (default: the one the model was trained with).
+            device: Device to compute on, such as "cpu" or "cuda".
+            **settings: Other arguments of `Embedder`.
         """
+        checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
+        check_device(device)
         words = checkpoint.vocabulary
-        return cls(
+        embedder = cls(
             build_model(checkpoint),
             vocabulary=None if words is None else Vocabulary(words),
             dictionaries=checkpoint.dictionaries,
@@ -155,41 +177,34 @@ class Embedder:
             source=checkpoint.source,
             **settings,
         )
+        return embedder if device == "cpu" else embedder.to(device)
 
-    # ------------------------------------------------------------------ metadata
-    @property
-    def config(self) -> BiLMConfig:
-        """The model's sizes."""
-        return self.model.config
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        *,
+        dtype: Literal["float32", "float16"] = "float32",
+        overwrite: bool = False,
+    ) -> None:
+        """Write the model as a folder that `elmokit.load` reads.
 
-    @property
-    def dim(self) -> int:
-        """Columns of a vector."""
-        return self.config.dim
+        Args:
+            folder: Folder to create.
+            dtype: Type of the stored weights.
+            overwrite: Replace a model that is there already.
+        """
+        from elmokit.formats import native
 
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return next(self.model.parameters()).device
+        native.write(self.checkpoint(copy=False), Path(folder), dtype=dtype, overwrite=overwrite)
 
-    def __repr__(self) -> str:
-        config = self.config
-        return (
-            f"Embedder({self.source}: {config.num_layers} layers of "
-            f"{config.lstm_dim}/{config.projection_dim}, dim {config.dim}, {self.precision})"
-        )
+    def push_to_hub(self, repository: str, **settings: Any) -> str:
+        """Upload the model to the Hugging Face Hub as `owner/name` and return its address."""
+        from elmokit.formats.containers import hf_hub
 
-    def to(self, device: torch.device | str) -> Embedder:
-        """Move the model to a device."""
-        self.model.to(device)
-        return self
-
-    def fingerprint(self) -> str:
-        """A hash of the configuration and of all weights that decide the vectors."""
-        return self.checkpoint(copy=False).fingerprint()
+        return hf_hub.push(self.checkpoint(), repository, **settings)
 
     def checkpoint(self, *, copy: bool = True) -> Checkpoint:
-        """What a format writes; without `copy` it changes when the model is trained."""
+        """Return what a format writes; without `copy` it changes when the model is trained."""
         return Checkpoint(
             config=self.config,
             tensors=tensors_of(self.model, copy=copy),
@@ -199,204 +214,250 @@ class Embedder:
             dictionaries=self.dictionaries,
         )
 
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        dtype: Literal["float32", "float16"] = "float32",
-        overwrite: bool = False,
-    ) -> None:
-        """Write the model as a native folder."""
-        from elmokit.formats import native
+    def fingerprint(self) -> str:
+        """Return a hash of the configuration and of all weights that determine the vectors."""
+        return self.checkpoint(copy=False).fingerprint()
 
-        native.write(self.checkpoint(copy=False), Path(folder), dtype=dtype, overwrite=overwrite)
+    # ------------------------------------------------------------------ properties
+    @property
+    def config(self) -> BiLMConfig:
+        """The configuration of the model."""
+        return self.model.config
 
-    def push(self, repository: str, **settings: Any) -> str:
-        """Upload the model to the Hugging Face Hub as `owner/name`; gives its address."""
-        from elmokit.formats.containers import hf_hub as hub
+    @property
+    def dim(self) -> int:
+        """Number of columns of a vector."""
+        return self.config.dim
 
-        return hub.push(self.checkpoint(), repository, **settings)
+    @property
+    def device(self) -> torch.device:
+        """The device that the model is on."""
+        return next(self.model.parameters()).device
+
+    def to(self, device: torch.device | str) -> Embedder:
+        """Move the model to a device."""
+        self.model.to(device)
+        return self
+
+    def __repr__(self) -> str:
+        config = self.config
+        return (
+            f"Embedder({self.source}: {config.num_layers} layers of "
+            f"{config.lstm_dim}/{config.projection_dim}, dim {config.dim}, {self.precision})"
+        )
 
     # ------------------------------------------------------------------ embedding
+    @overload
+    def embed(  # type: ignore[overload-overlap]
+        self,
+        text: str,
+        layers: Layers = ...,
+        *,
+        batch_size: int | None = ...,
+        boundaries: bool = ...,
+        dtype: str = ...,
+    ) -> Sentence: ...
+
+    @overload
     def embed(
         self,
-        text: Text | Sequence[Text],
+        text: Texts,
+        layers: Layers = ...,
+        *,
+        batch_size: int | None = ...,
+        boundaries: bool = ...,
+        dtype: str = ...,
+    ) -> list[Sentence]: ...
+
+    def embed(
+        self,
+        text: str | Texts,
         layers: Layers = "all",
         *,
         batch_size: int | None = None,
         boundaries: bool = False,
         dtype: str = "float32",
-    ) -> Any:
-        """Vectors of a sentence, or of many.
+    ) -> Sentence | list[Sentence]:
+        """Return the vectors of a text, or of each text of a list.
 
         Args:
-            text: a string, or a list of tokens: one Sentence. A list of those: a list of
-                Sentences. (A list of strings is one tokenized sentence, unless a string in it
-                has a space: then each is a sentence.)
+            text: A string gives one `Sentence`. A list gives a list of Sentences; each of its
+                items is a string or, if the text is tokenized already, a list of tokens.
             layers: "all", "top", "average", an index from 0, or a weight for each layer.
-            batch_size: sentences of a batch, at most.
-            boundaries: keep `<S>` and `</S>` as first and last token.
-            dtype: "float32" or "float16" of the result.
+            batch_size: Maximum number of sentences in a batch.
+            boundaries: Keep `<S>` and `</S>` as first and last token.
+            dtype: "float32" or "float16", of the result.
         """
-        sentences, one = _as_sentences(text)
-        found = list(
-            self.stream(
-                sentences, layers, batch_size=batch_size, boundaries=boundaries, dtype=dtype
-            )
+        texts = [text] if isinstance(text, str) else text
+        sentences = self.stream(
+            texts, layers, batch_size=batch_size, boundaries=boundaries, dtype=dtype
         )
-        return found[0] if one else found
+        return next(sentences) if isinstance(text, str) else list(sentences)
+
+    def embed_tokens(
+        self,
+        tokens: Sequence[str],
+        layers: Layers = "all",
+        *,
+        boundaries: bool = False,
+        dtype: str = "float32",
+    ) -> Sentence:
+        """Return the vectors of one tokenized sentence; arguments as for `embed`."""
+        if isinstance(tokens, str):
+            refuse_strings([tokens])
+        return next(self.stream([tokens], layers, boundaries=boundaries, dtype=dtype))
 
     def stream(
         self,
-        sentences: Iterable[Text],
+        texts: Iterable[Text],
         layers: Layers = "all",
         *,
         batch_size: int | None = None,
         boundaries: bool = False,
         dtype: str = "float32",
     ) -> Iterator[Sentence]:
-        """Vectors of any number of sentences, in order and in bounded memory.
+        """Yield the vectors of any number of texts, in order and in bounded memory.
 
-        A string is a sentence to be tokenized, a list of strings a tokenized one.
+        Each text is a string or a list of tokens; arguments as for `embed`.
         """
         weights = layer_weights(layers, self.config.num_layers)
-        kind = float_type(dtype)
+        output_type = float_type(dtype)
         _check_batch_size(batch_size)
-        for window in self.windows(sentences, kept=len(weights)):
-            yield from self._embed_window(window, weights, batch_size, boundaries, kind)
+        for window in self.windows(texts, kept=len(weights)):
+            yield from self._embed_window(window, weights, batch_size, boundaries, output_type)
 
-    def windows(self, sentences: Iterable[Text], kept: int = 1) -> Iterator[list[list[str]]]:
-        """Tokenize and gather sentences into look-ahead windows of bounded size."""
+    def windows(self, texts: Iterable[Text], kept: int = 1) -> Iterator[list[list[str]]]:
+        """Tokenize texts and yield them in look-ahead windows of bounded size."""
         limit = max(4 * self.batch_tokens, WINDOW_BYTES // (TOKEN_BYTES + 4 * kept * self.dim))
         window: list[list[str]] = []
         tokens = 0
-        for sentence in sentences:
-            split = self.tokenize(sentence) if isinstance(sentence, str) else _tokens(sentence)
-            if window and tokens + len(split) > limit:
+        for sentence in self._split(texts):
+            if window and tokens + len(sentence) > limit:
                 yield window
                 window, tokens = [], 0
-            window.append(split)
-            tokens += len(split) + 1  # empty sentences count too
+            window.append(sentence)
+            tokens += len(sentence) + 1  # Empty sentences count too.
         if window:
             yield window
 
     def sentence_vectors(
         self,
-        sentences: Text | Sequence[Text],
+        text: str | Texts,
         layers: Layers = "average",
         *,
         pooling: Pooling = "mean",
         batch_size: int | None = None,
     ) -> NDArray[np.float32]:
-        """One vector for each sentence: (sentences, dim), or (dim,) for a single string.
+        """Return one vector for a string: (dim,), or for each text of a list: (texts, dim).
 
         Args:
-            sentences: strings, or lists of tokens.
-            layers: as for `embed`, but one layer or mix ("all" gives them side by side).
+            text: As for `embed`.
+            layers: As for `embed`; "all" puts the layers side by side.
             pooling: "mean", "max", "min" or "sum" over the tokens, the "first" or "last" token,
                 or "ends": the forward half of the last and the backward half of the first.
-            batch_size: sentences of a batch, at most.
+            batch_size: Maximum number of sentences in a batch.
         """
         check_pooling(pooling)
-        one = isinstance(sentences, str)
-        many: Iterable[Text] = [sentences] if isinstance(sentences, str) else sentences
-        found = [
+        texts = [text] if isinstance(text, str) else text
+        vectors = [
             pool(sentence.layers, pooling).reshape(-1)
-            for sentence in self.stream(many, layers, batch_size=batch_size)
+            for sentence in self.stream(texts, layers, batch_size=batch_size)
         ]
-        if one:
-            return found[0]
+        if isinstance(text, str):
+            return vectors[0]
         columns = len(layer_weights(layers, self.config.num_layers)) * self.dim
-        return np.stack(found) if found else np.zeros((0, columns), np.float32)
+        return np.stack(vectors) if vectors else np.zeros((0, columns), np.float32)
 
     def embed_batch(
-        self, sentences: Sequence[Text], *, state: BiLMState | Literal["carry"] | None = None
+        self, texts: Sequence[Text], *, state: BiLMState | Literal["carry"] | None = None
     ) -> tuple[list[Sentence], BiLMState | None]:
-        """One batch, in the order given, with the LSTM state carried as the original systems did.
+        """Embed one batch in the given order, carrying the LSTM state as the original systems did.
 
         Pass `state="carry"` first and the returned state from then on; row i of a batch continues
-        row i of the one before.
+        row i of the batch before.
         """
-        split = [self.tokenize(s) if isinstance(s, str) else _tokens(s) for s in sentences]
         if state is None:
-            found = self._embed_window(
-                split,
-                layer_weights("all", self.config.num_layers),
-                None,
-                False,
-                np.dtype("float32"),
-            )
-            return list(found), None
-        framed = [[BEGIN_SENTENCE, *sentence, END_SENTENCE] for sentence in split]
-        with self._lock, torch.inference_mode():
-            engine = self._engine()
-            vectors, lengths = self._vectors(framed, engine), _lengths(framed)
-            layers, after = engine.carried_layers(vectors, lengths, given_state(state))
-        pieces = layers.cpu().numpy()
-        result = [
-            Sentence(tokens, pieces[:, end - len(tokens) - 1 : end - 1].copy())
-            for tokens, end in zip(split, np.cumsum(lengths.numpy()), strict=True)
-        ]
+            return list(self.stream(texts)), None
+        sentences = list(self._split(texts))
+        framed = [[BEGIN_SENTENCE, *sentence, END_SENTENCE] for sentence in sentences]
+        with self.engine.lock, torch.inference_mode():
+            layers, after = self.engine.framed_layers(framed, given_state(state))
+            array = layers.cpu().numpy()
+            ends = np.cumsum([len(sentence) for sentence in framed])
+            result = [
+                Sentence(tokens, array[:, end - len(tokens) - 1 : end - 1].copy())
+                for tokens, end in zip(sentences, ends, strict=True)
+            ]
         return result, after
 
     def layers_of(self, sentences: Sequence[Sequence[str]]) -> BiLMOutput:
-        """Tokenized sentences as one padded batch of tensors, without gradients."""
+        """Return the layers of tokenized sentences as one padded batch, without gradients."""
         refuse_strings(sentences)
-        with self._lock, torch.inference_mode():
-            lengths = _lengths(sentences)
-            engine = self._engine()
-            flat = engine.layers(self._vectors(sentences, engine), lengths)
+        with self.engine.lock, torch.inference_mode():
+            flat = self.engine.layers(sentences).clone()  # (L + 1, positions, dim)
+        lengths = lengths_of(sentences)
         longest = int(lengths.max()) if len(lengths) else 0
-        on_device = lengths.to(self.device)
-        return BiLMOutput(unflatten(flat.clone(), on_device, longest), on_device)
+        lengths = lengths.to(self.device)
+        return BiLMOutput(unflatten(flat, lengths, longest), lengths)
 
     def warm(self, window: Sequence[Sequence[str]]) -> None:
-        """Put a window's words into the cache, as embedding it would."""
-        with self._lock, torch.inference_mode():
-            self._vectors(window, self._engine())
-
-    # ------------------------------------------------------------------ language model
-    def surprisal(self, sentence: Text) -> Surprisal:
-        """Bits of each word given what stands before it, and given what stands after it."""
-        return language.surprisal(self, sentence)
-
-    def perplexity(self, sentences: Iterable[Text]) -> Perplexity:
-        """How well both directions predict some sentences, each read alone."""
-        return language.perplexity(self, sentences)
-
-    def fill(self, sentence: Text, k: int = 10) -> list[Filling]:
-        """The `k` words that fit the gap `___` in a sentence best."""
-        return language.fill(self, sentence, k)
-
-    # ------------------------------------------------------------------ inside
-    def _engine(self) -> FastBiLM:
-        """The packed weights; made anew when a parameter has changed or moved."""
-        versions = tuple(
-            number for p in self.model.parameters() for number in (p.data_ptr(), p._version)
-        )
-        if versions != self._versions:
-            boundaries = torch.from_numpy(self.indexer.encode([BEGIN_SENTENCE, END_SENTENCE]))
-            self._fast = FastBiLM(self.model, boundaries, self.precision)
-            size = self.config.projection_dim
-            limit = max(1000, self.cache_bytes // (4 * size))
-            self._words = WordVectors(size, limit, self.device)
-            self._versions = versions
-        return self._fast
+        """Put the words of tokenized sentences into the cache, as embedding them would."""
+        with self.engine.lock, torch.inference_mode():
+            self.engine.warm(chain.from_iterable(window))
 
     def clear_cache(self) -> None:
         """Forget the vectors of words met before, and the weights as packed for inference.
 
         Changed weights are noticed without this, unless they were changed through `.data`.
         """
-        with self._lock:
-            self._versions = ()
+        with self.engine.lock:
+            self.engine.clear()
 
-    def _vectors(self, sentences: Sequence[Sequence[str]], engine: FastBiLM) -> Tensor:
-        """Token vectors, sentence after sentence: (positions, projection_dim)."""
-        self._words.lookup(dict.fromkeys(chain.from_iterable(sentences)), engine, self.indexer)
-        rows = self._words.rows
-        flat = [rows[word] for sentence in sentences for word in sentence]
-        return self._words.table[torch.tensor(flat, dtype=torch.long, device=engine.device)]
+    # ------------------------------------------------------------------ language model
+    @overload
+    def surprisal(self, text: str) -> Surprisal: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def surprisal(self, text: Texts) -> list[Surprisal]: ...
+
+    def surprisal(self, text: str | Texts) -> Surprisal | list[Surprisal]:
+        """Return the bits of each word given what precedes it, and given what follows it.
+
+        Args:
+            text: As for `embed`.
+        """
+        if isinstance(text, str):
+            return language.surprisal(self, text)
+        return [language.surprisal(self, item) for item in text]
+
+    def perplexity(self, text: str | Iterable[Text]) -> Perplexity:
+        """Return how well both directions predict the texts, each read alone."""
+        return language.perplexity(self, [text] if isinstance(text, str) else text)
+
+    @overload
+    def fill(self, text: str, k: int = ...) -> list[Filling]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def fill(self, text: Texts, k: int = ...) -> list[list[Filling]]: ...
+
+    def fill(self, text: str | Texts, k: int = 10) -> list[Filling] | list[list[Filling]]:
+        """Return the `k` words that best fit the gap `___`.
+
+        Args:
+            text: As for `embed`, with one gap in each text.
+            k: Number of words.
+        """
+        if isinstance(text, str):
+            return language.fill(self, text, k)
+        return [language.fill(self, item, k) for item in text]
+
+    # ------------------------------------------------------------------ inside
+    def _split(self, texts: Iterable[Text]) -> Iterator[list[str]]:
+        """Yield the tokens of each text."""
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
+            raise InvalidInput(f"texts must be a list of strings, not {reprlib.repr(texts)}")
+        for text in texts:
+            yield self.tokenize(text) if isinstance(text, str) else _check_tokens(text)
 
     def _embed_window(
         self,
@@ -406,101 +467,91 @@ class Embedder:
         boundaries: bool,
         dtype: np.dtype[Any],
     ) -> Iterator[Sentence]:
-        """All sentences of a window, in order."""
+        """Yield all sentences of a window, in order."""
         edge = int(boundaries)  # columns that a boundary takes at either end
         before, after = ([BEGIN_SENTENCE], [END_SENTENCE]) if boundaries else ([], [])
-        results = [_room(len(weights), len(s) + 2 * edge, self.dim, dtype) for s in window]
-        pieces = [
-            (number, slice(start, min(start + LONGEST, len(sentence))))
-            for number, sentence in enumerate(window)
-            for start in range(0, len(sentence) or edge, LONGEST)
+        results = [
+            scratch_array((len(weights), len(tokens) + 2 * edge, self.dim), dtype)
+            for tokens in window
         ]
-        with self._lock, torch.inference_mode():
-            engine = self._engine()
-            # all distinct words at once: the token encoder likes large batches
-            words = dict.fromkeys(chain(before, after, *window))
-            self._words.lookup(words, engine, self.indexer)
-            sizes = [place.stop - place.start for _, place in pieces]
-            for numbers in make_batches(sizes, self.batch_tokens, batch_size):
-                batch = [pieces[number] for number in numbers]
-                texts = [[*before, *window[sentence][place], *after] for sentence, place in batch]
-                lengths, vectors = _lengths(texts), self._vectors(texts, engine)
+        pieces = _plan_pieces(window, boundaries)
+        with self.engine.lock, torch.inference_mode():
+            # All distinct words at once: the token encoder is fastest in large batches.
+            self.engine.warm(chain(before, after, *window))
+            for indices in make_batches([p.length for p in pieces], self.batch_tokens, batch_size):
+                batch = [pieces[index] for index in indices]
+                texts = [[*before, *window[p.sentence][p.start : p.end], *after] for p in batch]
                 if boundaries:
-                    layers, _ = engine.carried_layers(vectors, lengths, None)
+                    layers, _ = self.engine.framed_layers(texts)
                 else:
-                    layers = engine.layers(vectors, lengths)
-                arrays = combine(layers, weights).cpu().numpy()
-                ends = np.cumsum(lengths.numpy())
-                for (sentence, place), text, end in zip(batch, texts, ends, strict=True):
-                    found, result = arrays[:, end - len(text) : end], results[sentence]
-                    if boundaries and place.start == 0:
-                        result[:, 0] = found[:, 0]
-                    if boundaries and place.stop == len(window[sentence]):
-                        result[:, -1] = found[:, -1]
-                    inner = found[:, edge : len(text) - edge]
-                    result[:, place.start + edge : place.stop + edge] = inner
+                    layers = self.engine.layers(texts)
+                arrays = combine(layers, weights).cpu().numpy()  # (K, positions, dim)
+                ends = np.cumsum([len(text) for text in texts])
+                for piece, text, end in zip(batch, texts, ends, strict=True):
+                    vectors = arrays[:, end - len(text) : end]
+                    _copy_piece(vectors, results[piece.sentence], piece, edge)
         results.reverse()
-        for tokens in window:
-            # nothing is kept longer than needed
+        for tokens in window:  # Each result is released as soon as it is taken.
             yield Sentence([*before, *tokens, *after], results.pop())
+
+
+class Piece(NamedTuple):
+    """A part of a sentence that the model reads at once."""
+
+    sentence: int
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return self.end - self.start
+
+
+def _plan_pieces(window: list[list[str]], boundaries: bool) -> list[Piece]:
+    """Cut long sentences; with boundaries, an empty sentence is a piece too."""
+    return [
+        Piece(index, start, min(start + MAX_TOKENS, len(tokens)))
+        for index, tokens in enumerate(window)
+        for start in range(0, len(tokens) or int(boundaries), MAX_TOKENS)
+    ]
+
+
+def _copy_piece(vectors: NDArray[Any], result: NDArray[Any], piece: Piece, edge: int) -> None:
+    """Copy (K, tokens, dim) of a piece into its sentence; the outer boundaries count only."""
+    length = result.shape[1] - 2 * edge
+    if edge and piece.start == 0:
+        result[:, 0] = vectors[:, 0]
+    if edge and piece.end == length:
+        result[:, -1] = vectors[:, -1]
+    inner = vectors[:, edge : vectors.shape[1] - edge]
+    result[:, piece.start + edge : piece.end + edge] = inner
+
+
+def check_device(device: str) -> None:
+    """Raise if torch cannot compute on `device` here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
+        reason = str(error).splitlines()[0]
+        raise InvalidInput(f"the device {device!r} cannot be used here: {reason}") from None
+
+
+def float_type(name: str) -> np.dtype[Any]:
+    """Return the NumPy type "float32" or "float16"."""
+    if name not in ("float32", "float16"):
+        raise InvalidInput(f"dtype must be float32 or float16, not {name!r}")
+    return np.dtype(name)
 
 
 def _check_batch_size(size: int | None) -> None:
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise ElmokitError(f"batch_size must be a whole number of at least 1, not {size!r}")
+        raise InvalidInput(f"batch_size must be an integer of at least 1, not {size!r}")
 
 
-def float_type(name: str) -> np.dtype[Any]:
-    """float32 or float16."""
-    if name not in ("float32", "float16"):
-        raise ElmokitError(f"dtype must be float32 or float16, not {name!r}")
-    return np.dtype(name)
-
-
-def _room(layers: int, tokens: int, dim: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Memory for a sentence's vectors; on disk where a single one would fill the memory."""
-    shape = (layers, tokens, dim)
-    if layers * tokens * dim * dtype.itemsize <= LARGEST_IN_MEMORY:
-        return np.empty(shape, dtype)
-    with tempfile.TemporaryFile(prefix="elmokit-") as file:  # the map keeps it open
-        _allocate(file.fileno(), layers * tokens * dim * dtype.itemsize)
-        return np.memmap(file, dtype, "w+", shape=shape)
-
-
-def _allocate(handle: int, size: int) -> None:
-    """Take the space now: a full disk is an error here, but kills the process in a memory map."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    try:
-        os.posix_fallocate(handle, 0, size)
-    except OSError as error:
-        raise ElmokitError(
-            f"a sentence's vectors need {size:,} bytes in {tempfile.gettempdir()}: "
-            f"{error.strerror}; TMPDIR names another place"
-        ) from None
-
-
-def _lengths(sentences: Sequence[Sequence[str]]) -> Tensor:
-    return torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
-
-
-def _tokens(sentence: object) -> list[str]:
-    """The tokens of a tokenized sentence."""
+def _check_tokens(sentence: object) -> list[str]:
+    """Return the tokens of a tokenized sentence."""
     tokens: list[Any] = list(sentence) if isinstance(sentence, Iterable) else [None]
     if not all(isinstance(token, str) for token in tokens):
-        raise ElmokitError(
-            f"a sentence is a string or a list of strings, not {reprlib.repr(sentence)}"
-        )
+        raise InvalidInput(f"a text is a string or a list of tokens, not {reprlib.repr(sentence)}")
     return tokens
-
-
-def _as_sentences(text: Text | Sequence[Text]) -> tuple[Sequence[Text], bool]:
-    """The sentences of `text`, and whether it was a single one."""
-    if isinstance(text, str):
-        return [text], True
-    if not isinstance(text, Iterable):
-        raise ElmokitError(f"text is a string, a list of tokens or a list of those, not {text!r}")
-    items = list(text)
-    if items and all(isinstance(item, str) and len(item.split()) < 2 for item in items):
-        return [items], True  # type: ignore[list-item]
-    return items, False

@@ -1,23 +1,107 @@
-"""The model as inference runs it: checked weights, batches, and word vectors computed once."""
+"""The model as inference runs it: packed weights, batches by length, word vectors computed once.
+
+An `Engine` belongs to one model. It packs the weights when they are first needed and again when a
+parameter has changed, and it keeps the token vectors of words met before, so that the token encoder
+runs once for each distinct word.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from elmokit.formats.checkpoint import Checkpoint, check_tensors
-from elmokit.model.bilm import BiLM, build, expected_shapes
+from elmokit.model.bilm import BiLM, BiLMState, build, expected_shapes, weights_version
 from elmokit.model.fast.inference import FastBiLM
+from elmokit.model.fast.linear import Precision
+from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.indexers import Indexer
 
-SIDE_BY_SIDE, LONG_BATCH = 16, 8  # so many long sentences in a batch, if 8 times its tokens do
+MIN_WORDS = 1000  # the cache holds at least so many words, however wide their vectors are
+# A batch may have more tokens than asked for, up to 8 times, until it holds 16 sentences: long
+# sentences alone would leave the LSTMs with too few rows.
+MIN_ROWS, MAX_OVERRUN = 16, 8
 
 
 def build_model(checkpoint: Checkpoint) -> BiLM:
-    """Return the model of a checkpoint; raise if a tensor is missing, superfluous or damaged."""
+    """Return the model of a checkpoint; raise if a tensor is missing, unexpected or damaged."""
     check_tensors(checkpoint, expected_shapes(checkpoint.config))
     return build(checkpoint.config, checkpoint.tensors)
+
+
+class Engine:
+    """Packed weights and word vectors of a model, one caller at a time.
+
+    Callers hold `lock` while they use the tensors that a method returned: buffers are reused.
+    """
+
+    def __init__(
+        self, model: BiLM, indexer: Indexer, *, precision: Precision, cache_bytes: int
+    ) -> None:
+        self.model, self.indexer = model, indexer
+        self.precision, self.cache_bytes = precision, cache_bytes
+        self.lock = threading.Lock()
+        self._version: tuple[int, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied or pickled: not the lock, nor what the weights determine."""
+        derived = ("lock", "_version", "_packed", "_words")
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.lock = threading.Lock()
+        self._version = ()
+
+    def packed(self) -> FastBiLM:
+        """Return the packed weights, packed again if a parameter has changed or moved."""
+        version = weights_version(self.model)
+        if version != self._version:
+            boundaries = torch.from_numpy(self.indexer.encode([BEGIN_SENTENCE, END_SENTENCE]))
+            self._packed = FastBiLM(self.model, boundaries, self.precision)
+            size = self.model.config.projection_dim
+            limit = max(MIN_WORDS, self.cache_bytes // (4 * size))
+            self._words = WordVectors(size, limit, next(self.model.parameters()).device)
+            self._version = version
+        return self._packed
+
+    def clear(self) -> None:
+        """Forget the packed weights and the word vectors."""
+        self._version = ()
+
+    def warm(self, words: Iterable[str]) -> None:
+        """Compute the vectors of words that the cache lacks, all in one call."""
+        packed = self.packed()
+        self._words.lookup(dict.fromkeys(words), packed, self.indexer)
+
+    def token_vectors(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """Return token vectors, sentence after sentence: (positions, projection_dim)."""
+        self.warm(chain.from_iterable(sentences))
+        rows = self._words.rows
+        flat = [rows[word] for sentence in sentences for word in sentence]
+        return self._words.table[torch.tensor(flat, dtype=torch.long, device=self._packed.device)]
+
+    def layers(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """Return all layers, sentence after sentence: (L + 1, positions, dim).
+
+        Each sentence is read between `<S>` and `</S>`, which are not part of the result.
+        """
+        return self.packed().run(self.token_vectors(sentences), lengths_of(sentences))
+
+    def framed_layers(
+        self, sentences: Sequence[Sequence[str]], state: BiLMState | None = None
+    ) -> tuple[Tensor, BiLMState]:
+        """Return all layers of sentences that include their boundary tokens, and the states.
+
+        With a `state`, row i continues row i of the batch that returned it.
+        """
+        vectors = self.token_vectors(sentences)
+        return self.packed().run_with_state(vectors, lengths_of(sentences), state)
 
 
 class WordVectors:
@@ -28,18 +112,18 @@ class WordVectors:
         self.limit = limit
         self.table = torch.empty(0, size, device=device)
 
-    def lookup(self, words: dict[str, None], engine: FastBiLM, indexer: Indexer) -> None:
-        """Make sure that every one of the distinct `words` has its row."""
+    def lookup(self, words: dict[str, None], packed: FastBiLM, indexer: Indexer) -> None:
+        """Make sure that each of the distinct `words` has its row."""
         missing = [word for word in words if word not in self.rows]
         if not missing:
             return
         if len(self.rows) + len(missing) > self.limit:
-            self.rows.clear()  # start afresh: simple, and rare
+            self.rows.clear()  # Start again: simple, and rare.
             missing = list(words)
         ids = torch.from_numpy(indexer.encode(missing)).to(self.table.device)
         start = len(self.rows)
         self._grow(start + len(missing))
-        self.table[start : start + len(missing)] = engine.encode(ids)
+        self.table[start : start + len(missing)] = packed.encode(ids)
         self.rows.update(zip(missing, range(start, start + len(missing)), strict=True))
 
     def _grow(self, rows: int) -> None:
@@ -49,24 +133,26 @@ class WordVectors:
             self.table = larger
 
 
+def lengths_of(sentences: Sequence[Sequence[str]]) -> Tensor:
+    """Return the number of tokens of each sentence: (sentences,)."""
+    return torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
+
+
 def make_batches(
     lengths: Sequence[int], batch_tokens: int, batch_size: int | None
 ) -> Iterator[list[int]]:
-    """Numbers of the sentences that go together: of similar length, bounded in tokens.
-
-    Long sentences get some more, so that there are several of them side by side.
-    """
-    order = sorted(range(len(lengths)), key=lambda number: (lengths[number], number))
+    """Yield the indices of sentences that form a batch: of similar length, bounded in tokens."""
+    order = sorted(range(len(lengths)), key=lambda index: (lengths[index], index))
     batch: list[int] = []
     tokens = 0
-    for number in order:
-        more = tokens + lengths[number]
-        full = len(batch) == batch_size or more > LONG_BATCH * batch_tokens
-        full = full or (more > batch_tokens and len(batch) >= SIDE_BY_SIDE)
+    for index in order:
+        total = tokens + lengths[index]
+        full = len(batch) == batch_size or total > MAX_OVERRUN * batch_tokens
+        full = full or (total > batch_tokens and len(batch) >= MIN_ROWS)
         if batch and full:
             yield batch
             batch, tokens = [], 0
-        batch.append(number)
-        tokens += lengths[number]
+        batch.append(index)
+        tokens += lengths[index]
     if batch:
         yield batch

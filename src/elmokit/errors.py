@@ -1,7 +1,14 @@
-"""Errors that are sentences: what was wrong, where, and what to do.
+"""Exceptions whose text is one sentence: what was wrong, where, and what to do.
 
-Everything a user can cause by input raises `ElmokitError`; the command line prints its
-sentence and leaves with exit code 2. A traceback means a defect in elmokit itself.
+Everything that a user can cause by input raises `ElmokitError` or one of its children; the command
+line prints the sentence and exits with code 2. Any other exception is a bug in elmokit.
+
+The children are standard exceptions too, so that callers can catch what they would expect:
+
+    InvalidInput         ValueError           an argument or a value in a file is out of range
+    MissingFile          FileNotFoundError    there is no such file, folder or repository
+    UnsupportedFormat    ValueError           a file is damaged, or not of a format that is read
+    MissingExtra         ImportError          an optional package is not installed
 """
 
 from __future__ import annotations
@@ -11,15 +18,37 @@ from types import ModuleType
 
 
 class ElmokitError(Exception):
-    """A problem with what the user gave us, told in one sentence."""
+    """A problem that the user can fix, explained in one sentence."""
+
+
+class InvalidInput(ElmokitError, ValueError):
+    """An argument or a configuration value that is not allowed.
+
+    >>> try:
+    ...     raise InvalidInput("batch_size must be at least 1, not 0")
+    ... except ValueError as error:
+    ...     print(error)
+    batch_size must be at least 1, not 0
+    """
+
+
+class MissingFile(ElmokitError, FileNotFoundError):
+    """A file, folder or repository that does not exist.
+
+    It is made from a sentence alone: `errno` and `filename` are None.
+    """
+
+
+class UnsupportedFormat(ElmokitError, ValueError):
+    """A file that is damaged, malicious, or not of a format that elmokit reads or writes."""
 
 
 class MissingExtra(ElmokitError, ImportError):
-    """An optional package is not installed."""
+    """An optional package that is not installed; the sentence names the extra that brings it."""
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:
-    """Import an optional `module`, or say which extra brings it.
+    """Import an optional `module`, or raise `MissingExtra` with the command that installs it.
 
     >>> require("json", extra="none", purpose="nothing").__name__
     'json'
@@ -28,8 +57,18 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
-            raise  # the package is there but broken inside: that is another problem
+            raise  # The package is installed but broken: that is a different problem.
         raise MissingExtra(
             f"{purpose} needs the package {module.partition('.')[0]}: "
             f"pip install 'elmokit[{extra}]'"
         ) from None
+
+
+def reason_of(error: Exception, max_length: int = 200) -> str:
+    """Return the reason that another library's error gives, on one line to be part of a sentence.
+
+    >>> reason_of(ValueError("bad header:\\nmore"))
+    'bad header'
+    """
+    reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return str(reason).splitlines()[0].rstrip(":")[:max_length]

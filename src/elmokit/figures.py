@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ElmokitError, require
-from elmokit.io.atomic import write_whole
+from elmokit.io.atomic import write_file
 from elmokit.io.paths import check_output
 
 FORMATS = (".png", ".svg")
@@ -98,7 +98,7 @@ def write_figure(figure: Any, path: str) -> None:
     with styled(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the same characters, one by one
         figure.savefig(drawn, format=kind, **same)
-    write_whole(Path(path), drawn.getvalue())
+    write_file(Path(path), drawn.getvalue())
 
 
 # ---------------------------------------------------------------------- fonts

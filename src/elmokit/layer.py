@@ -1,6 +1,7 @@
-"""ELMo inside a task model: one biLM, frozen or trained along, and n scalar mixes.
+"""ELMo inside a task model: one biLM, frozen or trained along, and one or more scalar mixes.
 
-h = [x; ELMo] at the task's input, and with a second mix at the output of its RNN.
+A task model concatenates a mix to its input vectors, h = [x; ELMo], and may concatenate a second
+mix to the output of its RNN.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Representations:
-    """What an ElmoLayer gives for a batch."""
+    """What an ElmoLayer returns for a batch."""
 
     outputs: list[Tensor]
-    """One for each mix: (sentences, tokens, dim), 0 where padded."""
+    """One tensor per mix: (sentences, tokens, dim), 0 where padded."""
     mask: Tensor
     """True where there is a token: (sentences, tokens)."""
 
@@ -34,8 +35,8 @@ class Representations:
 class ElmoLayer(nn.Module):
     """Contextual vectors as a layer of a task model.
 
-    A frozen biLM is not among the module's parameters and not in its state dict, so a task
-    model's file stays small; only the mixes are. With `trainable=True` it is part of the module.
+    A frozen biLM is not a submodule: its weights are neither among the parameters nor in the state
+    dict, so a task model's file stays small. With `trainable=True` it is a submodule.
     """
 
     def __init__(
@@ -52,18 +53,18 @@ class ElmoLayer(nn.Module):
         """Put an embedder into a task model.
 
         Args:
-            elmo: what `elmokit.load` gave.
-            outputs: number of mixes, each with its own weights (input and output placement).
-            dropout: applied to each output, in training.
-            layer_norm: normalise each layer before mixing.
+            elmo: what `elmokit.load` returned.
+            outputs: number of mixes, each with its own weights.
+            dropout: applied to each output during training.
+            layer_norm: normalize each layer before mixing.
             trainable: train the biLM too.
-            l2: pulls the mixes' weights towards the average; see `penalty`.
+            l2: pulls the weights of the mixes towards the average; see `penalty`.
             layer: use this layer alone.
         """
         super().__init__()
         if outputs < 1:
-            raise ElmokitError(f"an ElmoLayer has at least 1 output, not {outputs}")
-        object.__setattr__(self, "elmo", elmo)  # not a submodule: see the class's docstring
+            raise ElmokitError(f"outputs must be at least 1, not {outputs}")
+        object.__setattr__(self, "elmo", elmo)  # This keeps it from becoming a submodule.
         self.bilm = elmo.model if trainable else None
         self.mixes = nn.ModuleList(
             ScalarMix(elmo.config.num_layers + 1, layer_norm=layer_norm, l2=l2, only=layer)
@@ -73,26 +74,26 @@ class ElmoLayer(nn.Module):
         self.dim = elmo.dim
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Representations:
-        """Tokenized sentences to `outputs` tensors of (sentences, tokens, dim)."""
-        return self.mix(self.layers(sentences))
+        """Embed tokenized sentences: `outputs` tensors of (sentences, tokens, dim)."""
+        return self.mix(self.hidden_states(sentences))
 
-    def layers(self, sentences: Sequence[Sequence[str]]) -> BiLMOutput:
-        """The biLM's layers, with gradients if it is trained along and gradients are on."""
+    def hidden_states(self, sentences: Sequence[Sequence[str]]) -> BiLMOutput:
+        """Run the biLM, with gradients if it is trained and gradients are enabled."""
         elmo: Embedder = self.elmo  # type: ignore[assignment]
         if self.bilm is None or not (self.training or torch.is_grad_enabled()):
             return elmo.layers_of(sentences)
         return self.bilm(make_batch(sentences, elmo.indexer).to(elmo.device))  # type: ignore[no-any-return]
 
     def mix(self, output: BiLMOutput) -> Representations:
-        """Mix layers that were computed before, such as kept ones of a frozen biLM."""
+        """Mix hidden states that were computed before, such as stored ones of a frozen biLM."""
         device = next(self.mixes.parameters()).device
-        layers, mask = output.layers.to(device), output.mask.to(device)
+        hidden_states, mask = output.hidden_states.to(device), output.mask.to(device)
         outputs = [
-            self.dropout(mix(layers, mask)).masked_fill(~mask.unsqueeze(-1), 0.0)
+            self.dropout(mix(hidden_states, mask)).masked_fill(~mask.unsqueeze(-1), 0.0)
             for mix in self.mixes
-        ]
+        ]  # (sentences, tokens, dim) each
         return Representations(outputs, mask)
 
     def penalty(self) -> Tensor:
-        """The sum of the mixes' L2 terms, to be added to the task's loss."""
+        """Return the sum of the L2 terms of the mixes, to be added to the task's loss."""
         return torch.stack([mix.penalty() for mix in self.mixes]).sum()  # type: ignore[operator]

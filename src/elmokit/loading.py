@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from elmokit.errors import ElmokitError
 from elmokit.formats.detect import read_checkpoint
-from elmokit.io.atomic import reason_of
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
+    from elmokit.formats.checkpoint import Checkpoint
 
 
 def load(
@@ -24,33 +23,30 @@ def load(
     """Load a model of any format.
 
     Args:
-        model: a native folder, an HDF5 file of weights with its options beside it, a folder or an
+        model: A native folder, an HDF5 file of weights with its options beside it, a folder or an
             archive with both, a checkpoint or a module of TensorFlow, a folder or an archive of
-            ELMoForManyLangs, a task model of AllenNLP with an ELMo inside, something in an archive
-            ("models.zip/small"), or `owner/name` on the Hugging Face Hub; the model that ships
-            with elmokit when not given.
-        precision: of the weights at inference; "float16" and "int8" are faster on a CPU.
-        tokenizer: what splits strings: "elmokit", "whitespace" or "chinese"; if not given,
-            "chinese" for a model that elmokit has trained with it, and "elmokit" for all others.
-        device: where to run, such as "cpu" or "cuda".
-        **settings: more settings of `Embedder`.
+            ELMoForManyLangs, a task model of AllenNLP with an ELMo inside, a member of an archive
+            ("models.zip/small"), or `owner/name` on the Hugging Face Hub (default: the English
+            model that ships with elmokit).
+        precision: Precision of the weights at inference; "float16" and "int8" are faster on a CPU.
+        tokenizer: Tokenizer of strings: "elmokit", "whitespace" or "chinese" (default: "chinese"
+            for a model that elmokit trained with it, "elmokit" for all others).
+        device: Device to compute on, such as "cpu" or "cuda".
+        **settings: Other arguments of `Embedder`.
     """
     checkpoint = read_checkpoint(model)  # First: bad files are reported before torch is imported.
     from elmokit.embed import Embedder
 
-    _check_device(device)
-    embedder = Embedder.from_checkpoint(
-        checkpoint, precision=precision, tokenizer=tokenizer, **settings
+    return Embedder.from_pretrained(
+        checkpoint, precision=precision, tokenizer=tokenizer, device=device, **settings
     )
-    return embedder if device == "cpu" else embedder.to(device)
 
 
-def _check_device(device: str) -> None:
-    import torch
+def read_valid(model: str | Path | None = None) -> Checkpoint:
+    """Read a model; raise unless its tensors are those of its configuration."""
+    checkpoint = read_checkpoint(model)
+    from elmokit.formats.checkpoint import check_tensors
+    from elmokit.model.bilm import expected_shapes
 
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
-        raise ElmokitError(
-            f"the device {device!r} cannot be used here: {reason_of(error)}"
-        ) from None
+    check_tensors(checkpoint, expected_shapes(checkpoint.config))
+    return checkpoint

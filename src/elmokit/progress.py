@@ -1,11 +1,38 @@
-"""How many threads torch computes with."""
+"""What a long computation shows and uses: messages beside progress bars, and threads.
+
+The library reports through `logging.getLogger("elmokit")`; the command line prints its messages.
+"""
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from elmokit.errors import ElmokitError
+
+logger = logging.getLogger("elmokit")
+
+
+class StderrHandler(logging.Handler):
+    """Prints messages as `elmokit: …` on stderr, above a progress bar if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one message."""
+        from tqdm import tqdm
+
+        try:
+            tqdm.write(f"elmokit: {self.format(record)}", file=sys.stderr)
+        except Exception:
+            self.handleError(record)
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Print elmokit's log messages to stderr; calling it again only sets the level."""
+    if not any(isinstance(handler, StderrHandler) for handler in logger.handlers):
+        logger.addHandler(StderrHandler())
+    logger.setLevel(level)
 
 
 def check_threads(threads: int | None) -> None:
@@ -15,7 +42,7 @@ def check_threads(threads: int | None) -> None:
 
 
 def set_threads(threads: int | None) -> None:
-    """Compute with `threads` threads from now on; with None, leave the number as it is."""
+    """Compute with `threads` threads from now on; None changes nothing."""
     check_threads(threads)
     if threads is not None:
         import torch
@@ -25,7 +52,7 @@ def set_threads(threads: int | None) -> None:
 
 @contextmanager
 def use_threads(threads: int | None) -> Iterator[None]:
-    """Compute with `threads` threads while the block runs; with None, leave the number as it is."""
+    """Compute with `threads` threads while the block runs; None changes nothing."""
     check_threads(threads)
     import torch
 

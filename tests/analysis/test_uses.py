@@ -138,7 +138,7 @@ def test_a_use_has_the_vectors_of_its_tokens_and_their_average(
     vectors, mean = embed_uses(LayerStore(elmo, folder=tmp_path), uses)
     assert vectors.shape == (4, 2, 12)
     assert mean.shape == (4, 1, 12)
-    first, second = (elmo.embed(list(use.tokens)).layers for use in uses)  # (3, tokens, 12)
+    first, second = (elmo.embed_tokens(list(use.tokens)).layers for use in uses)  # (3, tokens, 12)
     near = {"rtol": 2e-3, "atol": 2e-3}  # float16
     np.testing.assert_allclose(vectors[:3, 0], first[:, 2], **near)
     np.testing.assert_allclose(vectors[:3, 1], second[:, 1:4].mean(axis=1), **near)

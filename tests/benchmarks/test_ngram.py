@@ -149,11 +149,11 @@ def test_probabilities_are_those_of_the_formula(order: int) -> None:
         )
 
 
-def test_backward_is_the_formula_on_the_sentences_turned_round() -> None:
-    model = ngram.fit(ngram.turned(stream(TRAIN)), WORDS, ORDER)
+def test_backward_is_the_formula_on_reversed_sentences() -> None:
+    model = ngram.fit(ngram.reverse(stream(TRAIN)), WORDS, ORDER)
     plain = Slow([sentence[::-1] for sentence in TRAIN], WORDS, ORDER)
     for sentence in TEST:
-        found = ngram.probabilities(model, ngram.turned(stream([sentence])))
+        found = ngram.probabilities(model, ngram.reverse(stream([sentence])))
         np.testing.assert_allclose(found, plain.of_sentence(sentence[::-1]), rtol=0, atol=1e-9)
 
 

@@ -139,7 +139,7 @@ def test_the_vectors_are_those_of_the_uses_with_the_mean_of_all_tokens_off(
     uses = [Use(tuple(t.split()), t.split().index("bank"), t.split().index("bank") + 1, "bank")
             for t in texts]  # fmt: skip
     [found] = measure_changes(store, {"bank": (uses[:2], uses[2:])})
-    layers = [store.elmo.embed(text.split()).layers for text in texts]
+    layers = [store.elmo.embed_tokens(text.split()).layers for text in texts]
     mean = np.concatenate(layers, axis=1).mean(axis=1)
     for layer in range(3):
         rows = [
@@ -160,7 +160,7 @@ def test_layers_have_numbers_and_names() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
-    tiny_elmo().save(tmp_path / "model")
+    tiny_elmo().save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     river, money = ["river", "water", "boat"], ["money", "loan", "teller"]

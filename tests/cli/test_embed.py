@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import h5py
 import numpy as np
@@ -26,15 +26,19 @@ import torch
 
 import elmokit.cli.embed
 import elmokit.embed
+import elmokit.embed_file
 from elmokit.cli.main import main
 from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
 from elmokit.formats import bilm
+from elmokit.layers import POOLINGS
 from elmokit.model.bilm import BiLM
 from elmokit.text.tokenize import tokenize
-from elmokit.vectors import files as outputs
+from elmokit.vectors import hdf5
 from elmokit.vectors import writer as vectors
-from elmokit.vectors.writer import PartWriter, VectorShards, read_vectors
+from elmokit.vectors.reader import read_vectors
+from elmokit.vectors.shards import VectorShards
+from elmokit.vectors.writer import VectorWriter
 
 Vectors = np.ndarray
 Run = Callable[..., str]
@@ -219,7 +223,7 @@ def test_running_text_is_split_into_sentences(embed: Run, elmo: Embedder) -> Non
     wanted = ["Dr. Ito left at 5 p.m. on Monday.", '"Why?" she asked.', "Nobody knew the answer."]
     found = list(read_vectors("vectors.npz"))
     assert [tokens for _, tokens, _ in found] == [tokenize(sentence) for sentence in wanted]
-    check([layers for _, _, layers in found], [elmo.embed(each).layers for each in wanted])
+    check([layers for _, _, layers in found], [elmo.embed_tokens(each).layers for each in wanted])
 
 
 def test_tokenized_text_is_split_at_whitespace_alone(embed: Run, elmo: Embedder) -> None:
@@ -367,16 +371,16 @@ def test_lower_precision_gives_nearly_the_same_vectors(
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, embed: Run, parts: int, *arguments: object) -> None:
     """Leave an unfinished run of that many parts behind, as Ctrl-C does."""
-    real, calls = PartWriter.write, iter(range(parts))
+    real, calls = VectorWriter.write, iter(range(parts))
 
-    def write(writer: PartWriter, sentences: Any) -> None:
+    def write(writer: VectorWriter, sentences: Any) -> None:
         if next(calls, None) is None:
             raise KeyboardInterrupt
         real(writer, sentences)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PartWriter, "write", write)
-        assert embed(*arguments, code=130) == "elmokit: stopped.\n"
+        patch.setattr(VectorWriter, "write", write)
+        assert embed(*arguments, code=130) == "elmokit: interrupted.\n"
 
 
 # Runs the command again and again in processes that are forked after the slow imports.
@@ -385,7 +389,8 @@ import os, random, signal, sys, time
 from pathlib import Path
 import elmokit.embed, elmokit.formats.detect, h5py, safetensors
 from elmokit.cli.main import main
-from elmokit.io.resumable import ASSEMBLED, INDEX, parts_directory
+from elmokit.io.resumable import parts_folder
+from elmokit.vectors.shards import ASSEMBLED, INDEX
 
 elmokit.embed.WINDOW_BYTES = 1 << 15  # 26 parts
 model, names = sys.argv[1], sys.argv[2:]
@@ -408,7 +413,7 @@ def run(out, moment):
     return status == signal.SIGKILL
 
 def parts_done(out):
-    return len(list(parts_directory(out).glob("part-*.json")))
+    return len(list(parts_folder(out).glob("part-*.json")))
 
 def content_of(out):
     if out.is_dir():
@@ -419,7 +424,7 @@ for name in names:
     whole, out = Path("whole-" + name), Path(name)
     assert not run(whole, lambda: False)
     in_one_go = content_of(whole)
-    parts = parts_directory(out)
+    parts = parts_folder(out)
     early = late = 0
     while not out.exists() or parts.exists():
         if early < 4:
@@ -486,7 +491,7 @@ sys.exit(main(["embed", *sys.argv[1:]]))
 @pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
 @pytest.mark.parametrize(
     ("stop", "code", "said"),
-    [(signal.SIGINT, 130, "elmokit: stopped.\n"), (signal.SIGTERM, -signal.SIGTERM, "")],
+    [(signal.SIGINT, 130, "elmokit: interrupted.\n"), (signal.SIGTERM, -signal.SIGTERM, "")],
 )
 def test_a_run_stopped_by_a_signal_can_go_on(
     folder: Path,
@@ -532,8 +537,8 @@ def test_an_output_takes_one_run_at_a_time(
         try:
             for option in ("--resume", "--overwrite"):
                 assert embed(*options[:-1], option, code=2) == (
-                    "elmokit: error: another process is at work in vectors.h5.parts: wait for its "
-                    "end or choose another output\n"
+                    "elmokit: error: another process is writing to vectors.h5.parts: wait until it "
+                    "ends, or choose another output\n"
                 )
                 assert names_in(Path("vectors.h5.parts")) == before
         finally:
@@ -555,7 +560,7 @@ def test_control_c_while_hdf5_is_written_is_neither_lost_nor_harmful(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embed("text.txt", "whole.h5")
-    real = outputs.DiskShield.write
+    real = hdf5.DeferredErrors.write
     for writes in (0, 1, 5, 10, 15):
         left = iter(range(writes))
 
@@ -565,9 +570,9 @@ def test_control_c_while_hdf5_is_written_is_neither_lost_nor_harmful(
             return real(shield, content)
 
         with monkeypatch.context() as patch:
-            patch.setattr(outputs.DiskShield, "write", write)
+            patch.setattr(hdf5.DeferredErrors, "write", write)
             said = embed("text.txt", "vectors.h5", "--overwrite", code=130)
-        assert said == "elmokit: stopped.\n"
+        assert said == "elmokit: interrupted.\n"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         assert names_in(Path()) == ["text.txt", "vectors.h5.parts", "whole.h5"]
     embed("text.txt", "vectors.h5", "--resume")
@@ -586,9 +591,9 @@ def test_a_stopped_run_goes_on_where_it_was(
     stop_after(monkeypatch, embed, 2, "text.txt", name, *options)
     assert name not in names_in(Path())
     again: list[int] = []
-    real = PartWriter.write
+    real = VectorWriter.write
     monkeypatch.setattr(
-        PartWriter, "write", lambda self, s: (again.append(self.done), real(self, s))[1]
+        VectorWriter, "write", lambda self, s: (again.append(self.done), real(self, s))[1]
     )
     embed("text.txt", name, *options, "--resume")
     assert again
@@ -606,7 +611,7 @@ def test_standard_input_goes_on_only_with_the_same_text(
     for other in (TEXT.replace("yet", "now"), "\n".join(SENTENCES[:2]), "one more\n" + TEXT):
         as_standard_input(monkeypatch, other.encode())
         refused = embed(*options, "--resume", code=2)
-        assert "not the input that the unfinished run of vectors.h5 was begun with" in refused
+        assert "not the input that the unfinished run of vectors.h5 was started with" in refused
     as_standard_input(monkeypatch, TEXT.encode())
     embed(*options, "--resume")
     embed("text.txt", "whole.h5", "--batch-tokens", 4)
@@ -617,7 +622,7 @@ def test_standard_input_goes_on_only_with_the_same_text(
 def test_an_input_changed_behind_its_first_megabyte_is_noticed(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elmokit.cli.embed, "input_identity", lambda path: {"bytes": 0})
+    monkeypatch.setattr(elmokit.embed_file, "input_identity", lambda path: {"bytes": 0})
     options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
     stop_after(monkeypatch, embed, 2, *options)
     Path("text.txt").write_text(TEXT.replace("bank", "back"), encoding="utf-8")
@@ -632,8 +637,8 @@ def test_an_unfinished_run_is_refused_unless_asked_to_go_on_or_to_start_again(
     stop_after(monkeypatch, embed, 2, *options)
     said = embed(*options, code=2)
     assert said == (
-        "elmokit: error: vectors.h5.parts holds an unfinished run: go on with --resume, or start "
-        "again with --overwrite\n"
+        "elmokit: error: vectors.h5.parts holds an unfinished run: continue it with --resume, or "
+        "start again with --overwrite\n"
     )
     assert names_in(Path()) == ["text.txt", "vectors.h5.parts"]
     embed(*options, "--overwrite")
@@ -654,15 +659,15 @@ CHANGES = {
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_a_run_does_not_go_on_with_other_settings(
-    embed: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_is_not_resumed_with_other_settings(
+    embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_model(Path("another"), seed=2)
-    options = ("text.txt", "vectors.h5", "--batch-tokens", 4, "--model", model)
+    options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
     stop_after(monkeypatch, embed, 2, *options)
     for change, difference in CHANGES.items():
         said = embed(*options, change, "--resume", code=2)
-        assert re.search(rf"begun with other settings \({difference}\)", said), said
+        assert re.search(rf"started with other settings \({difference}\)", said), said
         assert said.count("\n") == 1
     embed(*options, "--resume")
 
@@ -687,7 +692,7 @@ def test_when_all_parts_are_done_they_are_only_put_together(
     embed("text.txt", "whole.h5", "--batch-tokens", 4)
     options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
     with monkeypatch.context() as patch:
-        patch.setattr(PartWriter, "finish", stop)
+        patch.setattr(VectorWriter, "finish", stop)
         embed(*options, code=130)
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "stream", stop)
@@ -708,7 +713,7 @@ def test_a_run_that_met_bad_bytes_goes_on_with_them_replaced(embed: Run) -> None
     assert said.startswith("elmokit: error: line 12 of text.txt is not UTF-8 at its byte 4 (0xe9)")
     assert said.endswith("--errors replace\n")
     assert names_in(Path()) == ["text.txt", "vectors.h5.parts"]
-    warned = "elmokit: 1 line(s) of text.txt are not UTF-8: read in part as U+FFFD\n"
+    warned = "elmokit: 1 line(s) of text.txt are not UTF-8: invalid bytes are read as U+FFFD\n"
     assert embed(*options, "--errors", "replace", "--resume") == warned
     assert embed("text.txt", "whole.h5", *options[2:], "--errors", "replace") == warned
     assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))
@@ -738,7 +743,7 @@ BAD_INPUTS: dict[str, tuple[bytes | None, str]] = {
     "empty.txt": (b"", "empty.txt has no sentences"),
     "empty.txt.gz": (gzip.compress(b""), "empty.txt.gz has no sentences"),
     "false.gz": (b"plain text\n", "false.gz is not a .gz file"),
-    "cut.gz": (gzip.compress(TEXT.encode() * 9)[:-20], "cut.gz is cut off"),
+    "cut.gz": (gzip.compress(TEXT.encode() * 9)[:-20], "cut.gz is truncated"),
     "broken.jsonl": (b'{"text": "a b"}\n{"text": \n', "line 2 of broken.jsonl is not valid JSON"),
     "other.jsonl": (b'{"body": "a b"}\n', "line 1 of other.jsonl has no field 'text'"),
     "short.conllu": (b"1\tword\n2\n", "line 2 of short.conllu has no word in column 1"),
@@ -791,7 +796,7 @@ def spoil(folder: Path, harm: str, elmo: Embedder) -> None:
     if harm == "empty folder":
         folder.mkdir()
         return
-    elmo.save(folder)
+    elmo.save_pretrained(folder)
     weights = folder / "model.safetensors"
     if harm == "nan":
         tensors = load_file(weights)
@@ -830,10 +835,16 @@ def test_a_missing_model_is_refused(embed: Run, folder: Path) -> None:
     ("output", "sentence"),
     [
         ("nowhere/vectors.h5", "there is no folder nowhere to write vectors.h5 into"),
-        ("vectors.csv", "the format of 'vectors.csv' is not known"),
-        ("vectors", "the format of 'vectors' is not known"),
-        ("there.h5", "there.h5 exists: choose another name, or replace it by --overwrite"),
-        ("there.npy", "there.npy exists: choose another name, or replace it by --overwrite"),
+        ("vectors.csv", "the format of 'vectors.csv' is unknown"),
+        ("vectors", "the format of 'vectors' is unknown"),
+        (
+            "there.h5",
+            "already exists: choose another name, or replace it with --overwrite",
+        ),
+        (
+            "there.npy",
+            "already exists: choose another name, or replace it with --overwrite",
+        ),
         ("text.txt/vectors.h5", "there is no folder text.txt to write vectors.h5 into"),
     ],
 )
@@ -859,7 +870,7 @@ def test_an_output_is_replaced_on_request_and_only_when_the_new_one_is_whole(emb
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--lyers", "top"], "unrecognized arguments: --lyers"),
+        (["--lyers", "top"], "--lyers"),
         (["--tokenizer", "whitspace"], "whitspace"),
         (["--dtype", "float64"], "float64"),
         (["--precision", "int4"], "int4"),
@@ -875,9 +886,9 @@ def test_an_output_is_replaced_on_request_and_only_when_the_new_one_is_whole(emb
         (["--layers", "3"], "there is no layer 3; this model has layers 0 to 2"),
         (["--layers", "²"], "layers must be"),
         (["--layers", "1,2"], "3 weights"),
-        (["--layers", "1,,2"], "layers are weights separated by commas"),
+        (["--layers", "1,,2"], "layer weights must be comma-separated numbers"),
         (["--layers", "1,nan,1"], "layers must be"),
-        (["--pooling", "median"], "pooling may be mean, max, min, sum, first, last, ends"),
+        (["--pooling", "median"], "median"),
     ],
 )
 def test_a_wrong_option_is_refused(embed: Run, options: list[str], sentence: str) -> None:
@@ -885,14 +896,14 @@ def test_a_wrong_option_is_refused(embed: Run, options: list[str], sentence: str
 
 
 def test_threads_are_for_the_run_alone(embed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, write = [], PartWriter.write
+    seen, write = [], VectorWriter.write
     before = torch.get_num_threads()
 
-    def watched(self: PartWriter, *arguments: Any) -> None:
+    def watched(self: VectorWriter, *arguments: Any) -> None:
         seen.append(torch.get_num_threads())
         write(self, *arguments)
 
-    monkeypatch.setattr(PartWriter, "write", watched)
+    monkeypatch.setattr(VectorWriter, "write", watched)
     embed("text.txt", "vectors.h5", "--threads", before + 1)
     assert set(seen) == {before + 1}
     assert torch.get_num_threads() == before
@@ -921,7 +932,7 @@ def test_a_sentence_too_long_for_parquet_is_refused(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(vectors, "LARGEST_PART", 3 * 16 * 5)
+    monkeypatch.setattr(vectors, "MAX_PART_VALUES", 3 * 16 * 5)
     Path("long.txt").write_text("one two three four five six\n")
     said = refuse(embed, "long.txt", "vectors.parquet")
     assert "sentence 0 of 6 tokens is too long for Parquet" in said
@@ -929,7 +940,7 @@ def test_a_sentence_too_long_for_parquet_is_refused(
 
 
 def test_a_line_too_long_for_memory_is_refused(embed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elmokit.cli.embed, "MOST_TOKENS", 5)
+    monkeypatch.setattr("elmokit.text.readers.MAX_SENTENCE_TOKENS", 5)
     Path("long.txt").write_text("short\none two three four five six\n")
     assert "sentence 1 has more than 5 tokens" in refuse(embed, "long.txt", "vectors.h5")
 
@@ -995,7 +1006,7 @@ def test_a_full_or_read_only_disk_is_told_and_nothing_is_half_written(
     assert resumed == [0, "", ["vectors.h5"]]
     assert same == "True"
     assert (read_only[0], read_only[2]) == (2, ["vectors.h5"])
-    assert "cannot be written because its directory does not allow it" in read_only[1]
+    assert "its folder does not allow it" in read_only[1]
     assert read_only[1].count("\n") == 1
 
 
@@ -1092,6 +1103,20 @@ def test_a_terminal_shows_speed_and_remaining_time(folder: Path, model: Path) ->
     assert re.fullmatch(
         r"vectors.npy: 3,000 sentences; 6,000 tokens embedded in [\d.]+ s", last.strip()
     )
+
+
+def test_the_summary_counts_one_sentence_in_the_singular(
+    folder: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("one.txt").write_text("one\n")
+    assert main(["embed", "one.txt", "vectors.h5", "--model", str(model)]) == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(r"vectors.h5: 1 sentence; 1 token embedded in [\d.]+ s", last)
+
+
+def test_the_choices_of_pooling_are_those_of_the_library() -> None:
+    hint = get_type_hints(elmokit.cli.embed.embed)["pooling"]  # Literal[…] | None
+    assert get_args(get_args(hint)[0]) == POOLINGS
 
 
 def read_terminal(descriptor: int) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.cli.main import COMMANDS, main
+from elmokit.cli.main import COMMANDS, FAMILIES, main
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -23,7 +23,9 @@ import errno, os
 from pathlib import Path
 from elmokit.errors import ElmokitError
 
-def embed(text: Path, out: Path, *, layers: str = "all", batch_size: int = 32, cache: bool = True):
+def embed(
+    text: Path, out: Path, /, *, layers: str = "all", batch_size: int = 32, cache: bool = True
+):
     """Write vectors.
 
     Args:
@@ -35,10 +37,10 @@ def embed(text: Path, out: Path, *, layers: str = "all", batch_size: int = 32, c
 def three() -> int:
     return 3
 
-def join(parts: list[str], out: str, *, sign: str = "+"):
-    print(parts, out, sign)
+def join(*parts: str, sign: str = "+"):
+    print(parts, sign)
 
-def fail(how: str):
+def fail(how: str, /):
     if how == "user":
         raise ElmokitError("line 3 of a.txt is empty: delete it.")
     if how == "disk":
@@ -64,8 +66,11 @@ def elmokit(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "toy_commands", raising=False)
     monkeypatch.delenv("ELMOKIT_DEBUG", raising=False)
-    for name in ("embed", "three", "fail"):
-        monkeypatch.setitem(COMMANDS, name, (f"toy_commands:{name}", f"toy {name}"))
+    monkeypatch.setitem(FAMILIES, "toy", "toy commands")
+    for name in ("embed", "three", "fail", "join", "toy embed", "toy three"):
+        target = name.split()[-1]
+        line = "toy vectors" if target == "embed" else f"toy {target}"
+        monkeypatch.setitem(COMMANDS, name, (f"toy_commands:{target}", line))
 
     def run(*arguments: object) -> tuple[int, str, str]:
         try:
@@ -93,9 +98,10 @@ def with_command(name: str, target: str, folder: Path) -> list[str]:
 def test_help_lists_every_command_with_its_line(elmokit: Run, arguments: list[str]) -> None:
     code, out, err = elmokit(*arguments)
     assert (code, err) == (0, "")
-    for name, (_, line) in COMMANDS.items():
-        words = [*name.split(), *line.split()]
-        assert any(row.split() == words for row in out.splitlines())
+    shown = {" ".join(row.strip("│ ").split()) for row in out.splitlines()}
+    single = {name: line for name, (_, line) in COMMANDS.items() if " " not in name}
+    for name, line in (single | FAMILIES).items():
+        assert f"{name} {line}" in shown
 
 
 def test_version_is_that_of_the_package(elmokit: Run) -> None:
@@ -112,14 +118,6 @@ def test_python_m_elmokit_is_the_same_command_line() -> None:
     assert done.stderr == "elmokit: error: there is no command 'convrt': did you mean 'convert'?\n"
 
 
-def test_an_unknown_command_that_is_near_to_none_points_to_help(elmokit: Run) -> None:
-    code, out, err = elmokit("xyzzy")
-    assert (code, out) == (2, "")
-    assert (
-        err == "elmokit: error: there is no command 'xyzzy': elmokit --help lists the commands.\n"
-    )
-
-
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_is_a_documented_function_with_typed_parameters(name: str) -> None:
     module, _, function_name = COMMANDS[name][0].partition(":")
@@ -130,11 +128,20 @@ def test_every_command_is_a_documented_function_with_typed_parameters(name: str)
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_answers_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main([*name.split(), "--help"])
-    assert end.value.code == 0
-    assert f"usage: elmokit {name}" in capsys.readouterr().out
+def test_every_command_answers_help(elmokit: Run, name: str) -> None:
+    code, out, err = elmokit(*name.split(), "--help")
+    assert (code, err) == (0, "")
+    assert f"Usage: elmokit {name}" in out
+    assert "_" not in "".join(word for word in out.split() if word.startswith("--"))
+
+
+def test_no_command_imports_torch_before_it_runs() -> None:
+    modules = sorted({row.partition(":")[0] for row, _ in COMMANDS.values()})
+    program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not set(done.stdout.split()) & {"torch", "matplotlib", "h5py"}
 
 
 def test_only_the_chosen_command_is_imported(tmp_path: Path) -> None:
@@ -147,55 +154,39 @@ def test_only_the_chosen_command_is_imported(tmp_path: Path) -> None:
     assert not loaded & {"torch", "numpy", *(row.partition(":")[0] for row, _ in COMMANDS.values())}
 
 
-def test_a_command_may_have_two_words(elmokit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "toy embed", ("toy_commands:embed", "toy vectors"))
-    monkeypatch.setitem(COMMANDS, "toy three", ("toy_commands:three", "toy number"))
+def test_a_command_may_have_two_words(elmokit: Run) -> None:
     assert elmokit("toy", "embed", "a", "--batch-size=8", "b") == (0, "a b all 8 True\n", "")
     assert elmokit("toy", "three") == (3, "", "")
     code, out, err = elmokit("toy", "embed", "a")
     assert (code, out) == (2, "")
-    assert err.endswith("(elmokit toy embed --help gives the options)\n")
-    assert "usage: elmokit toy embed" in elmokit("toy", "embed", "--help")[1]
+    assert err == "elmokit: error: OUT is missing (elmokit toy embed --help lists the options)\n"
 
 
 @pytest.mark.parametrize("arguments", [["toy"], ["toy", "--help"], ["toy", "-h"]])
-def test_the_first_word_alone_lists_its_commands(
-    elmokit: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
-    monkeypatch.setitem(COMMANDS, "toy embed", ("toy_commands:embed", "toy vectors"))
-    monkeypatch.setitem(COMMANDS, "toyother", ("toy_commands:embed", "no toy"))
+def test_the_first_word_alone_lists_its_commands(elmokit: Run, arguments: list[str]) -> None:
     code, out, err = elmokit(*arguments)
     assert (code, err) == (0, "")
-    assert out.startswith("usage: elmokit toy <command> [options]\n")
-    assert [row for row in out.splitlines() if row.startswith("  ")] == ["  toy embed  toy vectors"]
+    assert out.startswith("Usage: elmokit toy COMMAND\n")
+    assert "toy vectors" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["toy", "embd", "a"], "there is no command 'toy embd': did you mean 'toy embed'?"),
-        (["toy", "--x"], "there is no command 'toy --x': "),
+        (["xyzzy"], "there is no command 'xyzzy': elmokit --help lists the commands."),
         (["embed toy"], "there is no command 'embed toy': "),
     ],
 )
-def test_a_wrong_second_word_is_one_sentence(
-    elmokit: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
-) -> None:
-    monkeypatch.setitem(COMMANDS, "toy embed", ("toy_commands:embed", "toy vectors"))
+def test_a_wrong_command_is_one_sentence(elmokit: Run, arguments: list[str], sentence: str) -> None:
     code, out, err = elmokit(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"elmokit: error: {sentence}")
 
 
-def test_a_parameter_that_is_a_list_takes_several_arguments(
-    elmokit: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(COMMANDS, "join", ("toy_commands:join", "toy join"))
-    assert elmokit("join", "a", "b", "c") == (0, "['a', 'b'] c +\n", "")
-    assert elmokit("join", "--sign=-", "a", "c") == (0, "['a'] c -\n", "")
-    code, out, err = elmokit("join", "a")
-    assert (code, out) == (2, "")
-    assert "out" in err
+def test_a_parameter_that_is_a_list_takes_several_arguments(elmokit: Run) -> None:
+    assert elmokit("join", "a", "b", "c") == (0, "('a', 'b', 'c') +\n", "")
+    assert elmokit("join", "--sign=-", "a", "c") == (0, "('a', 'c') -\n", "")
 
 
 def test_the_exit_code_is_what_the_function_returns(elmokit: Run) -> None:
@@ -205,7 +196,7 @@ def test_the_exit_code_is_what_the_function_returns(elmokit: Run) -> None:
 def test_parameters_become_positional_arguments_and_options(elmokit: Run) -> None:
     assert elmokit("embed", "a.txt", "b.h5") == (0, "a.txt b.h5 all 32 True\n", "")
     code, out, _ = elmokit(
-        "embed", "--layers=top", "a.txt", "--batch_size", 8, "b.h5", "--no_cache"
+        "embed", "--layers=top", "a.txt", "--batch-size", 8, "b.h5", "--no-cache"
     )
     assert (code, out) == (0, "a.txt b.h5 top 8 False\n")
 
@@ -220,9 +211,10 @@ def test_options_may_be_written_with_dashes(elmokit: Run) -> None:
 def test_the_docstring_becomes_the_help(elmokit: Run) -> None:
     code, out, _ = elmokit("embed", "--help")
     assert code == 0
-    assert "Write vectors." in out
-    assert "The sentences to read." in out
-    assert "How many sentences at a time. (type: int, default: 32)" in " ".join(out.split())
+    words = " ".join(out.replace("│", " ").split())
+    assert "The sentences to read. [required]" in words
+    assert "--batch-size INT How many sentences at a time. [default: 32]" in words
+    assert "--config FILE reads options from a YAML file" in words
 
 
 def test_a_config_file_gives_options_and_the_command_line_wins(
@@ -237,22 +229,45 @@ def test_a_config_file_gives_options_and_the_command_line_wins(
 
 
 @pytest.mark.parametrize(
-    ("options", "mentioned"),
+    ("options", "sentence"),
     [
-        (["a"], "out"),
-        (["a", "b", "--batch_size", "many"], "many"),
-        (["a", "b", "--colour", "red"], "--colour"),
-        (["a", "b", "--config", "no-such.yaml"], "no-such.yaml"),
-        (["a", "b", "--config"], "--config"),
+        (["a"], "OUT is missing (elmokit embed --help lists the options)"),
+        (["a", "b", "--batch-size", "many"], "--batch-size must be an integer, not 'many' ("),
+        (["a", "b", "--batch-size"], "--batch-size needs a value ("),
+        (
+            ["a", "b", "--batch-sise", "2"],
+            "there is no option --batch-sise: did you mean --batch-size? (",
+        ),
+        (["a", "b", "--xyzzy", "red"], "there is no option --xyzzy ("),
+        (["a", "b", "c"], "unexpected argument 'c' ("),
+        (["a", "b", "--config", "no-such.yaml"], "cannot read no-such.yaml: No such file"),
+        (["a", "b", "--config"], "--config needs the name of a YAML file"),
     ],
 )
-def test_a_wrong_option_is_one_sentence(elmokit: Run, options: list[str], mentioned: str) -> None:
+def test_a_wrong_option_is_one_sentence(elmokit: Run, options: list[str], sentence: str) -> None:
     code, out, err = elmokit("embed", *options)
     assert (code, out) == (2, "")
-    assert err.startswith("elmokit: error: ")
-    assert err.endswith("(elmokit embed --help gives the options)\n")
+    assert err.startswith(f"elmokit: error: {sentence}")
     assert err.count("\n") == 1
-    assert mentioned in err
+
+
+@pytest.mark.parametrize("content", [b"[1, 2]", b"a: [", b"\xff\xfe", b"1: 2"])
+def test_a_config_file_that_is_no_mapping_is_one_sentence(
+    elmokit: Run, tmp_path: Path, content: bytes
+) -> None:
+    config = tmp_path / "small.yaml"
+    config.write_bytes(content)
+    code, _, err = elmokit("embed", "a", "b", "--config", config)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{config} is not" in err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands_and_options(elmokit: Run, shell: str) -> None:
+    code, out, err = elmokit("completion", shell)
+    assert (code, err) == (0, "")
+    assert "batch-size" in out
+    assert "neighbours" in out
 
 
 def test_a_config_file_with_an_unknown_option_is_one_sentence(elmokit: Run, tmp_path: Path) -> None:
@@ -268,9 +283,9 @@ def test_a_config_file_with_an_unknown_option_is_one_sentence(elmokit: Run, tmp_
     [
         ("user", 2, "elmokit: error: line 3 of a.txt is empty: delete it."),
         ("disk", 2, "elmokit: error: the disk is full at vectors.h5: free some space or write to"),
-        ("memory", 2, "elmokit: error: the memory is full: "),
-        ("torch", 2, "elmokit: error: the memory is full: "),
-        ("stop", 130, "elmokit: stopped."),
+        ("memory", 2, "elmokit: error: out of memory: "),
+        ("torch", 2, "elmokit: error: out of memory: "),
+        ("stop", 130, "elmokit: interrupted."),
     ],
 )
 def test_what_a_user_can_cause_is_a_sentence_without_a_traceback(
@@ -317,7 +332,7 @@ def test_control_c_stops_with_one_word(tmp_path: Path) -> None:
         assert child.stdout.readline() == "ready\n"
         child.send_signal(signal.SIGINT)
         _, err = child.communicate(timeout=30)
-    assert (child.returncode, err) == (130, "elmokit: stopped.\n")
+    assert (child.returncode, err) == (130, "elmokit: interrupted.\n")
 
 
 @pytest.mark.parametrize("module", ["elmokit.cli.main", "elmokit.errors"])

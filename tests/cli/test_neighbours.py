@@ -36,7 +36,7 @@ Run = Callable[..., tuple[str, str]]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "tiny"
-    tiny_elmo().save(folder)
+    tiny_elmo().save_pretrained(folder)
     return folder
 
 
@@ -298,7 +298,10 @@ def stop(*_: object) -> None:
         (["index", "empty.txt", "out"], "empty.txt has no sentences"),
         (["index", "binary.txt", "out"], "binary.txt"),
         (["index", "text.txt", "no/such/out"], "there is no folder"),
-        (["index", "text.txt", "out", "--layer", "9"], "there is no layer 9"),
+        (
+            ["index", "text.txt", "out", "--layer", "9"],
+            "0 to 2, top or average, not '9'",
+        ),
         (["index", "text.txt", "out", "--layer", "all"], "not 'all'"),
         (["index", "text.txt", "out", "--words", ","], "--words takes words"),
         (["index", "text.txt", "out", "--words", "zebra"], "none of the words zebra"),
@@ -325,7 +328,7 @@ def test_what_cannot_be_done_is_told_in_one_sentence(
     Path("binary.txt").write_bytes(bytes(range(256)))
     Path("marked.txt").write_text(f"{QUERY}\nnot here .\n")
     if "other" in arguments:
-        tiny_elmo(seed=1).save("other")
+        tiny_elmo(seed=1).save_pretrained("other")
     before = sorted(path.name for path in Path().iterdir())
     out, err = run(*arguments, code=2)
     assert not out

@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_written_is_told_of_before_the_work(tmp_path: Path
 
 def test_a_store_is_opened_with_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
-    tiny_elmo().save(tmp_path / "model")
+    tiny_elmo().save_pretrained(tmp_path / "model")
     store = open_store(str(tmp_path / "model"), tokenizer="whitespace")
     assert store.elmo.tokenize("the bank.") == ["the", "bank."]
     assert open_store(str(tmp_path / "model")).elmo.tokenize("the bank.") == ["the", "bank", "."]

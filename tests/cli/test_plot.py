@@ -30,7 +30,6 @@ from elmokit.analysis.plots.maps import (
     map_clusters,
     map_uses,
     map_word,
-    read_mixes,
     short_names,
 )
 from elmokit.analysis.senses.induce import induce_senses
@@ -69,7 +68,7 @@ def elmo() -> Embedder:
 @pytest.fixture(scope="module")
 def model(elmo: Embedder, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("plots") / "model"
-    elmo.save(folder)
+    elmo.save_pretrained(folder)
     return str(folder)
 
 
@@ -325,23 +324,25 @@ def trained(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = folder / "train.conll"
     data.write_text("Anna B-PER\nsat O\n\nBo B-PER\nran O\n\n" * 2)
     small: dict[str, Any] = {"train": str(data), "dev": str(data), "hidden": 4, "epochs": 1}
-    small |= {"quiet": True, "cache": str(folder / "cache"), "word_dim": 4, "characters": 0}
+    small |= {"quiet": True, "cache": str(folder / "cache"), "word_dim": 4, "char_dim": 0}
     train("tagger", **small, elmo=model, placement="both", out=str(folder / "both"))
     train("tagger", **small, elmo=model, layers="top", out=str(folder / "top"))
-    train("tagger", **small, no_elmo=True, out=str(folder / "without"))
+    train("tagger", **small, elmo=None, out=str(folder / "without"))
     return folder
 
 
 def test_mixes_are_read_from_what_train_wrote(trained: Path) -> None:
+    from elmokit.tasks.folder import read_mixes
+
     mixes = read_mixes(str(trained / "both"))
     report = json.loads((trained / "both" / "report.json").read_text())
     assert mixes is not None
     assert mixes.task == "tagger"
-    assert list(mixes.places) == ["input", "output"]
-    for place in mixes.places:
-        assert mixes.places[place] == report["mixes"][place]["weights"]
+    assert list(mixes.weights) == ["input", "output"]
+    for place in mixes.weights:
+        assert mixes.weights[place] == report["mixes"][place]["weights"]
         assert mixes.scales[place] == report["mixes"][place]["scale"]
-        assert sum(mixes.places[place]) == pytest.approx(1, abs=1e-3)
+        assert sum(mixes.weights[place]) == pytest.approx(1, abs=1e-3)
     assert read_mixes(str(trained / "top")) is None
     assert read_mixes(str(trained / "without")) is None
 
@@ -406,7 +407,7 @@ def test_the_cosines_of_a_pair_are_those_of_scikit_learn(elmo: Embedder, store: 
     metrics = pytest.importorskip("sklearn.metrics.pairwise")
     pair = compare_tokens(store, ONE, OTHER)
     assert (pair.first, pair.second) == (ONE, OTHER)
-    one, other = elmo.embed(ONE).layers, elmo.embed(OTHER).layers
+    one, other = elmo.embed_tokens(ONE).layers, elmo.embed_tokens(OTHER).layers
     for layer in range(3):
         expected = metrics.cosine_similarity(one[layer], other[layer])
         np.testing.assert_allclose(pair.cosines[layer], expected, atol=2e-3)
@@ -453,7 +454,7 @@ def test_the_pair_command_prints_the_nearest_token_of_every_layer(
     result = json.loads(numbers.read_text())
     assert result["second"] == ["The", "bank", ",", "the", "boat", "."]
     assert list(result["cosines"]) == ["layer 0", "layer 1", "layer 2", "average"]
-    one, other = (elmo.embed(text).layers[2] for text in sentences)
+    one, other = (elmo.embed_tokens(text).layers[2] for text in sentences)
     row = out.splitlines()[1 + result["first"].index("sat")].split()
     cosines = other @ one[1] / np.linalg.norm(other, axis=1) / np.linalg.norm(one[1])
     assert row[0] == "sat"

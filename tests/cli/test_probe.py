@@ -89,7 +89,7 @@ def test_vectors_are_standardised_by_the_training_tokens(store: LayerStore) -> N
     blocks = list(vectors.blocks(text.sentences, label_numbers(text, list(WORDS))))
     scale = measured(blocks)
     layers = np.concatenate(
-        [store.elmo.embed(list(sentence)).layers for sentence in text.sentences], axis=1
+        [store.elmo.embed_tokens(list(sentence)).layers for sentence in text.sentences], axis=1
     )
     layers = np.concatenate([layers, layers.mean(axis=0, keepdims=True)])
     assert scale.layers[0].numpy()[:, 0] == pytest.approx(layers.mean(axis=1), abs=2e-3)
@@ -119,7 +119,7 @@ def test_an_epoch_has_every_token_once_in_another_order(
     assert any(first[i + 1] != first[i] + 1 for i in range(5))
     for batch in minibatches(Vectors(store), text.sentences, numbers, 16, rng):
         for place, label in enumerate(batch.labels.tolist()):
-            own = store.elmo.embed(list(text.sentences[label // 6])).layers[:, label % 6]
+            own = store.elmo.embed_tokens(list(text.sentences[label // 6])).layers[:, label % 6]
             assert batch.layers[:-1, place].numpy() == pytest.approx(own, abs=2e-3)
         break
 
@@ -132,7 +132,8 @@ def test_each_layer_gets_about_what_a_logistic_regression_gets(shipped: LayerSto
 
     def vectors(text: TaggedText) -> np.ndarray:
         layers = np.concatenate(
-            [shipped.elmo.embed(list(sentence)).layers for sentence in text.sentences], axis=1
+            [shipped.elmo.embed_tokens(list(sentence)).layers for sentence in text.sentences],
+            axis=1,
         )
         return np.concatenate([layers, layers.mean(axis=0, keepdims=True)])
 
@@ -154,7 +155,7 @@ def test_the_mix_learns_which_layer_knows_the_label(store: LayerStore, layer: in
     texts = []
     for seed, count in ((1, 120), (2, 40)):
         text = made_text(count, seed)
-        values = [store.elmo.embed(list(s)).layers[layer, :, 3] for s in text.sentences]
+        values = [store.elmo.embed_tokens(list(s)).layers[layer, :, 3] for s in text.sentences]
         middle = float(np.median(np.concatenate(values)))
         labels = [tuple("H" if value > middle else "L" for value in row) for row in values]
         texts.append(TaggedText(text.sentences, labels))
@@ -202,7 +203,7 @@ def test_a_label_that_the_training_text_does_not_have_is_never_right(store: Laye
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
-    tiny_elmo().save(tmp_path / "model")
+    tiny_elmo().save_pretrained(tmp_path / "model")
     train = write_conll(made_text(30, 1), tmp_path / "train.conll")
     return train, write_conll(made_text(10, 2, unseen=True), tmp_path / "dev.conll")
 

@@ -29,7 +29,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    tiny_elmo().save(folder)
+    tiny_elmo().save_pretrained(folder)
     return str(folder)
 
 
@@ -164,7 +164,7 @@ def test_unknown_words_get_the_first_sense_or_no_answer(
 def test_another_model_is_refused(split: tuple[str, str], model: str, tmp_path: Path) -> None:
     out = str(tmp_path / "senses")
     senses.build(split[0], out, model=model, quiet=True)
-    tiny_elmo(seed=3).save(tmp_path / "other")
+    tiny_elmo(seed=3).save_pretrained(tmp_path / "other")
     said = complaint(lambda: senses.score(out, split[1], model=str(tmp_path / "other"), quiet=True))
     assert "built with another model" in said
     assert "--overwrite" in complaint(lambda: senses.build(split[0], out, model=model, quiet=True))
@@ -226,7 +226,7 @@ def test_a_text_is_tagged_word_by_word(
     ]  # fmt: skip
     assert [tag["lemma"] for line in found for tag in line["senses"]] == ["bank", "play", "cell"]
     tokens = found[0]["tokens"]
-    vector = tiny_elmo().embed(tokens).layers[1, 1]
+    vector = tiny_elmo().embed_tokens(tokens).layers[1, 1]
     rows = inventory.rows("bank")
     averages = inventory.vectors[rows, 1]
     lengths = np.linalg.norm(averages, axis=1) * np.linalg.norm(vector)

@@ -138,7 +138,7 @@ def test_cosines_of_words_are_those_of_their_own_vectors(store: LayerStore) -> N
     mean = mean_vector(store, texts_of(pairs))
     found = pair_cosines(store, pairs, mean=mean)
     texts = ["the river bank", "a bank there", "x y", "z w v"]
-    layers = [store.elmo.embed(text.split()).layers for text in texts]
+    layers = [store.elmo.embed_tokens(text.split()).layers for text in texts]
     everything = np.concatenate(layers, axis=1).mean(axis=1)
     for layer in range(3):
         raw = 1 - scipy_distance(layers[2][layer, 1], layers[3][layer, 1])
@@ -156,7 +156,7 @@ def test_the_mean_of_all_tokens_is_off_before_they_are_pooled(
     found = pair_cosines(store, PAIRS, mean=mean, poolings=["min", pooling])
     sides = []
     for text in texts_of(PAIRS)[:2]:
-        tokens = store.elmo.embed(list(text)).layers[1] - mean[1]
+        tokens = store.elmo.embed_tokens(list(text)).layers[1] - mean[1]
         half = tokens.shape[1] // 2
         sides.append(
             {
@@ -207,7 +207,7 @@ def test_a_threshold_is_learned_from_the_training_pairs_only(store: LayerStore) 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
-    tiny_elmo().save(tmp_path / "model")
+    tiny_elmo().save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from safetensors.numpy import load_file
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.tasks import load_task, predict, score, train
+from elmokit.tasks.settings import TaggerSettings
+from elmokit.tasks.task import TASKS, find_task
 
-SMALL = {"hidden": 16, "characters": 8, "epochs": 6, "lr": 0.02, "batch_size": 8, "quiet": True}
-RUN = "import json, sys; from elmokit.tasks import train; "
-RUN += "sys.exit(train(**json.loads(sys.argv[1])))"
+SMALL = {"hidden": 16, "char_dim": 8, "epochs": 6, "lr": 0.02, "batch_size": 8, "quiet": True}
+RUN = "import sys; from elmokit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 def options(data: tuple[Path, Path], out: Path, **more: Any) -> dict[str, Any]:
@@ -32,8 +34,10 @@ def test_a_tagger_is_trained_saved_loaded_and_used(
     conll: tuple[Path, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "ner"
-    assert train("tagger", **options(conll, out)) == 0
+    result = train("tagger", **options(conll, out))
     report = json.loads((out / "report.json").read_text())
+    assert (result.folder, result.report, result.stopped_by) == (out, report, 0)
+    assert result.scores == report["dev"]
     assert report["dev"]["f1"] > 0.95
     assert report["elmo"] == "shipped"
     assert sum(report["mixes"]["input"]["weights"]) == pytest.approx(1, abs=1e-3)
@@ -51,9 +55,10 @@ def test_the_same_scores_come_back_from_the_folder(
     out, scores = tmp_path / "ner", tmp_path / "scores.json"
     train("tagger", **options(conll, out, epochs=2))
     report = json.loads((out / "report.json").read_text())
-    score(str(out), str(conll[1]), json_out=str(scores), quiet=True)
+    assert main(["score", str(out), str(conll[1]), "--json", str(scores), "--quiet"]) == 0
     found = json.loads(scores.read_text())["scores"]
     assert found == pytest.approx(report["dev"], abs=1e-9)
+    assert score(str(out), str(conll[1]), quiet=True).scores == found
     assert f"f1         {100 * found['f1']:6.2f}" in capsys.readouterr().out
 
 
@@ -77,7 +82,7 @@ def test_a_classifier_learns_with_and_without_elmo(
     reviews: tuple[Path, Path], tmp_path: Path, with_elmo: bool
 ) -> None:
     out = tmp_path / "model"
-    assert train("classifier", **options(reviews, out, no_elmo=not with_elmo)) == 0
+    train("classifier", **options(reviews, out, elmo="shipped" if with_elmo else None))
     config = json.loads((out / "config.json").read_text())
     assert config["report"]["dev"]["accuracy"] > 0.95
     assert config["elmo"] == ("shipped" if with_elmo else None)
@@ -94,7 +99,7 @@ def test_static_vectors_travel_with_the_model(reviews: tuple[Path, Path], tmp_pa
     lines.append("splendid " + lines[7].split(" ", 1)[1])  # as great
     glove.write_text("".join(lines))
     out = tmp_path / "model"
-    train("classifier", **options(reviews, out, no_elmo=True, characters=0, vectors=str(glove)))
+    train("classifier", **options(reviews, out, elmo=None, char_dim=0, vectors=str(glove)))
     glove.unlink()
     trained = load_task(out)
     assert trained.model.inputs.learned is None  # static vectors alone
@@ -121,16 +126,19 @@ def test_a_run_that_is_killed_again_and_again_ends_like_one_that_was_not(
     given = {"epochs": 5, "patience": 5, "batch_size": 2, "threads": 1}
     train("tagger", **options(conll, whole, **given))
     rng = random.Random(5)
-    arguments = json.dumps({"task": "tagger", **options(conll, killed, **given)})
+    own = {name: str(value) for name, value in options(conll, killed, **given).items()}
+    del own["quiet"]
+    pairs = [(f"--{name.replace('_', '-')}", value) for name, value in own.items()]
+    arguments = ["train", "tagger", "--quiet", *(word for pair in pairs for word in pair)]
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
-        process = subprocess.Popen([sys.executable, "-c", RUN, arguments])
+        process = subprocess.Popen([sys.executable, "-c", RUN, *arguments])
         until = time.monotonic() + 60
         while not list(killed.glob("training/step-*")) and time.monotonic() < until:
             time.sleep(0.05)
         time.sleep(rng.random())
         process.send_signal(number)
         process.wait()
-    assert subprocess.run([sys.executable, "-c", RUN, arguments], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", RUN, *arguments], check=False).returncode == 0
     assert_same(whole, killed)
     reports = [json.loads((folder / "report.json").read_text()) for folder in (whole, killed)]
     assert reports[0]["history"] == reports[1]["history"]
@@ -149,15 +157,15 @@ def test_another_seed_gives_another_model_and_the_same_seed_the_same(
     assert any(differ)
 
 
-def test_a_run_with_other_data_or_settings_does_not_go_on(
+def test_a_run_with_other_data_or_settings_does_not_resume(
     reviews: tuple[Path, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "model"
     train("classifier", **options(reviews, out, epochs=1))
-    with pytest.raises(ElmokitError, match="cannot go on: hidden was 16 and is now 17"):
+    with pytest.raises(ElmokitError, match="cannot resume: hidden was 16 and is now 17"):
         train("classifier", **options(reviews, out, hidden=17))
     reviews[0].write_text(reviews[0].read_text() + "good the book was fine .\n")
-    with pytest.raises(ElmokitError, match="cannot go on: the data changed"):
+    with pytest.raises(ElmokitError, match="cannot resume: the data changed"):
         train("classifier", **options(reviews, out, epochs=2))
 
 
@@ -170,7 +178,7 @@ def test_a_model_that_was_trained_with_another_bilm_is_refused(
     train("classifier", **options(reviews, out, epochs=1))
     elmo = elmokit.load()
     elmo.model.forward_layers[0].projection.data *= 1.01
-    elmo.save(other)
+    elmo.save_pretrained(other)
     with pytest.raises(ElmokitError, match="was trained with another biLM"):
         load_task(out, elmo=str(other))
 
@@ -182,7 +190,7 @@ def test_a_bilm_named_from_here_is_found_from_elsewhere(
 
     out, elsewhere = tmp_path / "model", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    elmokit.load().save(tmp_path / "mine")
+    elmokit.load().save_pretrained(tmp_path / "mine")
     monkeypatch.chdir(tmp_path)
     train("classifier", **options(reviews, out, epochs=1, elmo="mine"))
     monkeypatch.chdir(elsewhere)
@@ -225,7 +233,7 @@ def test_a_label_that_training_never_saw_is_named(
 ) -> None:
     with reviews[1].open("a") as stream:
         stream.write("mixed the film was fine .\n")
-    with pytest.raises(ElmokitError, match="line 31: 'mixed' does not stand in the training data"):
+    with pytest.raises(ElmokitError, match="line 31: 'mixed' is not in the training data"):
         train("classifier", **options(reviews, tmp_path / "model"))
 
 
@@ -233,8 +241,8 @@ def test_without_dev_data_a_part_of_the_training_data_is_set_apart(
     reviews: tuple[Path, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "model"
-    given = options(reviews, out, dev=None, dev_fraction=0.2, part=0.5, epochs=1, no_elmo=True)
-    train("classifier", **given)
+    given = options(reviews, out, dev=None, dev_fraction=0.2, train_fraction=0.5, epochs=1)
+    train("classifier", **given, elmo=None)
     report = json.loads((out / "report.json").read_text())
     assert (report["train_examples"], report["dev_examples"]) == (32, 16)
 
@@ -242,12 +250,15 @@ def test_without_dev_data_a_part_of_the_training_data_is_set_apart(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"train": None}, "name the training data"),
+        ({"beam": 3}, "this task has no option 'beam'"),
+        ({"hiden": 3}, "no option 'hiden': did you mean 'hidden'"),
+        ({"pooling": "sum"}, "pooling must be one of max, mean, attention, not 'sum'"),
         ({"layers": "9"}, "there is no layer 9"),
-        ({"layers": "best"}, "layers must be all, top, average or the number"),
+        ({"layers": "best"}, "layers must be all, top, average or the index"),
         ({"hidden": 0}, "hidden must be at least 1"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
-        ({"part": 0}, "part and dev_fraction"),
+        ({"train_fraction": 0}, "train_fraction must be above 0"),
+        ({"dev_fraction": 1}, "dev_fraction must be above 0 and below 1"),
         ({"vectors": "nowhere.txt"}, "nowhere.txt"),
         ({"elmo": "no-such-folder"}, "no-such-folder"),
         ({"train": "nowhere.txt"}, "nowhere.txt"),
@@ -270,7 +281,7 @@ def test_an_empty_file_is_named(reviews: tuple[Path, Path], tmp_path: Path) -> N
 
 
 def test_a_task_that_does_not_exist_is_refused(reviews: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(ElmokitError, match="there is no task 'tager': it may be one of"):
+    with pytest.raises(ElmokitError, match="unknown task 'tager': choose one of"):
         train("tager", **options(reviews, tmp_path / "model"))  # type: ignore[arg-type]
 
 
@@ -278,9 +289,9 @@ def test_a_folder_with_another_model_is_left_alone(
     reviews: tuple[Path, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ElmokitError, match="holds a model already"):
+    with pytest.raises(ElmokitError, match="already contains a model"):
         train("classifier", **options(reviews, tmp_path))
-    with pytest.raises(ElmokitError, match="no task model that this version can read"):
+    with pytest.raises(ElmokitError, match="not a task model that this version can read"):
         load_task(tmp_path)
 
 
@@ -294,6 +305,60 @@ def test_tuning_trains_the_bilm_and_keeps_it_in_the_model(
     first = load_task(out).predict_texts(["the film was awful ."])
     assert first == load_task(out).predict_texts(["the film was awful ."])
     report = json.loads((out / "report.json").read_text())
-    scored = tmp_path / "scores.json"
-    score(str(out), str(reviews[1]), json_out=str(scored), quiet=True)
-    assert json.loads(scored.read_text())["scores"] == pytest.approx(report["dev"], abs=1e-9)
+    scores = score(str(out), str(reviews[1]), quiet=True).scores
+    assert scores == pytest.approx(report["dev"], abs=1e-9)
+
+
+# ---------------------------------------------------------------------- the command line
+@pytest.mark.parametrize(
+    ("task", "option"),
+    [("classifier", "--beam"), ("tagger", "--pooling"), ("question", "--crf"), ("pair", "--copy")],
+)
+def test_the_options_of_other_tasks_are_unknown(
+    task: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", task, "--train", "a", "--out", "b", option, "1"]) == 2
+    assert f"unknown option: {option}" in capsys.readouterr().err.lower()
+
+
+def test_a_comparison_has_seeds_and_no_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "tagger", "--train", "a", "--out", "b", "--seed", "2"]) == 2
+    assert "unknown option: --seed" in capsys.readouterr().err.lower()
+
+
+@pytest.mark.parametrize("verb", ["train", "compare"])
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_has_a_command_with_its_settings_in_groups(
+    verb: str, task: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([verb, task, "--help"]) == 0
+    text = capsys.readouterr().out
+    for group in ("Data", "ELMo", "Network", "Training", "Output"):
+        assert f"─ {group} ─" in text
+    assert "Parameters" not in text
+    for field in fields(find_task(task).settings):
+        if (verb, field.name) != ("compare", "seed"):
+            assert f"--{field.name.replace('_', '-')} " in text
+
+
+def test_predictions_go_to_standard_output(
+    conll: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, text = tmp_path / "ner", tmp_path / "text.txt"
+    text.write_text("Bo lives in Lund\n")
+    paths = [f"--train={conll[0]}", f"--dev={conll[1]}", f"--out={out}"]
+    assert main(["train", "tagger", *paths, "--no-elmo", "--hidden=8", "--epochs=1"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("f1 ")
+    assert "elmokit: training a tagger without ELMo: " in said.err
+    assert main(["predict", str(out), str(text), "-", "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert [line.split("\t")[0] for line in said.out.split("\n")[:4]] == text.read_text().split()
+    assert said.err == ""
+
+
+def test_saved_settings_may_have_fields_of_other_tasks_but_no_unknown_ones() -> None:
+    own = TaggerSettings.from_dict({"crf": False, "beam": 3})
+    assert own == TaggerSettings(crf=False)
+    with pytest.raises(ElmokitError, match="unknown field 'colour'"):
+        TaggerSettings.from_dict({"colour": 1})

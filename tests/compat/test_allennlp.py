@@ -131,7 +131,7 @@ def test_given_weights_are_kept(files: Files, reference: Reference) -> None:
     assert difference(output(elmo, BATCH), expected) < 2e-6
     assert not any(parameter.requires_grad for parameter in elmo.parameters())
     said = complaint(lambda: Elmo(*files, 1, scalar_mix_parameters=[1.0, 2.0]))
-    assert said == "2 weights were given for 3 layers"
+    assert said == "3 layers need as many initial weights, not 2"
 
 
 def test_the_mixes_learn_and_the_bilm_only_where_asked(files: Files) -> None:
@@ -273,16 +273,16 @@ def test_a_mix_with_equal_weights_is_the_scaled_average() -> None:
         mix.gamma.fill_(2.0)
     found = mix([torch.full((2, 4), float(number)) for number in (1, 2, 6)])
     assert torch.allclose(found, torch.full((2, 4), 6.0))
-    assert "of 3 layers, not 1" in complaint(lambda: mix([torch.ones(2, 4)]))
+    assert "needs 3 layers, not 1" in complaint(lambda: mix([torch.ones(2, 4)]))
 
 
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        (torch.ones(2, 3, 49, dtype=torch.long), "character ids (sentences, tokens, 50)"),
-        (torch.ones(2, 3, 50), "character ids (sentences, tokens, 50)"),
-        (torch.full((2, 3, 50), 262), "character ids are 0 to 261"),
-        (torch.full((2, 3, 50), -1), "character ids are 0 to 261"),
+        (torch.ones(2, 3, 49, dtype=torch.long), "character ids of shape (sentences, tokens, 50)"),
+        (torch.ones(2, 3, 50), "character ids of shape (sentences, tokens, 50)"),
+        (torch.full((2, 3, 50), 262), "character ids must be 0 to 261"),
+        (torch.full((2, 3, 50), -1), "character ids must be 0 to 261"),
         (batch_to_ids([["a", "b"]]).flip(1).roll(1, 1) * torch.tensor([[[0], [1]]]),
          "padding (character ids of 0) before its end"),
     ],
@@ -307,14 +307,14 @@ def test_files_that_do_not_fit_are_told(files: Files, tmp_path: Path) -> None:
     options, weights = files
     address = "https://allennlp.s3.amazonaws.com/elmo_options.json"
     said = complaint(lambda: Elmo(address, weights, 1))
-    assert said == f"elmokit downloads nothing: fetch {address} and give its path"
-    assert "without its weight_file" in complaint(lambda: ElmoEmbedder(options))
+    assert said == f"elmokit does not download URLs: fetch {address} and give its path"
+    assert "needs its weight_file" in complaint(lambda: ElmoEmbedder(options))
     assert "cannot read" in complaint(lambda: ElmoEmbedder("no.json", weights))
     assert "there is no file" in complaint(lambda: ElmoEmbedder(options, "no.hdf5"))
     words = make_reference(make_options(words=3), vocabulary=["<S>", "</S>", "<UNK>"])
     path = words.save(tmp_path / "words")
     said = complaint(lambda: Elmo(path.with_name("options.json"), path, 1))
-    assert said == f"Elmo takes character ids, and {path} is on words"
+    assert said == f"Elmo needs a model on characters, but {path} is on words"
 
 
 def test_any_model_on_characters_is_taken_and_the_shipped_one_without_files() -> None:
@@ -389,7 +389,7 @@ def test_a_file_may_have_sentences_as_keys_or_none(files: Files, tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "settings", "said"),
     [
-        ("a\na\n", {"use_sentence_keys": True}, "'a' is there twice"),
+        ("a\na\n", {"use_sentence_keys": True}, "'a' occurs twice"),
         ("a\na/b\n", {"use_sentence_keys": True}, "'a/b' cannot be a key in HDF5"),
         ("a\n\nb\n", {}, "line 2 of the input is empty"),
         ("a\n", {"output_format": "last"}, "output_format must be one of all, top, average"),

@@ -82,12 +82,14 @@ def test_a_string_is_the_list_of_its_characters(embedder: Embedder) -> None:
     [found] = embedder.sents2elmo(["今天水"])
     [expected] = embedder.sents2elmo([["今", "天", "水"]])
     np.testing.assert_array_equal(found, expected)
-    with pytest.raises(ElmokitError, match="sents is a list of sentences"):
+    with pytest.raises(ElmokitError, match="sents must be a list of sentences"):
         embedder.sents2elmo("今天")
     assert embedder.sents2elmo([]) == []
 
 
 @pytest.mark.parametrize("layer", [3, -3, 1.5, "top", None, True])
 def test_another_output_layer_is_refused(embedder: Embedder, layer: int) -> None:
-    with pytest.raises(ElmokitError, match=r"output_layer is 0 to 2, -1 \(average\) or -2 \(all\)"):
+    with pytest.raises(
+        ElmokitError, match=r"output_layer must be 0 to 2, -1 \(average\) or -2 \(all\)"
+    ):
         embedder.sents2elmo([["水"]], layer)

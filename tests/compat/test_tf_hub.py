@@ -157,14 +157,14 @@ def test_it_is_reached_without_an_import_of_its_own() -> None:
     [
         ("the cat", "default", "takes a list of sentences, not a single string"),
         ([["the", "cat"]], "default", r"takes strings, not \['the', 'cat'\]"),
-        (["the cat"], "words", "the signature must be default or tokens, not 'words'"),
-        (["the cat"], "tokens", "the inputs of the signature tokens are tokens and sequence_len"),
-        ({"text": ["a"]}, "default", "the inputs of the signature default are strings"),
-        ({"tokens": [["a"]], "sequence_len": [2]}, "tokens", r"is 2, and its tokens are \['a'\]"),
+        (["the cat"], "words", "signature must be default or tokens, not 'words'"),
+        (["the cat"], "tokens", "the signature tokens needs the inputs tokens and sequence_len"),
+        ({"text": ["a"]}, "default", "the signature default needs the inputs strings"),
+        ({"tokens": [["a"]], "sequence_len": [2]}, "tokens", r"is 2, but its tokens are \['a'\]"),
         ({"tokens": [["a"]], "sequence_len": [-1]}, "tokens", "a sequence_len is -1"),
-        ({"tokens": [["a"]], "sequence_len": [1, 1]}, "tokens", "must be 1 whole numbers"),
-        ({"tokens": [["a"]], "sequence_len": [0.5]}, "tokens", "must be 1 whole numbers"),
-        ({"tokens": ["a"], "sequence_len": [1]}, "tokens", "a sequence_len is 1, and its tokens"),
+        ({"tokens": [["a"]], "sequence_len": [1, 1]}, "tokens", "must be 1 integers"),
+        ({"tokens": [["a"]], "sequence_len": [0.5]}, "tokens", "must be 1 integers"),
+        ({"tokens": ["a"], "sequence_len": [1]}, "tokens", "a sequence_len is 1, but its tokens"),
         ({"tokens": [[3]], "sequence_len": [1]}, "tokens", "takes strings, not 3"),
     ],
 )
@@ -185,7 +185,7 @@ def test_the_module_is_a_model_like_any_other(folder: Path, reference: Reference
     }
     assert checkpoint.metadata["aggregation"] == {"weights": WEIGHTS.tolist(), "scaling": SCALING}
     for path in (folder, folder / "saved_model.pb"):
-        found = elmokit.load(path).embed(SPLIT[0]).layers
+        found = elmokit.load(path).embed_tokens(SPLIT[0]).layers
         assert difference(found, reference.embed(SPLIT[0])) < CLOSE
     assert "no softmax" in complaint(lambda: elmokit.load(folder).surprisal("the cat"))
 
@@ -220,11 +220,11 @@ def test_options_beside_it_say_what_the_variables_cannot(tmp_path: Path) -> None
     options = make_options(activation="tanh", cell_clip=0.1, skip=False)
     reference = make_reference(options)
     path = save_module(reference, tmp_path)
-    wrong = elmokit.load(path).embed(SPLIT[0]).layers
+    wrong = elmokit.load(path).embed_tokens(SPLIT[0]).layers
     assert difference(wrong, reference.embed(SPLIT[0])) > 0.01
     reference.save(tmp_path)
     (tmp_path / "weights.hdf5").unlink()
-    right = elmokit.load(path).embed(SPLIT[0]).layers
+    right = elmokit.load(path).embed_tokens(SPLIT[0]).layers
     assert difference(right, reference.embed(SPLIT[0])) < CLOSE
 
 
@@ -263,20 +263,20 @@ def test_names_are_known_by_their_ends(
         ),
         (
             lambda t: t.update({"bilm/gate": t.pop("bilm/CNN_high_0/W_carry")}),
-            r"known here; not recognised: 'bilm/gate' \[15, 15\]$",
+            r"known kind of ELMo; unknown variables: 'bilm/gate' \[15, 15\]$",
         ),
         (
             lambda t: t.update({"bilm/CNN_proj/W": t.pop("bilm/CNN_proj/W_proj")}),
-            r"not recognised: 'bilm/CNN_proj/W' \[15, 6\]",
+            r"unknown variables: 'bilm/CNN_proj/W' \[15, 6\]",
         ),
-        (lambda t: t.pop("aggregation/scaling"), "has the weights of its layers only"),
+        (lambda t: t.pop("aggregation/scaling"), "has only one of them"),
         (
             lambda t: t.update({"aggregation/weights": np.zeros(2, np.float32)}),
             "'aggregation/weights' does not fit the model",
         ),
         (
             lambda t: t.update({"aggregation/scaling": np.array(np.nan, np.float32)}),
-            "'aggregation/scaling' is not finite",
+            "'aggregation/scaling' has values that are not finite",
         ),
         (
             lambda t: t.update({"bilm/char_embed": np.zeros((300, 4), np.float32)}),
@@ -300,7 +300,7 @@ def test_what_was_not_recognised_is_listed(
 def test_another_module_is_told_with_what_is_in_it(tmp_path: Path) -> None:
     encoder = {f"Encoder_en/block_{i}/dense/kernel": np.zeros((3, 2), np.float32) for i in range(7)}
     write_bundle(tmp_path / "variables" / "variables", encoder)
-    assert "is not an ELMo that is known here; not recognised: 'Encoder_en/block_0/dense/kernel' " \
+    assert "is not a known kind of ELMo; unknown variables: 'Encoder_en/block_0/dense/kernel' " \
         "[3, 2]," in complaint(lambda: elmokit.load(tmp_path))  # fmt: skip
     assert complaint(lambda: elmokit.load(tmp_path)).endswith("and 2 more")
 

@@ -17,7 +17,7 @@ from tiny import complaint
 from elmokit.data import schemes
 from elmokit.data.columns import file_scheme, read_tagged
 from elmokit.data.examples import Tagged
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.data.schemes import are_spans, from_iob2, scheme_of, to_iob2
 from elmokit.errors import ElmokitError
 from elmokit.text.tokenize import tokenize
@@ -110,7 +110,7 @@ def test_comments_stand_before_a_sentence_and_a_number_sign_is_a_word(tmp_path: 
     text += "#end document\n\n# id 8\nc X\n"
     assert pairs(write(tmp_path, "a.conll", text)) == [["a/X", "#/Y"], ["#/X", "b/Y"], ["c/X"]]
     only = write(tmp_path, "b.conll", "# id 7\n#\na\n")
-    assert [e.texts[0] for e in read(only, labelled=False)] == [("#", "a")]
+    assert [e.texts[0] for e in read(only, labeled=False)] == [("#", "a")]
 
 
 def test_a_word_may_have_white_space_that_parts_no_columns(tmp_path: Path) -> None:
@@ -128,12 +128,12 @@ def test_columns_and_text_without_tags_can_be_read_to_predict_them(tmp_path: Pat
         "a.conllu": "1\tIt\t_\n2\trains\t_\n\n1\tYes\n",
         "a.txt": "It rains\nYes\n",
     }.items():
-        found = read(write(tmp_path, name, content), labelled=False)
+        found = read(write(tmp_path, name, content), labeled=False)
         assert [e.texts for e in found] == [(("It", "rains"),), (("Yes",),)], name
         assert {e.tags for e in found} == {None}
     text = write(tmp_path, "b.txt", "It rains.\n\n")
-    assert read(text, labelled=False, tokenize=tokenize)[0].texts == (("It", "rains", "."),)
-    assert read(text, labelled=False, kind="conll")[0].texts == (("It",),)
+    assert read(text, labeled=False, tokenize=tokenize)[0].texts == (("It", "rains", "."),)
+    assert read(text, labeled=False, kind="conll")[0].texts == (("It",),)
     assert "nothing else" in complaint(lambda: read(tmp_path / "a.conll"))
 
 
@@ -223,8 +223,8 @@ def test_each_predicate_is_an_example_with_its_own_tags(tmp_path: Path) -> None:
         (1, ("B-A0", "B-V")),
     ]
     assert found[0].texts == found[1].texts == (("She", "wants", "to", "sing", "songs"),)
-    unlabelled = read(path, predicate_column=2, labelled=False)
-    assert [(e.predicate, e.tags) for e in unlabelled] == [(1, None), (3, None), (1, None)]
+    unlabeled = read(path, predicate_column=2, labeled=False)
+    assert [(e.predicate, e.tags) for e in unlabeled] == [(1, None), (3, None), (1, None)]
 
 
 def test_a_row_must_have_a_tag_for_each_predicate(tmp_path: Path) -> None:

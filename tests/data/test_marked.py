@@ -16,7 +16,7 @@ from tiny import complaint
 
 from elmokit.data import marked
 from elmokit.data.examples import Pronoun, Related
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.data.marked import read_gap, read_relations, tokens_and_spans
 from elmokit.text.tokenize import tokenize
 
@@ -78,13 +78,13 @@ def test_sentences_without_relations_stand_line_by_line(tmp_path: Path) -> None:
     lines = [line for line in STORM.splitlines() if "\t" in line and line[0].isdigit()]
     for end in ("\n", "\n\n"):
         path = write(tmp_path, "a.txt", end.join(lines))
-        found = relations(path, labelled=False)
+        found = relations(path, labeled=False)
         assert [entities(e)[0] for e in found] == ["storm", "coins", "reader"]
         assert {e.label for e in found} == {None}
     assert "line 1: there is no relation below" in complaint(lambda: relations(path))
     commented = write(tmp_path, "c.txt", lines[0] + "\nComment: none\n")
     assert "line 1: there is no relation below" in complaint(lambda: relations(commented))
-    with_labels = relations(write(tmp_path, "b.txt", STORM), labelled=False)
+    with_labels = relations(write(tmp_path, "b.txt", STORM), labeled=False)
     assert [e.label for e in with_labels] == [None] * 3
 
 
@@ -190,13 +190,13 @@ def test_pronouns_and_names_are_found_by_their_places(tmp_path: Path) -> None:
     assert found[0].texts[0][:6] == ("Éva", "met", "Jo", "Day", "-Lee", ".")  # cut behind a name
     assert found[2].texts[0][:5] == ("Éva", "met", "Jo", "Day-Lee", ".")
     assert (found[0].identifier, found[0].where) == ("t-1", f"{path}, line 2")
-    assert [e.label for e in pronouns(path, labelled=False)] == [None] * 3
+    assert [e.label for e in pronouns(path, labeled=False)] == [None] * 3
 
 
 def test_pronouns_without_answers_need_no_columns_for_them(tmp_path: Path) -> None:
     row = gap(TEXT, "her", "Éva", "Jo", "A")
     path = write_gap(tmp_path, row[:6] + row[7:9], header=HEADER[:6] + HEADER[7:9])
-    assert [e.label for e in pronouns(path, labelled=False)] == [None]
+    assert [e.label for e in pronouns(path, labeled=False)] == [None]
     assert "no column 'a_coref'" in complaint(lambda: pronouns(path))
     assert "no column" in complaint(lambda: pronouns(write(tmp_path, "b.tsv", "")))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tiny import complaint
 
 from elmokit.data.examples import Question
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.data.squad import answer_text, read_squad, write_answers
 from elmokit.text.tokenize import tokenize
 
@@ -81,7 +81,7 @@ def test_a_question_has_its_passage_as_written_and_as_tokens(tmp_path: Path) -> 
 def test_questions_without_answers_can_be_read_to_answer_them(tmp_path: Path) -> None:
     bare = {"id": "q1", "question": "Why?"}
     path = write(tmp_path, bare, entry("q2", is_impossible=True), entry("q3", "It"))
-    found = questions(path, labelled=False)
+    found = questions(path, labeled=False)
     assert [(e.answers, e.span) for e in found] == [((), None)] * 4
 
 

@@ -22,10 +22,10 @@ from tiny import WORDS, complaint
 import elmokit
 from elmokit.cli.main import main
 from elmokit.embed import Embedder
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
 from elmokit.formats import allennlp, detect, many_langs, native
 from elmokit.formats.detect import lasting_name, own_tokenizer, read_checkpoint
-from elmokit.formats.tensorflow import variables as tensorflow
+from elmokit.formats.tensorflow import variables
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_the_model_that_ships_with_elmokit_is_the_default(
     expected = read_checkpoint(native_folder).fingerprint()
     assert read_checkpoint().fingerprint() == expected
     monkeypatch.setattr(detect, "PRETRAINED", native_folder / "nothing")
-    with pytest.raises(ElmokitError, match="no model of its own; name a model to load"):
+    with pytest.raises(ElmokitError, match="ships no model; name a model to load"):
         read_checkpoint()
 
 
@@ -130,7 +130,7 @@ def test_a_text_file_with_the_name_of_weights_is_refused(bilm_folder: Path) -> N
 def test_a_model_on_words_finds_its_vocabulary(tmp_path: Path) -> None:
     reference = make_reference(make_options(words=len(WORDS)), vocabulary=WORDS)
     elmo = elmokit.load(reference.save(tmp_path))
-    found = elmo.embed(["the", "unheard-of", "bank"]).layers
+    found = elmo.embed_tokens(["the", "unheard-of", "bank"]).layers
     np.testing.assert_allclose(found, reference.embed(["the", "<UNK>", "bank"]), atol=1e-5)
 
 
@@ -139,8 +139,8 @@ def test_the_names_here_are_those_of_the_formats() -> None:
     assert detect.NATIVE == (native.WEIGHTS,)
     assert detect.MANY_LANGS == many_langs.PARTS
     assert detect.ALLENNLP == allennlp.WEIGHTS
-    assert list(detect.HUB_MODULE) == [f"{tensorflow.VARIABLES.as_posix()}.index"]
-    assert {native.CONFIG, "options.json", *tensorflow.NAMES} == set(detect.BESIDE)
+    assert list(detect.HUB_MODULE) == [f"{variables.VARIABLES.as_posix()}.index"]
+    assert {native.CONFIG, "options.json", variables.STATE} < set(detect.SIDECARS)
 
 
 SAVED: dict[str, Callable[[Path], object]] = {
@@ -155,7 +155,7 @@ SAVED: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("form", SAVED)
 def test_a_folder_is_what_its_files_are_and_so_is_each_of_them(tmp_path: Path, form: str) -> None:
     SAVED[form](tmp_path)
-    names = (*detect.NATIVE, *detect.MANY_LANGS, *detect.ALLENNLP, *detect.BESIDE)
+    names = (*detect.NATIVE, *detect.MANY_LANGS, *detect.ALLENNLP, *detect.SIDECARS)
     found = [path for path in tmp_path.iterdir() if path.name in names]
     assert read_checkpoint(tmp_path).format == form
     assert found
@@ -212,7 +212,7 @@ def test_what_lies_in_an_archive_has_a_name(packed: Path) -> None:
 
 def test_an_archive_in_which_there_is_a_choice_says_what_to_choose_from(packed: Path) -> None:
     said = complaint(lambda: read_checkpoint(packed))
-    assert said == f"{packed} holds several models: name one of {packed}/cached, {packed}/other"
+    assert said == f"{packed} contains several models: name one of {packed}/cached, {packed}/other"
     said = complaint(lambda: read_checkpoint(packed / "cached"))
     assert said == (
         f"{packed}/cached has several weight files: name one of token_vectors.hdf5, weights.hdf5, "
@@ -247,7 +247,7 @@ def test_a_model_trained_with_the_chinese_tokenizer_is_loaded_with_it(tmp_path: 
     elmo = elmokit.load(folder)
     assert elmo.tokenizer_name == "chinese"
     assert elmo.embed("渔夫离开了港口。").tokens == ["渔夫", "离开", "了", "港口", "。"]
-    elmo.save(tmp_path / "again")
+    elmo.save_pretrained(tmp_path / "again")
     assert elmokit.load(tmp_path / "again").tokenizer_name == "chinese"
     named = elmokit.load(folder, tokenizer="elmokit")  # what is named wins
     assert named.tokenizer_name == "elmokit"
@@ -300,3 +300,128 @@ def test_a_lasting_name_means_the_same_model_from_every_folder(
         assert lasting_name(name) == str(tmp_path / name)
     for name in ("shipped", "owner/name"):  # which are no places on a disk
         assert lasting_name(name) == name
+
+
+def test_reading_a_model_does_not_import_torch() -> None:
+    code = (
+        "import sys; from elmokit.formats.detect import read_checkpoint; "
+        "import elmokit.formats.bilm, elmokit.formats.token_vectors, elmokit.formats.many_langs, "
+        "elmokit.formats.allennlp, elmokit.formats.tensorflow.variables; "
+        "read_checkpoint(); print('torch' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.stdout == "False\n", result.stderr
+
+
+# ---------------------------------------------------------------------- kinds of errors
+def missing_path(folder: Path) -> Path:
+    return folder / "nothing"
+
+
+def missing_options(folder: Path) -> Path:
+    weights = make_reference().save(folder)
+    (folder / "options.json").unlink()
+    return weights
+
+
+def missing_vocabulary(folder: Path) -> Path:
+    make_reference(make_options(words=len(WORDS)), vocabulary=WORDS).save(folder)
+    (folder / "vocab.txt").unlink()
+    return folder
+
+
+def missing_dictionary(folder: Path) -> Path:
+    make_many_langs().save(folder)
+    (folder / "char.dic").unlink()
+    return folder
+
+
+def missing_data(folder: Path) -> Path:
+    save_training(with_softmax(make_reference()), folder)
+    for path in folder.glob("*.data-*"):
+        path.unlink()
+    return next(folder.glob("*.index"))
+
+
+def missing_in_archive(folder: Path) -> Path:
+    make_reference().save(folder / "model")
+    shutil.make_archive(str(folder / "packed"), "zip", folder / "model")
+    return folder / "packed.zip" / "other"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [missing_path, missing_options, missing_vocabulary, missing_dictionary, missing_data,
+     missing_in_archive],
+)  # fmt: skip
+def test_a_missing_file_is_a_file_not_found_error(
+    tmp_path: Path, make: Callable[[Path], Path]
+) -> None:
+    path = make(tmp_path)
+    with pytest.raises(FileNotFoundError, match=str(tmp_path)) as caught:
+        read_checkpoint(path)
+    assert isinstance(caught.value, MissingFile)
+    assert "Errno" not in str(caught.value)
+
+
+def damaged_hdf5(folder: Path) -> Path:
+    weights = make_reference().save(folder)
+    weights.write_bytes(weights.read_bytes()[:2000])
+    return weights
+
+
+def damaged_safetensors(folder: Path) -> Path:
+    native.write(read_checkpoint(make_reference().save(folder / "bilm")), folder / "native")
+    (folder / "native" / "model.safetensors").write_bytes(b"damaged")
+    return folder / "native"
+
+
+def damaged_pickle(folder: Path) -> Path:
+    make_many_langs().save(folder)
+    (folder / "encoder.pkl").write_bytes(b"damaged")
+    return folder
+
+
+def damaged_index(folder: Path) -> Path:
+    save_training(with_softmax(make_reference()), folder)
+    index = next(folder.glob("*.index"))
+    index.write_bytes(b"damaged")
+    return index
+
+
+def damaged_archive(folder: Path) -> Path:
+    (folder / "model.zip").write_bytes(b"damaged")
+    return folder / "model.zip"
+
+
+def unknown_file(folder: Path) -> Path:
+    (folder / "model.onnx").write_bytes(b"")
+    return folder / "model.onnx"
+
+
+def empty_folder(folder: Path) -> Path:
+    return folder
+
+
+@pytest.mark.parametrize(
+    "make",
+    [damaged_hdf5, damaged_safetensors, damaged_pickle, damaged_index, damaged_archive,
+     unknown_file, empty_folder],
+)  # fmt: skip
+def test_a_damaged_or_unknown_file_is_a_value_error(
+    tmp_path: Path, make: Callable[[Path], Path]
+) -> None:
+    path = make(tmp_path)
+    with pytest.raises(ValueError, match=str(tmp_path)) as caught:
+        read_checkpoint(path)
+    assert isinstance(caught.value, UnsupportedFormat)
+
+
+def test_a_wrong_argument_is_a_value_error(native_folder: Path, tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(native_folder)
+    with pytest.raises(ValueError, match="dtype must be float32 or float16, not 'int8'"):
+        native.write(checkpoint, tmp_path / "x", dtype="int8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the device 'nowhere' cannot be used here"):
+        elmokit.load(native_folder, device="nowhere")

@@ -37,7 +37,7 @@ def put_table(path: Path, table: np.ndarray) -> None:
 
 
 def assert_same(path: Path, reference: Reference) -> None:
-    found = elmokit.load(path).embed(SENTENCE).layers
+    found = elmokit.load(path).embed_tokens(SENTENCE).layers
     assert difference(found, reference.embed(SENTENCE)) < CLOSE
 
 
@@ -89,7 +89,7 @@ def test_a_vocabulary_that_lacks_a_word_is_no_padding(tmp_path: Path, on_words: 
     text = (tmp_path / "vocab.txt").read_text(encoding="utf-8")
     (tmp_path / "vocab.txt").write_text(text.replace("river\n", ""), encoding="utf-8")
     sentence = complaint(lambda: elmokit.load(tmp_path))
-    assert "vocabulary has 8 words but the table of word vectors 9" in sentence
+    assert "vocabulary has 8 words but the table of word vectors has 9" in sentence
 
 
 @pytest.mark.parametrize("more", [-2, -1, 2])
@@ -99,7 +99,7 @@ def test_any_other_number_of_rows_is_refused(
     weights = on_words.save(tmp_path)
     put_table(weights, np.ones((len(WORDS) + more, 6)))
     sentence = complaint(lambda: elmokit.load(tmp_path))
-    assert f"9 words but the table of word vectors {len(WORDS) + more}" in sentence
+    assert f"9 words but the table of word vectors has {len(WORDS) + more}" in sentence
 
 
 def test_a_damaged_packed_vocabulary_is_refused(tmp_path: Path, on_words: Reference) -> None:
@@ -131,8 +131,8 @@ def test_token_vectors_and_the_layers_beside_them_are_a_model_on_words(
     assert elmo.config.token_encoder == "words"
     assert elmo.config.n_words == len(WORDS)
     known = ["the", "中文", "bank"]
-    assert difference(elmo.embed(known).layers, reference.embed(known)) < CLOSE
-    unknown = elmo.embed(["the", "xyz"]).layers
+    assert difference(elmo.embed_tokens(known).layers, reference.embed(known)) < CLOSE
+    unknown = elmo.embed_tokens(["the", "xyz"]).layers
     assert difference(unknown, reference.embed(["the", "<UNK>"])) < CLOSE
     assert elmo.metadata["layers_from"] == "weights.hdf5"
     with_characters = elmokit.load(tmp_path / "weights.hdf5")  # the weights are what they were
@@ -160,7 +160,7 @@ def test_token_vectors_of_the_original_give_its_layers(shared: Path) -> None:
     with h5py.File(golden / "expected_embeddings.hdf5") as file:
         for number, line in enumerate(lines):
             if all(word in elmo.vocabulary for word in line.split()):  # type: ignore[operator]
-                found, expected = elmo.embed(line).layers, file[str(number)][...]
+                found, expected = elmo.embed_tokens(line).layers, file[str(number)][...]
                 np.testing.assert_allclose(found, expected, atol=1e-6, rtol=2.4e-7)
                 compared += 1
     assert compared
@@ -173,17 +173,17 @@ def test_token_vectors_need_weights_and_a_vocabulary(tmp_path: Path) -> None:
     (tmp_path / "aside").rename(tmp_path / "vocab.txt")
     (tmp_path / "more.hdf5").write_bytes((tmp_path / "weights.hdf5").read_bytes())
     sentence = complaint(lambda: elmokit.load(path))
-    assert "token vectors only: which of more.hdf5, weights.hdf5" in sentence
+    assert "several files beside it have layers: more.hdf5, weights.hdf5; " in sentence
     for name in ("more.hdf5", "weights.hdf5"):
         (tmp_path / name).unlink()
-    assert "no weights of the layers lie beside it" in complaint(lambda: elmokit.load(path))
+    assert "put the weights file of its model beside it" in complaint(lambda: elmokit.load(path))
 
 
 def test_token_vectors_of_another_model_are_refused(tmp_path: Path) -> None:
     path = save_token_vectors(make_reference(), tmp_path)
     put_table(path, np.ones((len(WORDS), 7)))
     sentence = complaint(lambda: elmokit.load(path))
-    assert "'embedding' has the shape [9, 7] where its options give [9, 6]" in sentence
+    assert "'embedding' has the shape [9, 7] but its options need [9, 6]" in sentence
 
 
 # ---------------------------------------------------------------------- NLPL
@@ -211,7 +211,7 @@ def test_what_the_archive_says_of_the_model_is_kept_and_shown(
         shown = capsys.readouterr().out
         assert 'meta         language: "Norwegian Bokmål"\n' in shown
         assert "1000" in shown
-    assert main(["info", str(path), "--as-json"]) == 0
+    assert main(["info", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metadata"]["meta"] == META
 
 

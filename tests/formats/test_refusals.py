@@ -156,7 +156,7 @@ def saved(request: pytest.FixtureRequest, tmp_path: Path) -> Saved:
 # ---------------------------------------------------------------------- tensors
 def test_it_is_loaded_as_it_is(saved: Saved) -> None:
     saved.save(saved.tensors)
-    assert elmokit.load(saved.path).embed(["the", "bank"]).layers.shape == (3, 2, 12)
+    assert elmokit.load(saved.path).embed_tokens(["the", "bank"]).layers.shape == (3, 2, 12)
 
 
 def test_a_missing_tensor_is_named(saved: Saved) -> None:
@@ -332,7 +332,7 @@ def test_gigantic_sizes_in_the_options_take_no_memory(tmp_path: Path, form: str,
         said = complaint(lambda: elmokit.load(saved.path))
     if size > 1 << 22:
         assert str(tmp_path / name) in said or f"{tmp_path}: the model configuration's" in said
-        assert "lstm_dim must be a whole number from 1 to 4194304" in said
+        assert "lstm_dim must be an integer from 1 to 4194304" in said
     else:
         assert saved.file in said
-        assert re.search(rf"has the shape \[.*\] where .* gives? \[.*{4 * size}", said)
+        assert re.search(rf"has the shape \[.*\] but .* needs? \[.*{4 * size}", said)

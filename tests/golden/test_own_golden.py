@@ -39,7 +39,7 @@ def test_the_training_path_gives_the_expected_vectors(
 ) -> None:
     elmo = elmokit.load(FOLDER / "weights.hdf5")
     with torch.no_grad():
-        layers = elmo.model(make_batch(sentences, elmo.indexer)).layers.numpy()
+        layers = elmo.model(make_batch(sentences, elmo.indexer)).hidden_states.numpy()
     for row, wanted in enumerate(expected):
         found = layers[:, row, : len(sentences[row])]
         np.testing.assert_allclose(found, wanted, atol=1e-6, rtol=1e-6)

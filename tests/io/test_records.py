@@ -204,7 +204,7 @@ def test_a_lock_that_is_never_given_back_is_an_error_of_the_disk(
     pytest.importorskip("fcntl")
     found = Records(tmp_path)
     monkeypatch.setattr(records, "PATIENCE", 0.05)
-    with records.locked(tmp_path), pytest.raises(OSError, match="another process is at work"):
+    with records.locked(tmp_path), pytest.raises(OSError, match="another process is writing"):
         found.append(some(1))
     found.append(some(1))
     assert holds(found, 1)

@@ -24,7 +24,7 @@ from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.model.batch import TokenBatch, make_batch
 from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState, representation_names
-from elmokit.model.char_cnn import CharCNN
+from elmokit.model.encoders import CharCNN
 from elmokit.model.lstm import LSTMLayer
 
 TINY = BiLMConfig(
@@ -52,7 +52,7 @@ def run(elmo: Embedder, sentences: list[list[str]] = SENTENCES, **settings: obje
 # ---------------------------------------------------------------------- shapes and names
 def test_a_batch_has_a_row_for_each_sentence_and_a_column_for_each_token(elmo: Embedder) -> None:
     output = run(elmo)
-    assert output.layers.shape == (3, 4, 4, 12)
+    assert output.hidden_states.shape == (3, 4, 4, 12)
     assert output.lengths.tolist() == [4, 0, 1, 3]
     assert output.mask.tolist() == [
         [True, True, True, True],
@@ -65,20 +65,22 @@ def test_a_batch_has_a_row_for_each_sentence_and_a_column_for_each_token(elmo: E
 
 def test_kept_boundaries_take_a_column_at_either_end(elmo: Embedder) -> None:
     output = run(elmo, boundaries=True)
-    assert output.layers.shape == (3, 4, 6, 12)
+    assert output.hidden_states.shape == (3, 4, 6, 12)
     assert output.lengths.tolist() == [6, 2, 3, 5]
     assert output.mask.sum(1).tolist() == [6, 2, 3, 5]
     inner = run(elmo)
     for row, sentence in enumerate(SENTENCES):
-        kept = output.layers[:, row, 1 : len(sentence) + 1]
-        torch.testing.assert_close(kept, inner.layers[:, row, : len(sentence)], rtol=0, atol=0)
+        kept = output.hidden_states[:, row, 1 : len(sentence) + 1]
+        torch.testing.assert_close(
+            kept, inner.hidden_states[:, row, : len(sentence)], rtol=0, atol=0
+        )
 
 
 def test_every_representation_has_a_name(elmo: Embedder) -> None:
     output = run(elmo)
     names = ["token", "forward_1", "backward_1", "forward_2", "backward_2"]
     assert output.names == representation_names(2) == names
-    layers = output.layers
+    layers = output.hidden_states
     torch.testing.assert_close(output["token"], layers[0, ..., :6], rtol=0, atol=0)
     torch.testing.assert_close(output["token"], layers[0, ..., 6:], rtol=0, atol=0)
     torch.testing.assert_close(output["forward_2"], layers[2, ..., :6], rtol=0, atol=0)
@@ -86,10 +88,10 @@ def test_every_representation_has_a_name(elmo: Embedder) -> None:
 
 
 @pytest.mark.parametrize("name", ["forward_3", "forward_0", "backward", "token_0", "", "Token"])
-def test_an_unknown_representation_is_told_of_with_the_known_ones(
+def test_an_unknown_representation_raises_and_lists_the_known_ones(
     elmo: Embedder, name: str
 ) -> None:
-    with pytest.raises(ElmokitError, match="it may be token, forward_1, backward_1, forward_2"):
+    with pytest.raises(ElmokitError, match="choose from token, forward_1, backward_1, forward_2"):
         run(elmo)[name]
 
 
@@ -107,19 +109,19 @@ def test_a_forward_layer_sees_only_what_stands_before_it(elmo: Embedder) -> None
 
 
 def test_a_batch_may_be_empty_and_so_may_all_its_sentences(elmo: Embedder) -> None:
-    assert run(elmo, []).layers.shape == (3, 0, 0, 12)
-    assert run(elmo, [[], []]).layers.shape == (3, 2, 0, 12)
-    assert run(elmo, [[], []], boundaries=True).layers.shape == (3, 2, 2, 12)
+    assert run(elmo, []).hidden_states.shape == (3, 0, 0, 12)
+    assert run(elmo, [[], []]).hidden_states.shape == (3, 2, 0, 12)
+    assert run(elmo, [[], []], boundaries=True).hidden_states.shape == (3, 2, 2, 12)
 
 
 # ---------------------------------------------------------------------- padding
 def test_padding_is_zero(elmo: Embedder) -> None:
     for boundaries in (False, True):
         output = run(elmo, boundaries=boundaries)
-        padding = output.layers[:, ~output.mask]
+        padding = output.hidden_states[:, ~output.mask]
         assert padding.numel() > 0
         assert (padding == 0).all()
-        assert (output.layers[:, output.mask] != 0).any(dim=-1).all()
+        assert (output.hidden_states[:, output.mask] != 0).any(dim=-1).all()
 
 
 def test_what_stands_in_the_padding_of_a_batch_changes_nothing(elmo: Embedder) -> None:
@@ -129,8 +131,8 @@ def test_what_stands_in_the_padding_of_a_batch_changes_nothing(elmo: Embedder) -
     garbage = torch.cat([garbage, torch.full((4, 5), 2)], dim=1)  # and wider than need be
     expected = elmo.model(batch)
     found = elmo.model(TokenBatch(batch.features, garbage, batch.lengths))
-    assert torch.equal(found.layers[:, :, :4], expected.layers)
-    assert (found.layers[:, :, 4:] == 0).all()
+    assert torch.equal(found.hidden_states[:, :, :4], expected.hidden_states)
+    assert (found.hidden_states[:, :, 4:] == 0).all()
 
 
 def test_no_gradient_reaches_a_word_that_stands_in_the_padding_only() -> None:
@@ -139,7 +141,7 @@ def test_no_gradient_reaches_a_word_that_stands_in_the_padding_only() -> None:
     features = torch.cat([batch.features, torch.tensor([[8]], dtype=torch.int32)])
     index = torch.tensor([[2, 3, 5], [4, 5, 5]])  # row 5, the word 8, is padding
     output = elmo.model(TokenBatch(features, index, batch.lengths))
-    (output.layers * torch.randn(output.layers.shape)).sum().backward()
+    (output.hidden_states * torch.randn(output.hidden_states.shape)).sum().backward()
     gradient = elmo.model.token_encoder.words.grad
     assert gradient is not None
     assert (gradient[8] == 0).all()
@@ -153,7 +155,7 @@ def test_the_gradient_of_a_sentence_is_its_own(elmo: Embedder) -> None:
     def gradients(sentences: list[list[str]]) -> list[torch.Tensor]:
         elmo.model.zero_grad()
         output = run(elmo, sentences)
-        output.layers[:, 0, :4].square().sum().backward()
+        output.hidden_states[:, 0, :4].square().sum().backward()
         return [p.grad.clone() for p in elmo.model.parameters() if p.grad is not None]
 
     alone = gradients(SENTENCES[:1])
@@ -183,8 +185,8 @@ def test_a_returned_state_is_after_the_last_word_of_each_sentence(elmo: Embedder
 def test_zeros_are_what_carrying_starts_from(elmo: Embedder) -> None:
     zeros = BiLMState.zeros(elmo.config, len(SENTENCES), "cpu")
     asked, given = run(elmo, state="carry"), run(elmo, state=zeros)
-    assert torch.equal(asked.layers, given.layers)
-    assert torch.equal(asked.layers, run(elmo).layers)
+    assert torch.equal(asked.hidden_states, given.hidden_states)
+    assert torch.equal(asked.hidden_states, run(elmo).hidden_states)
     assert asked.state is not None
     assert given.state is not None
     assert torch.equal(asked.state.forward[1][1], given.state.forward[1][1])
@@ -192,8 +194,8 @@ def test_zeros_are_what_carrying_starts_from(elmo: Embedder) -> None:
 
 def test_a_state_is_not_changed_by_going_on_from_it(elmo: Embedder) -> None:
     state = run(elmo, state="carry").state
-    first = run(elmo, state=state).layers
-    again = run(elmo, state=state).layers
+    first = run(elmo, state=state).hidden_states
+    again = run(elmo, state=state).hidden_states
     assert torch.equal(first, again)
     _, carried = elmo.embed_batch(SENTENCES, state="carry")
     one, _ = elmo.embed_batch(SENTENCES, state=carried)
@@ -286,7 +288,7 @@ def test_gradients_of_a_whole_model_are_those_of_its_formula() -> None:
 
     def outputs(*weights: torch.Tensor) -> torch.Tensor:
         parameters = dict(zip(names, weights, strict=True))
-        return torch.func.functional_call(model, parameters, (batch,)).layers
+        return torch.func.functional_call(model, parameters, (batch,)).hidden_states
 
     weights = [p.detach().clone().requires_grad_() for p in model.parameters()]
     assert torch.autograd.gradcheck(outputs, weights, fast_mode=True)
@@ -296,7 +298,7 @@ def test_every_parameter_gets_a_gradient() -> None:
     elmo = load_reference(make_reference(make_options(layers=3, highways=2)))
     words = [chr(97 + i) * (1 + i % 3) for i in range(20)]
     output = run(elmo, [words, words[::-1]])
-    (output.layers * torch.randn(output.layers.shape)).sum().backward()
+    (output.hidden_states * torch.randn(output.hidden_states.shape)).sum().backward()
     for name, parameter in elmo.model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
@@ -323,7 +325,7 @@ def test_a_sentence_has_the_same_vectors_in_any_batch(
     random.shuffle(order)
     mixed = [sentences[number] for number in order] + others
     fast = elmo.embed(mixed, batch_size=size)
-    slow = run(elmo, mixed).layers.detach().numpy()
+    slow = run(elmo, mixed).hidden_states.detach().numpy()
     for place, number in enumerate(order):
         assert difference(fast[place].layers, alone[number]) < 1e-5
         length = len(sentences[number])

@@ -71,7 +71,7 @@ def references(draw: st.DrawFn) -> Reference:
 def training_layers(elmo: Embedder, sentences: list[list[str]]) -> list[np.ndarray]:
     output = elmo.model(make_batch(sentences, elmo.indexer))
     return [
-        output.layers[:, row, : len(sentence)].detach().numpy()
+        output.hidden_states[:, row, : len(sentence)].detach().numpy()
         for row, sentence in enumerate(sentences)
     ]
 
@@ -102,9 +102,9 @@ def test_boundaries_that_are_kept_have_the_vectors_of_the_reference(
         expected = reference.embed(sentences[row], boundaries=True)
         assert found.tokens == ["<S>", *sentences[row], "</S>"]
         assert difference(found.layers, expected) < TOLERANCE
-        slow = output.layers[:, row, : len(found)].detach().numpy()
+        slow = output.hidden_states[:, row, : len(found.tokens)].detach().numpy()
         assert difference(slow, expected) < TOLERANCE
-        assert output.lengths[row] == len(found)
+        assert output.lengths[row] == len(found.tokens)
 
 
 @EXAMPLES
@@ -124,7 +124,7 @@ def test_a_carried_state_gives_the_vectors_of_the_reference(
             output = elmo.model(make_batch(batch, elmo.indexer), state=slow_state)
         slow_state = output.state
         for row, sentence in enumerate(batch):
-            slow = output.layers[:, row, : len(sentence)].numpy()
+            slow = output.hidden_states[:, row, : len(sentence)].numpy()
             assert difference(found[row].layers, wanted[row]) < TOLERANCE
             assert difference(slow, wanted[row]) < TOLERANCE
 
@@ -169,7 +169,7 @@ def test_the_buffer_of_gates_may_be_of_any_size(monkeypatch: pytest.MonkeyPatch)
     sentences = [["the"] * n for n in (7, 3, 0, 12, 1)]
     expected = [reference.embed(sentence) for sentence in sentences]
     for floats in (1, 100, 500, 10**6):
-        monkeypatch.setattr("elmokit.model.fast.inference.GATE_FLOATS", floats)
+        monkeypatch.setattr("elmokit.model.fast.inference.REUSED_GATE_FLOATS", floats)
         for found, wanted in zip(load_reference(reference).embed(sentences), expected, strict=True):
             assert difference(found.layers, wanted) < TOLERANCE
 
@@ -179,9 +179,9 @@ def test_words_are_encoded_the_same_in_bags_of_any_size(monkeypatch: pytest.Monk
     words = ["a", "abc" * 20, "", "<S>", "naïve", "b", "ab" * 12]
     expected = np.array([reference.token_vector(word) for word in words])
     for size in (1, 2, 3, 256):
-        monkeypatch.setattr("elmokit.model.fast.inference.BAG_WORDS", size)
+        monkeypatch.setattr("elmokit.model.fast.inference.ENCODER_WORDS", size)
         elmo = load_reference(reference)
-        found = elmo.embed(words, layers=0).vectors[:, : elmo.config.projection_dim]
+        found = elmo.embed_tokens(words, layers=0).vectors[:, : elmo.config.projection_dim]
         assert difference(found, expected) < TOLERANCE
 
 
@@ -190,11 +190,11 @@ def test_a_snapshot_for_inference_does_not_change_with_its_model() -> None:
     boundaries = torch.from_numpy(elmo.indexer.encode(["<S>", "</S>"]))
     fast = FastBiLM(elmo.model, boundaries)
     vectors, lengths = torch.randn(5, elmo.config.projection_dim), torch.tensor([3, 2])
-    before = fast.layers(vectors, lengths).clone()
+    before = fast.run(vectors, lengths).clone()
     with torch.no_grad():
         for parameter in elmo.model.parameters():
             parameter.mul_(2.0)
-    torch.testing.assert_close(fast.layers(vectors, lengths), before, rtol=0, atol=0)
+    torch.testing.assert_close(fast.run(vectors, lengths), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("precision", "least"), [("float16", 0.9999), ("int8", 0.99)])

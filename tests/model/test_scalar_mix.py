@@ -151,7 +151,7 @@ def test_wrong_arguments_of_a_mix_are_told_of() -> None:
     with pytest.raises(ElmokitError, match="2 initial weights were given for 3 layers"):
         ScalarMix(3, initial=[1.0, 2.0])
     for only in (3, -4):
-        with pytest.raises(ElmokitError, match=f"there is no layer {only}; it may be 0 to 2"):
+        with pytest.raises(ElmokitError, match=f"there is no layer {only}; choose from 0 to 2"):
             ScalarMix(3, only=only)
-    with pytest.raises(ElmokitError, match="over 3 layers, 2 were given"):
+    with pytest.raises(ElmokitError, match="for 3 layers but got 2"):
         ScalarMix(3)(torch.zeros(2, 1, 4))

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from elmokit.model import softmax as module
+from elmokit.model import softmax as softmax_module
+from elmokit.model.fast import softmax_loss
 from elmokit.model.softmax import Sample, Softmax, choose_softmax
 
 WORDS, SIZE, ROWS = 50, 6, 33
@@ -28,32 +29,33 @@ def reference(softmax: Softmax, x: Tensor, targets: Tensor) -> tuple[Tensor, tup
     return loss, torch.autograd.grad(loss * 2, [x, softmax.weight, softmax.bias])
 
 
-@pytest.mark.parametrize("rows_a_chunk", [1, 7, 1000])
+@pytest.mark.parametrize("rows_per_chunk", [1, 7, 1000])
 def test_the_chunked_loss_and_its_gradients_are_the_full_ones(
-    case: tuple[Softmax, Tensor, Tensor], rows_a_chunk: int, monkeypatch: pytest.MonkeyPatch
+    case: tuple[Softmax, Tensor, Tensor], rows_per_chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     softmax, x, targets = case
-    monkeypatch.setattr(
-        module,
-        "_chunks",
-        lambda rows, _: [slice(k, k + rows_a_chunk) for k in range(0, rows, rows_a_chunk)],
-    )
-    wanted, gradients = reference(softmax, x, targets)
+
+    def chunks(rows: int, _: int) -> list[slice]:
+        return [slice(k, k + rows_per_chunk) for k in range(0, rows, rows_per_chunk)]
+
+    monkeypatch.setattr(softmax_module, "chunks", chunks)
+    monkeypatch.setattr(softmax_loss, "chunks", chunks)
+    expected, gradients = reference(softmax, x, targets)
     loss = softmax.loss(x, targets)
-    torch.testing.assert_close(loss, wanted)
-    found = torch.autograd.grad(loss * 2, [x, softmax.weight, softmax.bias])
-    torch.testing.assert_close(found, gradients)
-    torch.testing.assert_close(softmax.losses(x, targets).sum(), wanted)
+    torch.testing.assert_close(loss, expected)
+    actual = torch.autograd.grad(loss * 2, [x, softmax.weight, softmax.bias])
+    torch.testing.assert_close(actual, gradients)
+    torch.testing.assert_close(softmax.losses(x, targets).sum(), expected)
 
 
 def test_a_sample_of_all_words_gives_the_full_loss(case: tuple[Softmax, Tensor, Tensor]) -> None:
     softmax, x, targets = case
-    wanted, gradients = reference(softmax, x, targets)
+    expected, gradients = reference(softmax, x, targets)
     sample = Sample.draw(WORDS, WORDS, np.random.default_rng(0))
     loss = softmax.sampled_loss(x, targets, sample)
-    torch.testing.assert_close(loss, wanted)
-    found = torch.autograd.grad(loss * 2, [x, softmax.weight, softmax.bias])
-    torch.testing.assert_close(found, gradients)
+    torch.testing.assert_close(loss, expected)
+    actual = torch.autograd.grad(loss * 2, [x, softmax.weight, softmax.bias])
+    torch.testing.assert_close(actual, gradients)
 
 
 def test_the_sampled_loss_has_the_gradients_of_its_definition() -> None:
@@ -66,16 +68,16 @@ def test_the_sampled_loss_has_the_gradients_of_its_definition() -> None:
     corrected = logits - sample.log_expected
     others = corrected[:, sample.ids].masked_fill(sample.ids == targets[:, None], -torch.inf)
     true = corrected.gather(1, targets[:, None])
-    wanted = (torch.logsumexp(torch.cat([true, others], 1), 1) - true[:, 0]).sum()
+    expected = (torch.logsumexp(torch.cat([true, others], 1), 1) - true[:, 0]).sum()
     leaves = [x, softmax.weight, softmax.bias]
     loss = softmax.sampled_loss(x, targets, sample)
-    torch.testing.assert_close(loss, wanted)
+    torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(
-        torch.autograd.grad(loss, leaves), torch.autograd.grad(wanted, leaves)
+        torch.autograd.grad(loss, leaves), torch.autograd.grad(expected, leaves)
     )
 
 
-def test_corrected_samples_estimate_the_normaliser_without_bias() -> None:
+def test_corrected_samples_estimate_the_normalizer_without_bias() -> None:
     """Dividing by how often a word is expected makes the sum over a sample that over all words."""
     rng = np.random.default_rng(0)
     scores = np.exp(rng.normal(size=WORDS))
@@ -109,7 +111,7 @@ def test_the_gradient_of_the_sampled_loss_nears_the_full_one_as_the_sample_grows
     assert errors[2] < 0.05
 
 
-def test_a_sample_is_distinct_sorted_and_of_about_the_asked_size() -> None:
+def test_a_sample_is_distinct_sorted_and_of_about_the_requested_size() -> None:
     sizes = []
     for seed in range(50):
         sample = Sample.draw(1000, 200, np.random.default_rng(seed))

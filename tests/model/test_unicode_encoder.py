@@ -18,8 +18,8 @@ from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
 from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLM
+from elmokit.model.encoders import UnicodeEncoder
 from elmokit.model.fast import inference
-from elmokit.model.unicode_encoder import UnicodeEncoder
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.indexers import make_indexer
 
@@ -62,7 +62,7 @@ def test_many_words_are_encoded_piece_by_piece_to_the_same_vectors(
     words = [*words_of(range(40)), "ab", "水"]
     expected = elmo.embed([words], layers=0)[0].vectors
     elmo.clear_cache()
-    monkeypatch.setattr(inference, "BAG_WORDS", 3)
+    monkeypatch.setattr(inference, "ENCODER_WORDS", 3)
     np.testing.assert_allclose(elmo.embed([words], layers=0)[0].vectors, expected, atol=2e-6)
 
 
@@ -71,7 +71,7 @@ def test_the_module_and_the_fast_model_agree_and_carry_the_same_state(elmo: Embe
     with torch.no_grad():
         slow = elmo.model(make_batch(sentences, elmo.indexer), state="carry")
     for number, sentence in enumerate(elmo.embed(sentences)):
-        found = slow.layers[:, number, : len(sentences[number])]
+        found = slow.hidden_states[:, number, : len(sentences[number])]
         assert difference(found.numpy(), sentence.layers) < 1e-5
     _, state = elmo.embed_batch(sentences, state="carry")
     assert state is not None
@@ -95,8 +95,8 @@ def test_smaller_weights_give_nearly_the_same_vectors(
     tmp_path: Path, precision: Any, bound: float
 ) -> None:
     folder = make_many_langs().save(tmp_path)
-    exact = elmokit.load(folder).embed(SENTENCES[0]).layers
-    found = elmokit.load(folder, precision=precision).embed(SENTENCES[0]).layers
+    exact = elmokit.load(folder).embed_tokens(SENTENCES[0]).layers
+    found = elmokit.load(folder, precision=precision).embed_tokens(SENTENCES[0]).layers
     assert 1e-6 < difference(found, exact) < bound
 
 
@@ -106,13 +106,14 @@ def test_each_distinct_word_is_encoded_once(
 ) -> None:
     elmo.embed([["ab"]])  # the engine is there
     rows: list[int] = []
-    encode = elmo._fast.encode
+    packed = elmo.engine.packed()
+    encode = packed.encode
 
     def counting(ids: torch.Tensor) -> torch.Tensor:
         rows.append(len(ids))
         return encode(ids)
 
-    monkeypatch.setattr(elmo._fast, "encode", counting)
+    monkeypatch.setattr(packed, "encode", counting)
     elmo.embed([["ab", "水", "水", "今天"], ["水", "ab"]])
     elmo.embed([["今天", "B"]])
     assert rows == [2, 1]
@@ -153,20 +154,20 @@ def test_the_layer_of_a_task_model_trains_it(elmo: Embedder) -> None:
 
 
 def test_copies_and_pickles_keep_the_dictionaries(elmo: Embedder) -> None:
-    expected = elmo.embed(SENTENCES[0]).layers
+    expected = elmo.embed_tokens(SENTENCES[0]).layers
     for other in (copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))):
-        np.testing.assert_array_equal(other.embed(SENTENCES[0]).layers, expected)
+        np.testing.assert_array_equal(other.embed_tokens(SENTENCES[0]).layers, expected)
         assert other.fingerprint() == elmo.fingerprint()
 
 
 def test_poolings_and_boundaries_work_as_for_other_models(elmo: Embedder) -> None:
-    found = elmo.embed(["ab", "水"], boundaries=True)
+    found = elmo.embed_tokens(["ab", "水"], boundaries=True)
     assert found.tokens == ["<S>", "ab", "水", "</S>"]
-    plain = elmo.embed(["ab", "水"])
+    plain = elmo.embed_tokens(["ab", "水"])
     assert difference(found.layers[:, 1:-1], plain.layers) < 1e-6
     mean = elmo.sentence_vectors([["ab", "水"]])[0]
     np.testing.assert_allclose(mean, plain.layers.mean((0, 1)), atol=1e-6)
-    assert "has no softmax" in complaint(lambda: elmo.surprisal(["ab"]))
+    assert "has no softmax" in complaint(lambda: elmo.surprisal("ab"))
 
 
 def test_a_new_model_has_finite_vectors_for_any_word() -> None:
@@ -176,5 +177,5 @@ def test_a_new_model_has_finite_vectors_for_any_word() -> None:
         config = BiLMConfig.from_dict({**values, "character_encoder": reader, "projection_dim": 4})
         elmo = Embedder(BiLM(config), dictionaries=dictionaries)
         assert isinstance(elmo.model.token_encoder, UnicodeEncoder)
-        assert np.isfinite(elmo.embed(["a", "b", "a" * 100]).layers).all()
+        assert np.isfinite(elmo.embed_tokens(["a", "b", "a" * 100]).layers).all()
     assert "needs its dictionaries" in complaint(lambda: make_indexer(config, None))

@@ -20,7 +20,7 @@ from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, native
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.io.atomic import read_json
+from elmokit.io.jsonfile import read_json
 from elmokit.model.bilm import BiLM, BiLMState, tensors_of
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.evaluation import text_losses
@@ -197,7 +197,7 @@ def test_a_model_without_a_softmax_says_so(folder: Path, corpus: Corpus) -> None
     checkpoint = native.read(folder)
     tensors = {name: v for name, v in checkpoint.tensors.items() if "softmax" not in name}
     config = BiLMConfig.from_dict({**checkpoint.config.to_dict(), "vocabulary_size": 0})
-    elmo = Embedder.from_checkpoint(Checkpoint(config, tensors))
+    elmo = Embedder.from_pretrained(Checkpoint(config, tensors))
     with pytest.raises(ElmokitError, match="no softmax"):
         text_losses(elmo, corpus, carry=True)
 

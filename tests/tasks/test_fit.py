@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from elmokit.errors import ElmokitError
-from elmokit.tasks.fit import Progress, epoch_batches, make_optimizer, one_step, predict
+from elmokit.tasks.fit import Progress, epoch_batches, make_optimizer, predict, train_step
 from elmokit.tasks.layers.embedder import Inputs
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TrainSettings
 
 
-def settings(**given: Any) -> Settings:
-    return Settings(**given).completed({}, has_vectors=False)
+def settings(**given: Any) -> TrainSettings:
+    return TrainSettings(**given).with_word_dim(has_vectors=False)
 
 
 def examples(count: int) -> list[Any]:
@@ -47,7 +47,7 @@ def test_training_ends_when_the_dev_score_has_not_risen_for_long() -> None:
     kept = []
     while not progress.ended(own):
         progress.losses = [1.0, 2.0]
-        if progress.count({"f1": next(scores), "other": 1.0}):
+        if progress.end_epoch({"f1": next(scores), "other": 1.0}):
             kept.append(progress.epoch)
     assert kept == [1, 2]
     assert (progress.epoch, progress.best, progress.best_epoch) == (5, 0.5, 2)
@@ -59,7 +59,7 @@ def test_patience_begins_with_the_first_score_above_zero() -> None:
     progress, own = Progress(), settings(epochs=50, patience=2)
     for value in (0.0, 0.0, 0.0, 0.2, 0.1, 0.0):
         assert not progress.ended(own)
-        progress.count({"f1": value})
+        progress.end_epoch({"f1": value})
     assert progress.ended(own)
     assert progress.best_epoch == 4
 
@@ -68,7 +68,7 @@ def test_training_ends_after_its_last_epoch() -> None:
     progress, own = Progress(), settings(epochs=2)
     for value in (0.1, 0.2):
         assert not progress.ended(own)
-        progress.count({"f1": value})
+        progress.end_epoch({"f1": value})
     assert progress.ended(own)
 
 
@@ -90,16 +90,16 @@ class Line(nn.Module):
 def test_a_loss_that_is_not_finite_never_reaches_the_weights() -> None:
     model, own, progress = Line(), settings(lr=0.1), Progress()
     optimizer = make_optimizer(model, own)
-    one_step(model, optimizer, [1.0], own, progress)
+    train_step(model, optimizer, [1.0], own, progress)
     after = model.a.item()
     assert after != 1.0
-    one_step(model, optimizer, [float("nan")], own, progress)
+    train_step(model, optimizer, [float("nan")], own, progress)
     assert model.a.item() == after
     assert progress.dropped == 1
     for _ in range(23):
-        one_step(model, optimizer, [float("inf")], own, progress)
+        train_step(model, optimizer, [float("inf")], own, progress)
     with pytest.raises(ElmokitError, match="not finite for 25 steps"):
-        one_step(model, optimizer, [float("inf")], own, progress)
+        train_step(model, optimizer, [float("inf")], own, progress)
     assert model.a.item() == after
 
 

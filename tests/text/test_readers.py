@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from elmokit.errors import ElmokitError, MissingExtra
 from elmokit.io import lines as line_module
 from elmokit.text import readers
-from elmokit.text.readers import Line, read_sentences, total_bytes, windows
+from elmokit.text.readers import Line, chunk_tokens, read_sentences, total_bytes, whole_lines
 
 POEM = "Der Mond ist aufgegangen .\nLa lune s' est levée\n月 が 出 た\nقمر\n"
 POEM_TOKENS = [
@@ -40,7 +40,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 def tokens_of(path: Path | str, **options: Any) -> list[list[str]]:
     """The tokens of all sentences, after a check that they are numbered from 0."""
     lines = list(read_sentences(path, **options))
-    assert [line.number for line in lines] == list(range(len(lines)))
+    assert [line.index for line in lines] == list(range(len(lines)))
     assert not any(line.continues for line in lines)
     return [line.tokens for line in lines]
 
@@ -107,9 +107,8 @@ def test_lines_cut_for_memory_are_whole_when_joined(
     data = "\n".join(lines).encode() + b"\n"
     blocks = [data[at : at + block_bytes] for at in range(0, len(data), block_bytes)]
     joined = [""]
-    for piece in line_module._decoded(
-        line_module._raw_lines(blocks, max_line_bytes), "x", "strict", pytest.fail
-    ):
+    raw_lines = line_module._raw_lines(blocks, max_line_bytes)
+    for piece in line_module._decode(raw_lines, "x", "strict"):
         assert piece.line == len(joined)
         assert len(piece.text.encode()) <= max_line_bytes
         joined[-1] += piece.text
@@ -125,7 +124,7 @@ def test_a_long_line_comes_in_pieces_of_the_same_number(tmp_path: Path) -> None:
     assert lines[0] == Line(0, ["first"])
     assert lines[-1] == Line(2, ["last"])
     pieces = lines[1:-1]
-    assert {piece.number for piece in pieces} == {1}
+    assert {piece.index for piece in pieces} == {1}
     assert [piece.continues for piece in pieces] == [True] * (len(pieces) - 1) + [False]
     assert [token for piece in pieces for token in piece.tokens] == words
 
@@ -229,7 +228,7 @@ def test_a_sentence_too_long_for_memory_comes_in_pieces(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "word " * 1000 + "\n\nThe end.\n")
     lines = list(read_sentences(path, split=True, max_line_bytes=300))
     assert [token for line in lines[:-1] for token in line.tokens] == ["word"] * 1000
-    assert {line.number for line in lines[:-1]} == {0}
+    assert {line.index for line in lines[:-1]} == {0}
     assert [line.continues for line in lines[-3:]] == [True, False, False]
     assert lines[-1] == Line(1, ["The", "end", "."])
 
@@ -248,7 +247,7 @@ def test_pieces_of_running_text_add_up_to_its_paragraphs(
     path = write(tmp_path, "a.txt", "\n\n".join(["first", *paragraphs]))
     joined: list[list[str]] = [[]]
     for line in read_sentences(path, split=True, max_line_bytes=max_line_bytes):
-        assert line.number == len(joined) - 1
+        assert line.index == len(joined) - 1
         joined[-1] += line.tokens
         if not line.continues:
             joined.append([])
@@ -287,8 +286,8 @@ def test_documents_of_json_can_be_split(tmp_path: Path) -> None:
         ("[" * 100_000, r"line 2 of .*a\.jsonl is not"),
         ('{"txt": "x"}', r"line 2 of .*a\.jsonl has no field 'text'"),
         ('["x"]', r"line 2 of .*a\.jsonl has no field 'text'"),
-        ('{"text": 5}', r"line 2 of .*a\.jsonl has no string and no list of strings"),
-        ('{"text": ["x", null]}', r"line 2 of .*a\.jsonl has no string and no list of strings"),
+        ('{"text": 5}', r"line 2 of .*a\.jsonl has neither text nor a list of tokens"),
+        ('{"text": ["x", null]}', r"line 2 of .*a\.jsonl has neither text nor a list of tokens"),
     ],
 )
 def test_a_bad_line_of_json_is_named(tmp_path: Path, row: str, message: str) -> None:
@@ -387,11 +386,11 @@ def test_a_kind_that_is_asked_for_comes_before_the_extension(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "csv"}, "'csv'.*jsonl"),
+        ({"kind": "csv"}, "jsonl.*'csv'"),
         ({"errors": "ignore"}, "'strict' or 'replace'"),
         ({"column": 1}, "column is for conll"),
-        ({"kind": "conll", "column": -1}, "cannot be -1"),
-        ({"kind": "conllu", "split": True}, "leave out split"),
+        ({"kind": "conll", "column": -1}, "at least 0, not -1"),
+        ({"kind": "conllu", "split": True}, "a conllu file is already split"),
         ({"max_line_bytes": 0}, "max_line_bytes must be"),
     ],
 )
@@ -411,14 +410,21 @@ def test_compressed_files_are_read(tmp_path: Path, extension: str) -> None:
 def test_a_bad_compressed_file_is_told(tmp_path: Path, extension: str) -> None:
     data = COMPRESS[extension](os.urandom(20_000).hex().encode())
     cut = write(tmp_path, "cut.txt" + extension, data[:-5])
-    with pytest.raises(ElmokitError, match=r"cut\.txt\.\w+ is cut off"):
+    with pytest.raises(ElmokitError, match=r"cut\.txt\.\w+ is truncated"):
         list(read_sentences(cut))
     corrupt = write(tmp_path, "bad.txt" + extension, data[:-9] + b"\xff" * 9)
-    with pytest.raises(ElmokitError, match=r"bad\.txt\.\w+ is (corrupt|cut off)"):
+    with pytest.raises(ElmokitError, match=r"bad\.txt\.\w+ is (corrupt|truncated)"):
         list(read_sentences(corrupt))
     other = write(tmp_path, "other.txt" + extension, "text\n")
     with pytest.raises(ElmokitError, match=rf"is not a \{extension} file"):
         list(read_sentences(other))
+
+
+def test_a_damaged_second_stream_is_not_ignored(tmp_path: Path) -> None:
+    stream = lzma.compress(b"a\n")
+    path = write(tmp_path, "a.xz", stream + stream[:3] + b"??" + stream[5:])
+    with pytest.raises(ElmokitError, match=r"a\.xz is corrupt"):
+        list(read_sentences(path))
 
 
 def test_zeros_behind_a_compressed_file_are_padding(tmp_path: Path) -> None:
@@ -453,7 +459,7 @@ def test_a_missing_file_and_a_directory_are_told(tmp_path: Path) -> None:
         list(read_sentences(tmp_path / "nowhere.txt"))
     with pytest.raises(ElmokitError, match="is a directory"):
         list(read_sentences(tmp_path))
-    with pytest.raises(ElmokitError, match="cannot be opened"):
+    with pytest.raises(ElmokitError, match="cannot open"):
         list(read_sentences(str(tmp_path / "a\0b")))
 
 
@@ -465,7 +471,7 @@ def test_a_file_that_may_not_be_read_is_told(
 
     path = write(tmp_path, "secret.txt", "x")
     monkeypatch.setattr(Path, "open", forbid)  # root, who may run this, is forbidden nothing
-    with pytest.raises(ElmokitError, match=r"secret\.txt cannot be read: its permissions"):
+    with pytest.raises(ElmokitError, match=r"cannot read .*secret\.txt: its permissions"):
         list(read_sentences(path))
 
 
@@ -514,33 +520,38 @@ def test_what_is_not_utf8_is_told_with_its_line_and_byte(tmp_path: Path) -> None
         list(read_sentences(long, max_line_bytes=50))
 
 
-def test_what_is_not_utf8_can_be_replaced_and_is_counted(tmp_path: Path) -> None:
+def test_what_is_not_utf8_can_be_replaced_and_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = write(tmp_path, "latin.txt", b"fine\n\xe9t\xe9\nfine\nd\xe9j\xe0\n")
-    warnings: list[str] = []
-    sentences = tokens_of(
-        path, errors="replace", tokenizer="whitespace", on_warning=warnings.append
-    )
+    sentences = tokens_of(path, errors="replace", tokenizer="whitespace")
     assert sentences == [["fine"], ["\ufffdt\ufffd"], ["fine"], ["d\ufffdj\ufffd"]]
-    assert warnings == [f"2 line(s) of {path} are not UTF-8: read in part as U+FFFD"]
+    assert caplog.messages == [
+        f"2 line(s) of {path} are not UTF-8: invalid bytes are read as U+FFFD"
+    ]
 
 
 # ---- long sentences and progress
 
 
-def test_long_sentences_are_passed_on_whole_and_told(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.txt", "a b c\na b\na b c d\n")
-    warnings: list[str] = []
-    sentences = tokens_of(path, max_tokens=2, on_warning=warnings.append)
-    assert [len(tokens) for tokens in sentences] == [3, 2, 4]
-    assert warnings == [f"2 sentence(s) of {path} have more than 2 tokens"]
+def test_lines_in_pieces_are_joined_and_long_ones_are_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("elmokit.text.readers.WINDOW_TOKENS", 3)
+    lines = [Line(0, ["a"]), Line(1, ["b", "c"], continues=True), Line(1, ["d", "e"]), Line(2, [])]
+    assert list(whole_lines(lines)) == [["a"], ["b", "c", "d", "e"], []]
+    assert caplog.messages == ["sentence 1 has 4 tokens: the model reads it in windows of 3"]
+    monkeypatch.setattr("elmokit.text.readers.MAX_SENTENCE_TOKENS", 3)
+    with pytest.raises(ElmokitError, match="sentence 1 has more than 3 tokens: break its line"):
+        list(whole_lines(lines))
 
 
-def test_windows_are_consecutive_pieces() -> None:
-    assert list(windows(list("abcde"), 2)) == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(windows(list("ab"), 2)) == [["a", "b"]]
-    assert list(windows([], 2)) == []
+def test_chunks_are_consecutive() -> None:
+    assert list(chunk_tokens(list("abcde"), 2)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(chunk_tokens(list("ab"), 2)) == [["a", "b"]]
+    assert list(chunk_tokens([], 2)) == []
     with pytest.raises(ElmokitError, match="at least 1"):
-        windows(["a"], 0)
+        chunk_tokens(["a"], 0)
 
 
 @pytest.mark.parametrize("extension", ["", *COMPRESS])

@@ -21,9 +21,11 @@ import numpy as np
 import pytest
 
 from elmokit.errors import ElmokitError
-from elmokit.vectors import files as outputs
+from elmokit.vectors import hdf5
 from elmokit.vectors import writer as vectors
-from elmokit.vectors.writer import PartWriter, VectorShards, read_vectors
+from elmokit.vectors.reader import read_vectors
+from elmokit.vectors.shards import VectorShards
+from elmokit.vectors.writer import VectorWriter
 
 NAMES = ["vectors.h5", "vectors.npz", "vectors.parquet", "vectors.npy"]
 SETTINGS = {"model": "a1b2", "input": ["corpus.txt", 120], "dtype": "float32"}
@@ -76,7 +78,7 @@ def write(
 ) -> Path:
     """Do what `elmokit embed` does: skip what is done, write parts of three, finish."""
     content = sentences() if content is None else content
-    writer = PartWriter(out, settings, **options)
+    writer = VectorWriter(out, settings, **options)
     for start in range(writer.done, len(content), 3):
         writer.write(content[start : start + 3])
     return writer.finish()
@@ -94,7 +96,7 @@ def parts_of(out: Path) -> Path:
 
 def begin(out: Path, parts: int = 2) -> None:
     """A run that stopped after some parts."""
-    writer = PartWriter(out, SETTINGS)
+    writer = VectorWriter(out, SETTINGS)
     for number in range(parts):
         writer.write(sentences()[3 * number : 3 * number + 3])
 
@@ -173,11 +175,11 @@ def test_hdf5_does_not_guess_at_tokens_with_spaces(tmp_path: Path) -> None:
 
 
 def test_a_sentence_index_too_large_for_memory_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(outputs, "LARGEST_SENTENCE_INDEX", 30)
-    with pytest.warns(UserWarning, match="sentence_to_index is left out"):
-        out = write(tmp_path / "vectors.h5")
+    monkeypatch.setattr(hdf5, "MAX_SENTENCE_INDEX_BYTES", 30)
+    out = write(tmp_path / "vectors.h5")
+    assert "sentence_to_index is left out" in caplog.text
     with h5py.File(out, "r") as file:
         assert "sentence_to_index" not in file
         assert len(file) == len(TEXTS)
@@ -411,11 +413,11 @@ def run_python(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 def test_a_run_that_goes_on_says_how_many_sentences_are_done(tmp_path: Path) -> None:
     out = tmp_path / "vectors.h5"
-    assert PartWriter(out, SETTINGS, resume=True).done == 0
-    begin_again = PartWriter(out, SETTINGS, resume=True)
+    assert VectorWriter(out, SETTINGS, resume=True).done == 0
+    begin_again = VectorWriter(out, SETTINGS, resume=True)
     begin_again.write(sentences()[:5])
     assert begin_again.done == 5
-    assert PartWriter(out, SETTINGS, resume=True).done == 5
+    assert VectorWriter(out, SETTINGS, resume=True).done == 5
 
 
 def test_what_an_interruption_left_over_is_removed(tmp_path: Path) -> None:
@@ -425,7 +427,7 @@ def test_what_an_interruption_left_over_is_removed(tmp_path: Path) -> None:
     for name in leftovers:
         (parts_of(out) / name).write_bytes(b"half")
     (parts_of(out) / "notes.tmp").write_text("not ours")
-    PartWriter(out, SETTINGS, resume=True)
+    VectorWriter(out, SETTINGS, resume=True)
     assert not any((parts_of(out) / name).exists() for name in leftovers)
     assert (parts_of(out) / "notes.tmp").exists()
 
@@ -439,9 +441,9 @@ def test_dropping_an_unfinished_run_killed_at_any_step_leaves_a_sound_one(
         begin(out)
         kill_before(step)
         with pytest.raises(Killed):
-            PartWriter(out, {"other": "settings"}, overwrite=True)
+            VectorWriter(out, {"other": "settings"}, overwrite=True)
         kill_before(None)
-        assert PartWriter(out, SETTINGS, resume=True).done == (6, 3, 0, 0, 0)[step]
+        assert VectorWriter(out, SETTINGS, resume=True).done == (6, 3, 0, 0, 0)[step]
 
 
 def test_nothing_is_embedded_again_when_only_the_parts_were_left_to_delete(
@@ -456,7 +458,7 @@ def test_nothing_is_embedded_again_when_only_the_parts_were_left_to_delete(
     with pytest.raises(Killed):
         write(out)
     kill_before(None)
-    writer = PartWriter(out, SETTINGS, resume=True)
+    writer = VectorWriter(out, SETTINGS, resume=True)
     assert writer.done == len(TEXTS)
     writer.finish()
     assert list(tmp_path.iterdir()) == [out]
@@ -479,22 +481,22 @@ def test_other_settings_are_refused_by_name(
     out = tmp_path / "vectors.h5"
     begin(out)
     with pytest.raises(ElmokitError) as error:
-        PartWriter(out, changed, resume=True)
+        VectorWriter(out, changed, resume=True)
     for said in (field, before, now, "--overwrite"):
         assert said in str(error.value)
-    assert PartWriter(out, SETTINGS, resume=True).done == 6
+    assert VectorWriter(out, SETTINGS, resume=True).done == 6
 
 
 def test_pooled_vectors_do_not_go_on_after_others(tmp_path: Path) -> None:
     begin(tmp_path / "vectors.h5")
     with pytest.raises(ElmokitError, match="pooled was false and is now true"):
-        PartWriter(tmp_path / "vectors.h5", SETTINGS, pooled=True, resume=True)
+        VectorWriter(tmp_path / "vectors.h5", SETTINGS, pooled=True, resume=True)
 
 
 def test_tuples_in_the_settings_are_the_lists_they_are_saved_as(tmp_path: Path) -> None:
     begin(tmp_path / "vectors.h5")
     settings = {**SETTINGS, "input": ("corpus.txt", 120)}
-    assert PartWriter(tmp_path / "vectors.h5", settings, resume=True).done == 6
+    assert VectorWriter(tmp_path / "vectors.h5", settings, resume=True).done == 6
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -515,15 +517,15 @@ def test_an_unfinished_run_is_not_dropped_unasked(tmp_path: Path) -> None:
     out = tmp_path / "vectors.h5"
     begin(out)
     with pytest.raises(ElmokitError, match=r"unfinished run.*--resume.*--overwrite"):
-        PartWriter(out, SETTINGS)
-    assert PartWriter(out, {"other": "settings"}, overwrite=True).done == 0
+        VectorWriter(out, SETTINGS)
+    assert VectorWriter(out, {"other": "settings"}, overwrite=True).done == 0
 
 
 @pytest.mark.parametrize("name", ["vectors.csv", "vectors", "/"])
 def test_an_unknown_format_is_answered_with_the_known_ones(tmp_path: Path, name: str) -> None:
     out = name if name == "/" else tmp_path / name
     with pytest.raises(ElmokitError, match=r"\.h5, \.hdf5, \.npz, \.parquet or \.npy"):
-        PartWriter(out, SETTINGS)
+        VectorWriter(out, SETTINGS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -533,13 +535,13 @@ def test_a_directory_of_other_files_is_never_replaced(tmp_path: Path) -> None:
     (out / "cat.jpg").write_bytes(b"cat")
     for format in ("npy", "h5"):
         with pytest.raises(ElmokitError, match="not replaced"):
-            PartWriter(out, SETTINGS, format=format, overwrite=True)
+            VectorWriter(out, SETTINGS, format=format, overwrite=True)
     assert (out / "cat.jpg").read_bytes() == b"cat"
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(ElmokitError, match=r"there is no folder .*missing to write"):
-        PartWriter(tmp_path / "missing" / "vectors.h5", SETTINGS)
+        VectorWriter(tmp_path / "missing" / "vectors.h5", SETTINGS)
 
 
 @pytest.mark.parametrize("harm", ["cut", "gone", "other rows", "nonsense", "moved", "gap"])
@@ -560,17 +562,17 @@ def test_damaged_parts_are_refused(tmp_path: Path, harm: str) -> None:
     else:
         mark.unlink()
     with pytest.raises(ElmokitError, match=r"damaged.*--overwrite"):
-        PartWriter(out, SETTINGS, resume=True)
+        VectorWriter(out, SETTINGS, resume=True)
 
 
 def test_a_foreign_or_damaged_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "text.h5").write_text("just text")
     with pytest.raises(ElmokitError, match="not a file of vectors"):
         read_vectors(tmp_path / "text.h5")
-    with pytest.raises(ElmokitError, match="cannot be read"):
+    with pytest.raises(ElmokitError, match="cannot read"):
         read_vectors(tmp_path / "missing.h5")
     begin(tmp_path / "unfinished.npy")
-    with pytest.raises(ElmokitError, match="not a finished directory"):
+    with pytest.raises(ElmokitError, match="not a finished folder"):
         read_vectors(tmp_path / "unfinished.npy.parts")
     for name in NAMES[:3]:
         out = write(tmp_path / name)
@@ -592,14 +594,14 @@ def test_vectors_of_another_kind_are_a_defect_of_the_caller(
     tmp_path: Path, wrong: Sentence
 ) -> None:
     begin(tmp_path / "vectors.h5", parts=1)
-    writer = PartWriter(tmp_path / "vectors.h5", SETTINGS, resume=True)
+    writer = VectorWriter(tmp_path / "vectors.h5", SETTINGS, resume=True)
     with pytest.raises(ValueError, match="layers"):
         writer.write([wrong])
     assert writer.done == 3
 
 
 def test_float64_is_a_defect_of_the_caller(tmp_path: Path) -> None:
-    writer = PartWriter(tmp_path / "vectors.h5", SETTINGS)
+    writer = VectorWriter(tmp_path / "vectors.h5", SETTINGS)
     with pytest.raises(ValueError, match="float16 or float32"):
         writer.write([Sentence(["a"], np.zeros((3, 1, 5)))])
     writer.write(sentences()[:1])
@@ -608,8 +610,8 @@ def test_float64_is_a_defect_of_the_caller(tmp_path: Path) -> None:
 def test_a_part_too_large_for_a_row_group_is_refused_before_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "LARGEST_PART", 4 * 3 * 5)
-    writer = PartWriter(tmp_path / "vectors.parquet", SETTINGS)
+    monkeypatch.setattr(vectors, "MAX_PART_VALUES", 4 * 3 * 5)
+    writer = VectorWriter(tmp_path / "vectors.parquet", SETTINGS)
     writer.write(sentences()[:2])
     with pytest.raises(ValueError, match="smaller"):
         writer.write(sentences()[2:4])
@@ -627,7 +629,7 @@ def test_a_full_disk_is_told_and_the_parts_are_kept(
     in_one_go = content_of(write(tmp_path / f"whole-{name}"))
     out = tmp_path / name
     begin(out)
-    writer = PartWriter(out, SETTINGS, resume=True)
+    writer = VectorWriter(out, SETTINGS, resume=True)
 
     def full(descriptor: int) -> None:
         raise OSError(number, os.strerror(number))
@@ -662,7 +664,7 @@ def test_hdf5_tells_every_write_that_failed(tmp_path: Path) -> None:
         raw = FailingFile(tmp_path / "vectors.h5", "w+")
         raw.writes_left = writes
         with io.BufferedRandom(raw) as file:
-            outputs.write_hdf5(shards, file)
+            hdf5.write_hdf5(shards, file)
         return raw
 
     needed = 1_000_000 - assemble(1_000_000).writes_left
@@ -740,10 +742,10 @@ READ_ONLY = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_writer import SETTINGS, ElmokitError, PartWriter
+from test_writer import SETTINGS, ElmokitError, VectorWriter
 
 try:
-    PartWriter(Path(sys.argv[2]) / "vectors.h5", SETTINGS)
+    VectorWriter(Path(sys.argv[2]) / "vectors.h5", SETTINGS)
 except ElmokitError as error:
     print(error)
 """
@@ -752,7 +754,7 @@ except ElmokitError as error:
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a small tmpfs")
 def test_a_read_only_directory_is_told(tmp_path: Path) -> None:
     said = run_on_a_small_disk(tmp_path / "fixed", "ro", READ_ONLY)
-    assert "vectors.h5 cannot be written because its directory does not allow it" in said
+    assert "vectors.h5: its folder does not allow it" in said
 
 
 @pytest.mark.parametrize("name", NAMES)

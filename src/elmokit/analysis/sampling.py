@@ -18,7 +18,7 @@ from elmokit.analysis.reservoir import Reservoir
 from elmokit.analysis.uses import Use
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of
-from elmokit.text.readers import read_sentences, total_bytes, windows
+from elmokit.text.readers import chunk_tokens, read_sentences, total_bytes
 
 LONGEST_SENTENCE = 512  # tokens; longer ones are cut, so that none fills the memory
 
@@ -63,7 +63,7 @@ class Corpus:
             on_bytes=on_bytes,
         )
         for line in lines:
-            yield from map(tuple, windows(line.tokens, LONGEST_SENTENCE))
+            yield from map(tuple, chunk_tokens(line.tokens, LONGEST_SENTENCE))
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
         size, read = total_bytes(self.path), list[int]()

@@ -1,225 +1,98 @@
-"""`elmokit embed INPUT OUTPUT`: the vectors of a file of any size, in bounded memory.
-
-Sentences are read, embedded and written window by window; each window is a part that is safe on
-the disk before the next begins. A run that was stopped goes on with `--resume` to the same bytes:
-the windows do not depend on where it was stopped, and skipped ones still fill the word cache.
-"""
+"""`elmokit embed INPUT OUTPUT`: write the vectors of a file."""
 
 from __future__ import annotations
 
-import hashlib
 import sys
-import time
-from collections.abc import Iterable, Iterator
-from itertools import chain
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from tqdm import tqdm
+from cyclopts import Group, Parameter
 
-from elmokit.errors import ElmokitError
-from elmokit.progress import check_threads, use_threads
-from elmokit.text.readers import Line, read_sentences, total_bytes
+from elmokit.cli.options import ModelOptions
 
-# Nothing here is imported for type checkers alone: jsonargparse would import it, torch and all.
-
-MOST_TOKENS = 4_000_000  # of a sentence; its tokens are in memory together, if not its vectors
+INPUT = Parameter(group=Group("Input", sort_key=1))
+OUTPUT = Parameter(group=Group("Output", sort_key=2))
+SPEED = Parameter(group=Group("Speed", sort_key=9))
+FLAG = Parameter(negative="")
 
 
 def embed(
-    input: str,
+    # Only so is "-", which is standard input, not taken for an option.
+    input: Annotated[str, Parameter(allow_leading_hyphen=True)],
     output: str,
+    /,
     *,
-    model: str = "shipped",
-    layers: str = "all",
-    pooling: str | None = None,
-    dtype: Literal["float32", "float16"] = "float32",
-    precision: Literal["float32", "float16", "int8"] = "float32",
-    tokenizer: Literal["elmokit", "whitespace", "chinese"] | None = None,
-    kind: Literal["auto", "text", "jsonl", "conll", "conllu"] = "auto",
-    split: bool = False,
-    field: str = "text",
-    column: int | None = None,
-    errors: Literal["strict", "replace"] = "strict",
-    format: Literal["auto", "hdf5", "npz", "parquet", "npy"] = "auto",
-    batch_tokens: int = 2048,
-    batch_size: int | None = None,
-    device: str = "cpu",
-    threads: int | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    quiet: bool = False,
+    kind: Annotated[Literal["auto", "text", "jsonl", "conll", "conllu"], INPUT] = "auto",
+    split: Annotated[bool, FLAG, INPUT] = False,
+    field: Annotated[str, INPUT] = "text",
+    column: Annotated[int | None, INPUT] = None,
+    errors: Annotated[Literal["strict", "replace"], INPUT] = "strict",
+    layers: Annotated[str, OUTPUT] = "all",
+    pooling: Annotated[
+        Literal["mean", "max", "min", "sum", "first", "last", "ends"] | None, OUTPUT
+    ] = None,
+    dtype: Annotated[Literal["float32", "float16"], OUTPUT] = "float32",
+    format: Annotated[Literal["auto", "hdf5", "npz", "parquet", "npy"], OUTPUT] = "auto",
+    resume: Annotated[bool, FLAG, OUTPUT] = False,
+    overwrite: Annotated[bool, FLAG, OUTPUT] = False,
+    quiet: Annotated[bool, FLAG, OUTPUT] = False,
+    options: ModelOptions = ModelOptions(),
+    precision: Annotated[Literal["float32", "float16", "int8"], SPEED] = "float32",
+    batch_tokens: Annotated[int, SPEED] = 2048,
+    batch_size: Annotated[int | None, SPEED] = None,
 ) -> None:
     """Write the contextual vectors of every sentence of a file.
 
     Args:
-        input: a text file (.txt, .jsonl, .conll, .conllu; also .gz, .xz, .zst), or - for standard
+        input: Text file (.txt, .jsonl, .conll, .conllu; also .gz, .xz, .zst), or - for standard
             input.
-        output: vectors.h5, .npz, .parquet, or a folder .npy of shards for memory-mapped use.
-        model: a model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
-        layers: all, top, average, an index from 0, or weights separated by commas.
-        pooling: one vector a sentence instead of one a token: mean, max, min, sum, first, last
-            or ends.
-        dtype: of the vectors in the output.
-        precision: of the weights while computing; float16 and int8 are faster.
-        tokenizer: whitespace for text that is tokenized already; if not given, chinese for a model
-            that was trained with it, and else elmokit.
-        kind: what the input is; by its extension if auto.
-        split: the input is running text, to be split into sentences.
-        field: the JSONL field with the text.
-        column: the CoNLL column with the words.
-        errors: what to do with bytes that are not UTF-8.
-        format: of the output; by its extension if auto.
-        batch_tokens: tokens of a batch, about.
-        batch_size: sentences of a batch, at most.
-        device: where to run, such as cpu or cuda.
-        threads: threads to use; all cores if not given.
-        resume: go on with a run that was stopped.
-        overwrite: replace the output if it exists.
-        quiet: no progress and no summary.
+        output: File to write (.h5, .npz, .parquet), or a folder .npy of memory-mapped shards.
+        kind: Kind of the input; auto means by its extension.
+        split: Split running text into sentences.
+        field: JSONL field of the text.
+        column: CoNLL column of the words, from 0 (default: 0 for conll, 1 for conllu).
+        errors: What to do with bytes that are not UTF-8.
+        layers: Layers to write: all, top, average, an index from 0, or comma-separated weights.
+        pooling: Write one vector per sentence, pooled from its tokens (default: one per token).
+        dtype: Data type of the vectors.
+        format: Format of the output; auto means by its extension.
+        resume: Continue a run that was stopped.
+        overwrite: Replace the output if it exists.
+        quiet: Print no progress and no summary.
+        options: Model options.
+        precision: Precision of the weights; float16 and int8 are faster.
+        batch_tokens: Approximate number of tokens per batch.
+        batch_size: Maximum number of sentences per batch (default: no maximum).
     """
-    from elmokit.formats.detect import own_tokenizer
-    from elmokit.loading import load
+    from elmokit.embed_file import EmbedOptions, embed_file
 
-    check_threads(threads)
-    started = time.perf_counter()
-    read: list[int] = []  # bytes of the input since the bar moved
-    splitting = tokenizer or own_tokenizer(model)
-    lines = read_sentences(
+    result = embed_file(
         input,
-        kind=kind,
-        tokenizer=splitting,
-        split=split,
-        field=field,
-        column=column,
-        errors=errors,
-        on_warning=_warn,
-        on_bytes=read.append,
-    )
-    lines = chain([next(lines)], lines)  # trouble with the input is told before torch loads
-    from elmokit.io.atomic import locked
-    from elmokit.layers import POOLINGS, layer_weights
-    from elmokit.vectors.writer import PartWriter
-
-    if pooling is not None and pooling not in POOLINGS:
-        raise ElmokitError(f"pooling may be {', '.join(POOLINGS)}, not {pooling!r}")
-    elmo = load(model, precision=precision, device=device, batch_tokens=batch_tokens)
-    wanted = parse_layers(layers)
-    settings = {
-        "input": input_identity(input),
-        "model": elmo.fingerprint(),
-        "layers": layers,
-        "pooling": pooling,
-        "dtype": dtype,
-        "precision": precision,
-        "tokenizer": splitting,
-        "kind": kind,
-        "split": split,
-        "field": field,
-        "column": column,
-        "batch_tokens": batch_tokens,
-        "batch_size": batch_size,
-    }
-    writer = PartWriter(
         output,
-        settings,
+        EmbedOptions(
+            layers=layers,
+            pooling=pooling,
+            dtype=dtype,
+            precision=precision,
+            tokenizer=options.tokenizer,
+            kind=kind,
+            split=split,
+            field=field,
+            column=column,
+            batch_tokens=batch_tokens,
+            batch_size=batch_size,
+        ),
+        model=options.model,
+        device=options.device,
+        threads=options.threads,
         format=None if format == "auto" else format,
-        pooled=pooling is not None,
-        squeeze=len(layer_weights(wanted, elmo.config.num_layers)) == 1,
+        errors=errors,
         resume=resume,
         overwrite=overwrite,
+        quiet=quiet,
     )
-    progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
-    with use_threads(threads), locked(writer.parts), writer, progress as bar:
-        if writer.finished:
-            lines = iter(())
-        tokens = sentences = 0
-        since = time.perf_counter()
-        for window in elmo.windows(whole_lines(lines), kept=elmo.config.num_layers + 1):
-            first, sentences = sentences, sentences + len(window)
-            if first < writer.done:  # written before the run was stopped
-                if not writer.holds(first, window):
-                    raise _other_input(input, output)
-                elmo.warm(window)
-                since = time.perf_counter()
-            else:
-                found = elmo.stream(window, wanted, batch_size=batch_size, dtype=dtype)
-                writer.write(list(found if pooling is None else pooled(found, pooling)))
-                tokens += sum(map(len, window))
-                speed = tokens / (time.perf_counter() - since)
-                bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
-            bar.update(sum(read))
-            read.clear()
-        if sentences < writer.done and not writer.finished:
-            raise _other_input(input, output)
-        bar.set_description("finishing")
-        writer.finish()
     if not quiet:
-        seconds = time.perf_counter() - started
+        sentences = "1 sentence" if result.sentences == 1 else f"{result.sentences:,} sentences"
+        tokens = "1 token" if result.tokens == 1 else f"{result.tokens:,} tokens"
         print(
-            f"{output}: {writer.done:,} sentences; {tokens:,} tokens embedded in {seconds:.1f} s",
-            file=sys.stderr,
+            f"{output}: {sentences}; {tokens} embedded in {result.seconds:.1f} s", file=sys.stderr
         )
-
-
-def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
-    """The tokens of each line, one that came in pieces put together; long ones are told of."""
-    from elmokit.embed import LONGEST
-
-    tokens: list[str] = []
-    for line in lines:
-        tokens = tokens + line.tokens if tokens else line.tokens
-        if len(tokens) > MOST_TOKENS:
-            raise ElmokitError(
-                f"sentence {line.number} has more than {MOST_TOKENS:,} tokens: break its line "
-                "into several, or take it as running text with --split"
-            )
-        if line.continues:
-            continue
-        if len(tokens) > LONGEST:
-            _warn(
-                f"sentence {line.number} has {len(tokens):,} tokens: the model reads it in "
-                f"windows of {LONGEST:,}"
-            )
-        yield tokens
-        tokens = []
-
-
-def pooled(sentences: Iterable[Any], pooling: str) -> Iterator[Any]:
-    """The same Sentences with one vector each: layers (K, dim)."""
-    from elmokit.embed import Sentence
-    from elmokit.layers import pool
-
-    for sentence in sentences:
-        yield Sentence(sentence.tokens, pool(sentence.layers, pooling))  # type: ignore[arg-type]
-
-
-def parse_layers(layers: str) -> Any:
-    """The `--layers` option: a word, an index, or weights separated by commas."""
-    if "," not in layers:
-        return layers
-    try:
-        return [float(weight) for weight in layers.split(",")]
-    except ValueError:
-        raise ElmokitError(f"layers are weights separated by commas, not {layers!r}") from None
-
-
-def input_identity(path: str) -> dict[str, Any]:
-    """What tells one input from another without reading all of it."""
-    file = Path(path)
-    if path == "-" or not file.is_file():  # what is read from a pipe is gone
-        return {"name": "a pipe"}
-    with file.open("rb") as stream:
-        start = hashlib.blake2b(stream.read(1 << 20), digest_size=16).hexdigest()
-    return {"bytes": file.stat().st_size, "start": start}
-
-
-def _warn(text: str) -> None:
-    tqdm.write(f"elmokit: {text}", file=sys.stderr)
-
-
-def _other_input(input: str, output: str) -> ElmokitError:
-    return ElmokitError(
-        f"{input} is not the input that the unfinished run of {output} was begun with: go on "
-        "with the same one, or start again with --overwrite"
-    )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ABOUT = "ELMo: contextual word vectors, from raw text to task models."
 # Commands of one family have two words, such as `senses build`.
 FAMILIES = {
+    "train": "train a task model with or without ELMo",
+    "compare": "train a task with and without ELMo, in several ways",
     "senses": "find the senses of words",
     "neighbours": "find uses of words that are alike",
     "plot": "draw what the layers know",
@@ -32,10 +34,39 @@ COMMANDS = {
     "adapt": ("elmokit.cli.pretrain:adapt", "continue training a biLM on the text of a domain"),
     "evaluate": ("elmokit.cli.language:evaluate", "measure the perplexity of a text"),
     "fill": ("elmokit.cli.language:fill", "find words that fit a gap in a sentence"),
-    "train": ("elmokit.cli.tasks:train", "train a task model with or without ELMo"),
+    "train classifier": ("elmokit.cli.tasks:train_classifier", "a label for a text"),
+    "train tagger": ("elmokit.cli.tasks:train_tagger", "a tag for each token"),
+    "train pair": ("elmokit.cli.tasks:train_pair", "a label for two texts"),
+    "train relation": ("elmokit.cli.tasks:train_relation", "the relation of two marked entities"),
+    "train question": (
+        "elmokit.cli.tasks:train_question",
+        "words of a passage that answer a question",
+    ),
+    "train coreference": (
+        "elmokit.cli.tasks:train_coreference",
+        "the name that a pronoun refers to",
+    ),
+    "train translate": ("elmokit.cli.tasks:train_translate", "the text in another language"),
+    "train summarize": ("elmokit.cli.tasks:train_summarize", "a short text for a long one"),
     "predict": ("elmokit.cli.tasks:predict", "write the predictions of a task model for a file"),
     "score": ("elmokit.cli.tasks:score", "measure a task model on a test file"),
-    "compare": ("elmokit.cli.tasks:compare", "train a task with and without ELMo, many ways"),
+    "compare classifier": ("elmokit.cli.tasks:compare_classifier", "a label for a text"),
+    "compare tagger": ("elmokit.cli.tasks:compare_tagger", "a tag for each token"),
+    "compare pair": ("elmokit.cli.tasks:compare_pair", "a label for two texts"),
+    "compare relation": (
+        "elmokit.cli.tasks:compare_relation",
+        "the relation of two marked entities",
+    ),
+    "compare question": (
+        "elmokit.cli.tasks:compare_question",
+        "words of a passage that answer a question",
+    ),
+    "compare coreference": (
+        "elmokit.cli.tasks:compare_coreference",
+        "the name that a pronoun refers to",
+    ),
+    "compare translate": ("elmokit.cli.tasks:compare_translate", "the text in another language"),
+    "compare summarize": ("elmokit.cli.tasks:compare_summarize", "a short text for a long one"),
     "senses build": ("elmokit.cli.senses:build", "average the vectors of each word sense"),
     "senses tag": ("elmokit.cli.senses:tag", "write the senses of the words of a text"),
     "senses score": ("elmokit.cli.senses:score", "measure how many senses are found"),
@@ -55,6 +86,8 @@ COMMANDS = {
 CONFIG_HELP = (
     "--config FILE reads options from a YAML file; options on the command line override it."
 )
+
+KINDS: dict[Any, str] = {int: "an integer", float: "a number", bool: "true or false"}
 
 # Exit codes as shells know them: 2 for wrong use, 128 + the number of the signal that ended it.
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
@@ -124,6 +157,8 @@ def run(arguments: list[str]) -> int:
         result = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise ElmokitError(usage_error(error)) from error
+    except SystemExit as end:  # This is how rich ends when the reader of the help is gone.
+        raise BrokenPipeError from end
     return result if isinstance(result, int) else 0
 
 
@@ -138,6 +173,7 @@ def build_app(config: str | None = None) -> App:
         help_epilogue="elmokit COMMAND --help shows the options of a command.",
         version_flags=[],
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
         default_parameter=Parameter(negative_iterable=(), consume_multiple=True),
         config=() if config is None else (read_config(config),),
     )
@@ -188,13 +224,49 @@ def read_config(path: str) -> Any:
     """Return the options of a YAML file as cyclopts takes them."""
     from cyclopts.config import Dict
 
-    from elmokit.io.atomic import read_yaml
+    from elmokit.io.jsonfile import read_yaml
 
     return Dict(read_yaml(path), use_commands_as_keys=False, source=path)
 
 
 def usage_error(error: CycloptsError) -> str:
-    """Return cyclopts' complaint as one sentence of ours."""
-    command = " ".join(["elmokit", *(error.command_chain or ())])
+    """Return cyclopts' complaint about the arguments as one sentence of ours."""
+    from cyclopts import (
+        CoercionError,
+        MissingArgumentError,
+        UnknownCommandError,
+        UnknownOptionError,
+        UnusedCliTokensError,
+    )
+
+    chain = list(error.command_chain or ())
+    if isinstance(error, UnknownCommandError):  # Its own text would import every command.
+        return unknown_command(" ".join([*chain, (error.unused_tokens or ["?"])[0]]))
     message = " ".join(str(error).split()).rstrip(".")
-    return f"{message[:1].lower()}{message[1:]} ({command} --help lists the options)"
+    message = message[:1].lower() + message[1:]
+    if isinstance(error, UnknownOptionError):
+        message = message.replace("unknown option: ", "there is no option ")
+        message = message.replace(". Did you mean", ": did you mean")
+    elif isinstance(error, UnusedCliTokensError):
+        message = f"unexpected argument {' '.join(error.unused_tokens or [])!r}"
+    elif isinstance(error, MissingArgumentError) and error.argument is not None:
+        name = error.keyword or error.argument.name
+        message = f"{name} needs a value" if error.keyword else f"{name} is missing"
+    elif isinstance(error, CoercionError) and error.token and error.target_type in KINDS:
+        name = error.token.keyword or (error.argument.name if error.argument else "the value")
+        message = f"{name} must be {KINDS[error.target_type]}, not {error.token.value!r}"
+    help_line = " ".join(["elmokit", *chain, "--help"])
+    return f"{message} ({help_line} lists the options)"
+
+
+def unknown_command(command: str) -> str:
+    """Return one sentence with the command that was probably meant.
+
+    >>> unknown_command("convrt")
+    "there is no command 'convrt': did you mean 'convert'?"
+    """
+    import difflib
+
+    similar = difflib.get_close_matches(command, [*COMMANDS, *FAMILIES], n=1)
+    hint = f"did you mean {similar[0]!r}?" if similar else "elmokit --help lists the commands."
+    return f"there is no command {command!r}: {hint}"

@@ -23,12 +23,12 @@ from elmokit.analysis.neighbours import approximate as ann
 from elmokit.analysis.neighbours.index import Index, open_index
 from elmokit.analysis.neighbours.nearest import Answer, Words, answer, word_of
 from elmokit.analysis.uses import Use, marked_use
-from elmokit.cli.embed import input_identity, whole_lines
 from elmokit.cli.output import open_store, table, write_result
 from elmokit.data.lines import decoded_lines
 from elmokit.errors import ElmokitError
 from elmokit.io.paths import check_output, find_files
-from elmokit.text.readers import Line, read_sentences
+from elmokit.io.resumable import input_identity
+from elmokit.text.readers import Line, read_sentences, whole_lines
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.vectors.static.table import read_vectors
 
@@ -140,7 +140,7 @@ def _words(words: str) -> list[str]:
 def read_corpus(files: Sequence[Path], reading: dict[str, Any], read: list[int]) -> Iterator[Line]:
     """The sentences of some files; `read` gets the bytes that were read."""
     for file in files:
-        yield from read_sentences(file, on_warning=_warn, on_bytes=read.append, **reading)
+        yield from read_sentences(file, on_bytes=read.append, **reading)
 
 
 class Progress:
@@ -227,7 +227,7 @@ def find(
     check_output(json)
     opened = open_index(index)
     uses = read_queries(query, opened.settings["tokenizer"])
-    vectors = None if static is None else read_vectors(static, quiet=quiet, on_warning=_warn)
+    vectors = None if static is None else read_vectors(static, quiet=quiet)
     store = open_store(
         model or opened.settings["model"],
         device=device,

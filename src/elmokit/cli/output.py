@@ -64,7 +64,7 @@ def write_result(
     if path is None:
         return
     from elmokit import __version__
-    from elmokit.io.atomic import write_whole
+    from elmokit.io.atomic import write_file
 
     whole = {"command": command, "elmokit": __version__, "settings": settings, **result}
-    write_whole(Path(path), [json.dumps(whole, indent=1, ensure_ascii=False) + "\n"])
+    write_file(Path(path), [json.dumps(whole, indent=1, ensure_ascii=False) + "\n"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +112,8 @@ def plot_weights(models: list[str], out: str, *, json: str | None = None) -> Non
     check_figure(out)
     check_output(json)
     from elmokit.analysis.plots.draw import draw_weights
-    from elmokit.analysis.plots.maps import read_mixes, short_names
+    from elmokit.analysis.plots.maps import Mixes, short_names
+    from elmokit.tasks.folder import read_mixes
 
     names = short_names(models)
     found = []
@@ -122,7 +122,7 @@ def plot_weights(models: list[str], out: str, *, json: str | None = None) -> Non
         if mixes is None:
             print(f"elmokit: {folder} has learned no mix of layers: left out", file=sys.stderr)
         else:
-            found.append(replace(mixes, name=name))
+            found.append(Mixes(name, mixes.task, mixes.weights, mixes.scales))
     if not found:
         raise ElmokitError("none of the models has learned a mix of layers")
     write_figure(draw_weights(found), out)
@@ -234,7 +234,9 @@ def plot_surprisal(
     if is_cut:
         print(f"elmokit: only the first {MOST_TEXT} words are drawn", file=sys.stderr)
     elmo = open_store(model, device=device, threads=threads).elmo
-    found = [elmo.surprisal(tokens) for tokens in tqdm(sentences, unit=" sentences", disable=quiet)]
+    found = [
+        elmo.surprisal([tokens])[0] for tokens in tqdm(sentences, unit=" sentences", disable=quiet)
+    ]
     write_figure(draw_surprisal(found), out)
     print(surprisal_table(found))
     settings = {"text": text, "model": model, "tokenizer": splitting, "figure": out}

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from elmokit.analysis.probes.figure import draw_probe
 from elmokit.analysis.probes.tokens import label_names, read_tagged_text
 from elmokit.cli.output import open_store, table, write_result
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.figures import check_figure, write_figure
 from elmokit.io.paths import check_output
 from elmokit.vectors.static.table import read_vectors

@@ -31,9 +31,9 @@ from elmokit.analysis.senses.sums import build_inventory
 from elmokit.analysis.senses.tags import Tag, tag_sentences
 from elmokit.cli.output import open_store, table, write_result
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import write_whole
+from elmokit.io.atomic import write_file
 from elmokit.io.paths import check_output
-from elmokit.text.readers import read_sentences, total_bytes
+from elmokit.text.readers import read_sentences, total_bytes, whole_lines
 
 # Nothing here is imported for type checkers alone: jsonargparse would import it, torch and all.
 
@@ -175,7 +175,6 @@ def tag(
         threads: threads to use; all cores if not given.
         quiet: no progress.
     """
-    from elmokit.cli.embed import whole_lines
     from elmokit.formats.detect import own_tokenizer
 
     check_output(None if out == "-" else out)
@@ -195,7 +194,7 @@ def tag(
         if out == "-":
             sys.stdout.writelines(pieces)
         else:
-            write_whole(Path(out).absolute(), pieces)
+            write_file(Path(out).absolute(), pieces)
 
 
 def induce(
@@ -243,7 +242,6 @@ def induce(
         raise ElmokitError("uses must be at least 3, and examples at least 0")
     check_output(json)
     check_output(out)
-    from elmokit.cli.embed import whole_lines
     from elmokit.formats.detect import own_tokenizer
     from elmokit.text.tokenize import tokenizer as find_tokenizer
 
@@ -265,7 +263,7 @@ def induce(
     induced = induce_senses(store, kept, layer=layer, clusters=clusters, seed=seed)
     _show_clusters(word, induced, len(kept), there, examples)
     if out is not None:
-        write_whole(Path(out).absolute(), induced.lines())
+        write_file(Path(out).absolute(), induced.lines())
     result = induced.to_dict(examples)
     write_result(
         json, "senses induce", settings, {"uses": len(kept), "uses_there": there, **result}

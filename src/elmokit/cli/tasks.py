@@ -1,163 +1,330 @@
-"""`elmokit train`, `predict` and `score`: task models from files, for all tasks alike."""
+"""`elmokit train`, `compare`, `predict` and `score`: task models from files.
+
+`train` and `compare` have a command for each task, with the options of that task and no others.
+"""
 
 from __future__ import annotations
 
-import json
+import json as as_json
+import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, fields, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-from elmokit.errors import ElmokitError
-from elmokit.formats.detect import SHIPPED
-from elmokit.io.atomic import write_whole
-from elmokit.progress import use_threads
-from elmokit.tasks.folder import load_task
-from elmokit.tasks.plan import Plan, open_folder
-from elmokit.tasks.report import scores_table
-from elmokit.tasks.settings import Settings
-from elmokit.tasks.splits import read_data, read_examples
-from elmokit.tasks.task import TaskName, find_task
+from cyclopts import Group, Parameter
+
+from elmokit.tasks.settings import (
+    ClassifierSettings,
+    CoreferenceSettings,
+    PairSettings,
+    QuestionSettings,
+    RelationSettings,
+    SummarizeSettings,
+    TaggerSettings,
+    TrainSettings,
+    TranslateSettings,
+)
+
+if TYPE_CHECKING:
+    from elmokit.tasks.task import TaskName
+
+DATA, ELMO, NETWORK, TRAINING, OUTPUT = (
+    Group(name, sort_key=index)
+    for index, name in enumerate(("Data", "ELMo", "Network", "Training", "Output"), start=1)
+)
+Data, Elmo, Network, Training, Output = (
+    Parameter(group=group) for group in (DATA, ELMO, NETWORK, TRAINING, OUTPUT)
+)
+FileOrDash = Annotated[str, Parameter(allow_leading_hyphen=True)]
+# Groups of the settings; those that are not named here are of the network.
+GROUPS = {
+    **dict.fromkeys(
+        """tokenizer text_column second_column label_column predicate_column scheme
+        max_tokens""".split(),
+        DATA,
+    ),
+    **dict.fromkeys(
+        "layers placement l2 elmo_dropout layer_norm tune_elmo elmo_lr target_elmo".split(), ELMO
+    ),
+    **dict.fromkeys("epochs patience batch_size lr weight_decay clip seed".split(), TRAINING),
+}
 
 
-def train(
-    task: TaskName,
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options that `train` and `compare` share, besides the settings of a task."""
+
+    train: Annotated[str, Data]
+    """File of examples to learn from; also .gz, .xz, .zst."""
+    dev: Annotated[str | None, Data] = None
+    """File of examples for early stopping (default: a part of the training data)."""
+    dev_fraction: Annotated[float, Data] = 0.1
+    """Fraction of the training data to measure on, without --dev."""
+    skip_bad: Annotated[bool, Data, Parameter(negative="")] = False
+    """Skip bad lines and count them, instead of stopping at the first."""
+    elmo: Annotated[str, Elmo] = "shipped"
+    """A biLM folder, weights file, archive or Hub name; "shipped" is elmokit's own."""
+    cache: Annotated[str | None, Elmo] = None
+    """Folder of the vectors of a frozen biLM (default: ~/.cache/elmokit)."""
+    cache_gb: Annotated[float, Elmo] = 8.0
+    """Maximum size of that folder."""
+    vectors: Annotated[str | None, Network] = None
+    """Static word vectors: GloVe, word2vec (text or binary) or fastText .vec."""
+    device: Annotated[str, Training] = "cpu"
+    """Device to compute on, such as cpu or cuda."""
+    threads: Annotated[int | None, Training] = None
+    """Number of threads (default: all cores)."""
+    out: Annotated[str, Output]
+    """Folder to write."""
+    quiet: Annotated[bool, Output, Parameter(negative="")] = False
+    """Show no progress and no messages."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(RunOptions):
+    """The options of `train`."""
+
+    train_fraction: Annotated[float, Data] = 1.0
+    """Fraction of the training data to learn from."""
+    no_elmo: Annotated[bool, Elmo, Parameter(negative="")] = False
+    """Train without ELMo, for comparison."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(RunOptions):
+    """The options of `compare`."""
+
+    vary: Annotated[tuple[Literal["layers", "placement", "elmo"], ...], Data] = ("layers",)
+    """What to compare, one or more; elmo is only with and without."""
+    seeds: Annotated[tuple[int, ...], Training] = (1, 2, 3)
+    """Seeds of the runs of each condition."""
+    sample_efficiency: Annotated[tuple[float, ...] | None, Data] = None
+    """Percentages of the training data to train on too, such as 1 10 100 (default: none)."""
+
+
+def train_command(task: TaskName, settings: type[TrainSettings]) -> Callable[..., int]:
+    """Return the command that trains one task."""
+
+    def command(*, run: TrainOptions, settings: Any) -> int:
+        from elmokit.tasks import train
+        from elmokit.tasks.report import mixes_table, scores_table
+
+        options = asdict(run)
+        if options.pop("no_elmo"):
+            options["elmo"] = None
+        with messages(quiet=run.quiet):
+            result = train(task, **options, **asdict(settings))
+        if result.stopped_by:
+            return 128 + result.stopped_by
+        if not run.quiet:
+            print(scores_table(result.scores))
+            print(mixes_table(result.mixes), end="")
+        return 0
+
+    return with_settings(command, settings, f"train_{task}", f"Train {ABOUT[task]}.")
+
+
+def compare_command(task: TaskName, settings: type[TrainSettings]) -> Callable[..., int]:
+    """Return the command that compares one task with and without ELMo."""
+
+    def command(*, run: CompareOptions, settings: Any) -> int:
+        from elmokit.tasks.compare import compare
+
+        options, own = asdict(run), asdict(settings)
+        options["sample_efficiency"] = run.sample_efficiency or ()
+        del own["seed"]
+        with messages(quiet=run.quiet):
+            comparison = compare(task, **options, **own)
+        if comparison.stopped_by:
+            return 128 + comparison.stopped_by
+        print(comparison.table(), end="")
+        return 0
+
+    about = f"Compare ELMo's layers and placements: train {ABOUT[task]}."
+    return with_settings(command, settings, f"compare_{task}", about, hidden=("seed",))
+
+
+def with_settings(
+    command: Callable[..., int],
+    settings: type[TrainSettings],
+    name: str,
+    about: str,
     *,
-    train: str | None = None,
-    dev: str | None = None,
-    out: str | None = None,
-    elmo: str = SHIPPED,
-    no_elmo: bool = False,
-    vectors: str | None = None,
-    dev_fraction: float = 0.1,
-    part: float = 1.0,
-    skip_bad: bool = False,
-    cache: str | None = None,
-    cache_gb: float = 8.0,
-    threads: int | None = None,
-    device: str = "cpu",
-    quiet: bool = False,
-    **options: Any,
-) -> int:
-    """Train a task model with or without ELMo; the same command goes on with a stopped run.
+    hidden: tuple[str, ...] = (),
+) -> Callable[..., int]:
+    """Give a command the settings of a task as its options, in the groups of the help.
 
     Args:
-        task: classifier, tagger, pair, relation, question, coreference, translate or summarize.
-        train: examples to learn from; also .gz, .xz, .zst.
-        dev: examples that tell when to stop; a part of the training data if not given.
-        out: folder of the model, its report and what the run needs to go on.
-        elmo: the biLM, any that elmokit loads; the shipped English model if not given.
-        no_elmo: train without ELMo, for comparison.
-        vectors: static word vectors: GloVe, word2vec (text or binary) or fastText .vec.
-        dev_fraction: of the training data to measure by, where there is no --dev.
-        part: of the training data to learn from, to see how much a model needs.
-        skip_bad: leave bad lines out and count them, instead of stopping at the first.
-        cache: folder for the biLM's vectors, which are computed once; ~/.cache/elmokit by itself.
-        cache_gb: size of that folder, at most.
-        threads: to compute with; all cores if not given.
-        device: cpu or cuda.
-        quiet: no progress and no sentences.
-        **options: how the model is built and trained; see elmokit.tasks.settings.
-
-    Returns:
-        0 when the run came to its end, else 128 + the signal that stopped it.
+        command: Function with a parameter `settings`.
+        settings: Dataclass of the settings.
+        name: Name of the function.
+        about: First sentence of the help.
+        hidden: Settings that are not options.
     """
-    settings = Settings(**options)
-    if train is None or out is None:
-        raise ElmokitError("name the training data with --train and the folder with --out")
-    if not 0 < part <= 1 or not 0 < dev_fraction < 1:
-        raise ElmokitError("part and dev_fraction must be above 0, and at most 1 and below 1")
-    kind = find_task(task)
-    settings = settings.completed(kind.defaults, has_vectors=vectors is not None)
-    data = read_data(kind, settings, train, dev, dev_fraction=dev_fraction, skip_bad=skip_bad)
-    data = data.with_part(part, settings.seed)
-    plan = Plan(
-        kind,
-        settings,
-        data,
-        elmo=None if no_elmo else elmo,
-        vectors=vectors,
-        cache=cache,
-        cache_bytes=int(cache_gb * 1e9),
-        device=device,
-        quiet=quiet,
-    )
-    with use_threads(threads), open_folder(Path(out).expanduser().absolute()) as folder:
-        return plan.run(folder)
+    command.__name__ = command.__qualname__ = name
+    command.__doc__ = f"{about}\n\nThe same command resumes a run that was stopped."
+    options = grouped(settings, hidden)
+    command.__annotations__["settings"] = Annotated[options, Parameter(name="*")]
+    command.__kwdefaults__ = {"settings": options()}
+    return command
+
+
+def grouped(settings: type[TrainSettings], hidden: tuple[str, ...]) -> type:
+    """Return a subclass of the settings whose fields say their group of the help."""
+    hints = get_type_hints(settings)
+    annotated: list[Any] = []
+    for field in fields(settings):
+        assert field.default is not MISSING
+        parse = None if field.name not in hidden else False
+        group = Parameter(group=GROUPS.get(field.name, NETWORK), parse=parse)
+        annotated.append((field.name, Annotated[hints[field.name], group], field.default))
+    own = make_dataclass(settings.__name__, annotated, bases=(settings,), frozen=True, kw_only=True)
+    own.__module__ = settings.__module__
+    own.__doc__ = settings.__doc__
+    return own
 
 
 def predict(
     model: str,
-    input: str,
-    output: str,
+    input: FileOrDash,
+    output: FileOrDash,
+    /,
     *,
     elmo: str | None = None,
-    skip_bad: bool = False,
+    skip_bad: Annotated[bool, Parameter(negative="")] = False,
     device: str = "cpu",
     threads: int | None = None,
-    quiet: bool = False,
-) -> int:
-    """Write what a trained task model says of a file's examples.
+    quiet: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Write the predictions of a task model for a file.
 
     Args:
-        model: folder of a task model.
-        input: a file like the training data, without or with answers, or plain text a line each.
-        output: file to write, in the usual format of the task; - for standard output.
-        elmo: the biLM, where it lies elsewhere than in training.
-        skip_bad: leave bad lines out and count them, instead of stopping at the first.
-        device: cpu or cuda.
-        threads: to compute with; all cores if not given.
-        quiet: no progress and no sentences.
+        model: Folder of a task model.
+        input: File like the training data, with or without answers, or plain text, one per line.
+        output: File to write, in the usual format of the task; - for standard output.
+        elmo: The biLM, if it has moved since training.
+        skip_bad: Skip bad lines and count them, instead of stopping at the first.
+        device: Device to compute on, such as cpu or cuda.
+        threads: Number of threads (default: all cores).
+        quiet: Show no progress and no messages.
     """
-    with use_threads(threads):
-        trained = load_task(model, elmo=elmo, device=device)
-        examples = read_examples(
-            trained.task, trained.settings, input, skip_bad=skip_bad, quiet=quiet
+    from elmokit.tasks import predict as run
+
+    with messages(quiet=quiet):
+        predictions = run(
+            model,
+            input,
+            None if output == "-" else output,
+            elmo=elmo,
+            skip_bad=skip_bad,
+            device=device,
+            threads=threads,
+            quiet=quiet,
         )
-        found = trained.predict(examples, quiet=quiet)
-        pieces = trained.task.write(examples, found)
-        if output == "-":
-            sys.stdout.writelines(pieces)
-        else:
-            write_whole(Path(output).expanduser().absolute(), pieces)
-    return 0
+    if output == "-":
+        sys.stdout.writelines(predictions.lines())
 
 
 def score(
     model: str,
     test: str,
+    /,
     *,
-    json_out: str | None = None,
+    json: str | None = None,
     elmo: str | None = None,
-    skip_bad: bool = False,
+    skip_bad: Annotated[bool, Parameter(negative="")] = False,
     device: str = "cpu",
     threads: int | None = None,
-    quiet: bool = False,
-) -> int:
-    """Measure a trained task model on examples whose answers are known.
+    quiet: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Measure a task model on a test file.
 
     Args:
-        model: folder of a task model.
-        test: a file like the training data.
-        json_out: file for the scores as JSON.
-        elmo: the biLM, where it lies elsewhere than in training.
-        skip_bad: leave bad lines out and count them, instead of stopping at the first.
-        device: cpu or cuda.
-        threads: to compute with; all cores if not given.
-        quiet: no progress.
+        model: Folder of a task model.
+        test: File like the training data.
+        json: File for the scores as JSON.
+        elmo: The biLM, if it has moved since training.
+        skip_bad: Skip bad lines and count them, instead of stopping at the first.
+        device: Device to compute on, such as cpu or cuda.
+        threads: Number of threads (default: all cores).
+        quiet: Show no progress and no messages.
     """
-    with use_threads(threads):
-        trained = load_task(model, elmo=elmo, device=device)
-        examples = read_examples(
-            trained.task,
-            trained.settings,
+    from elmokit.io.atomic import write_file
+    from elmokit.io.paths import check_output
+    from elmokit.tasks import score as run
+    from elmokit.tasks.report import scores_table
+
+    check_output(json)
+    with messages(quiet=quiet):
+        result = run(
+            model,
             test,
-            facts=trained.facts,
+            elmo=elmo,
             skip_bad=skip_bad,
+            device=device,
+            threads=threads,
             quiet=quiet,
         )
-        scores = trained.score(examples, quiet=quiet)
-    print(scores_table(scores))
-    if json_out is not None:
-        result = {"model": model, "test": test, "examples": len(examples), "scores": scores}
-        write_whole(Path(json_out).expanduser().absolute(), [json.dumps(result, indent=2) + "\n"])
-    return 0
+    print(scores_table(result.scores))
+    if json is not None:
+        text = as_json.dumps(result.to_dict(), indent=2, ensure_ascii=False)
+        write_file(Path(json).expanduser().absolute(), [text + "\n"])
+
+
+class MessageHandler(logging.Handler):
+    """Write the library's messages to stderr, above any progress bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message."""
+        from tqdm import tqdm
+
+        tqdm.write(f"elmokit: {record.getMessage()}", file=sys.stderr)
+
+
+@contextmanager
+def messages(*, quiet: bool) -> Iterator[None]:
+    """Show the library's messages while the block runs, unless `quiet`."""
+    log = logging.getLogger("elmokit")
+    handler, level = MessageHandler(), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.WARNING if quiet else logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+# The words that follow "Train" in the help of each task.
+ABOUT: dict[TaskName, str] = {
+    "classifier": "a classifier: a label for a text",
+    "tagger": "a tagger: a tag for each token, such as names or parts of speech",
+    "pair": "a model of text pairs: a label for two texts",
+    "relation": "a model of the relation between two marked entities",
+    "question": "a model that answers questions with words of a passage",
+    "coreference": "a model that finds the name that a pronoun refers to",
+    "translate": "a model that translates",
+    "summarize": "a model that summarizes",
+}
+train_classifier = train_command("classifier", ClassifierSettings)
+train_tagger = train_command("tagger", TaggerSettings)
+train_pair = train_command("pair", PairSettings)
+train_relation = train_command("relation", RelationSettings)
+train_question = train_command("question", QuestionSettings)
+train_coreference = train_command("coreference", CoreferenceSettings)
+train_translate = train_command("translate", TranslateSettings)
+train_summarize = train_command("summarize", SummarizeSettings)
+compare_classifier = compare_command("classifier", ClassifierSettings)
+compare_tagger = compare_command("tagger", TaggerSettings)
+compare_pair = compare_command("pair", PairSettings)
+compare_relation = compare_command("relation", RelationSettings)
+compare_question = compare_command("question", QuestionSettings)
+compare_coreference = compare_command("coreference", CoreferenceSettings)
+compare_translate = compare_command("translate", TranslateSettings)
+compare_summarize = compare_command("summarize", SummarizeSettings)

@@ -1,10 +1,10 @@
-"""The names of AllenNLP's ELMo: old code changes its import line and nothing else.
+"""Drop-in replacement for AllenNLP's ELMo: old code only changes its import line.
 
-    from elmokit.compat.allennlp import Elmo, ElmoEmbedder, batch_to_ids
+    from elmokit.allennlp import Elmo, ElmoEmbedder, batch_to_ids
 
 Arguments, outputs, shapes and the names in a state dict are those of AllenNLP. Every sentence
-starts afresh, so that its vectors are those that AllenNLP gave in its first batch; with
-`stateful=True` the state goes on from batch to batch, row by row, as it did there.
+starts from zero states, so that its vectors are those of AllenNLP's first batch; with
+`stateful=True` the states are carried from batch to batch, row by row, as in AllenNLP.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from torch import Tensor, nn
 
 from elmokit.compat.allennlp_bilm import CharacterBiLM
 from elmokit.embed import Embedder
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat, reason_of
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
+from elmokit.io.atomic import atomic_file
 from elmokit.layer import ElmoLayer
 from elmokit.model import scalar_mix
 from elmokit.model.bilm import BiLMState
@@ -38,13 +39,13 @@ OUTPUT_FORMATS = ("all", "top", "average")
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]]) -> Tensor:
-    """Character ids of tokenized sentences, 0 where one has ended: (sentences, tokens, 50)."""
+    """Return the character ids of tokenized sentences, 0 for padding: (sentences, tokens, 50)."""
     refuse_strings(batch)
     longest = max(map(len, batch), default=0)
     ids = np.zeros((len(batch), longest, MAX_CHARACTERS), np.int64)
     indexer = CharacterIndexer(MAX_CHARACTERS)
-    for row, sentence in enumerate(batch):
-        ids[row, : len(sentence)] = indexer.encode(sentence)
+    for i, sentence in enumerate(batch):
+        ids[i, : len(sentence)] = indexer.encode(sentence)
     return torch.from_numpy(ids)
 
 
@@ -59,11 +60,13 @@ class ScalarMix(nn.Module):
         initial_scalar_parameters: Sequence[float] | None = None,
         trainable: bool = True,
     ) -> None:
-        """Make a mix of `mixture_size` layers; the weights are those before the softmax."""
+        """Create a mix of `mixture_size` layers, with initial weights before the softmax."""
         super().__init__()
         start = list(initial_scalar_parameters or [0.0] * mixture_size)
         if len(start) != mixture_size:
-            raise ElmokitError(f"{len(start)} weights were given for {mixture_size} layers")
+            raise InvalidInput(
+                f"{mixture_size} layers need as many initial weights, not {len(start)}"
+            )
         self.mixture_size, self.do_layer_norm = mixture_size, do_layer_norm
         self.scalar_parameters = nn.ParameterList(
             nn.Parameter(torch.tensor([float(weight)]), requires_grad=trainable) for weight in start
@@ -71,11 +74,11 @@ class ScalarMix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(1), requires_grad=trainable)
 
     def forward(self, tensors: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
-        """Mix layers of (..., dim); mask (...) is True where there is a token."""
+        """Mix layers of (..., dim); mask (...) is True for tokens and False for padding."""
         if len(tensors) != self.mixture_size:
-            raise ElmokitError(f"this mix is of {self.mixture_size} layers, not {len(tensors)}")
+            raise InvalidInput(f"this mix needs {self.mixture_size} layers, not {len(tensors)}")
         if self.do_layer_norm:
-            tensors = [scalar_mix.normalised(layer, mask) for layer in tensors]
+            tensors = [scalar_mix.normalize(layer, mask) for layer in tensors]
         shares = torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0)
         mixed = torch.stack([share * layer for share, layer in zip(shares, tensors, strict=True)])
         return self.gamma * mixed.sum(dim=0)
@@ -99,64 +102,64 @@ class Elmo(nn.Module):
         *,
         stateful: bool = False,
     ) -> None:
-        """Load a model and start its mixes.
+        """Load a model and create its mixes.
 
         Args:
-            options_file: its JSON file; None where `weight_file` alone says which model it is.
-            weight_file: its HDF5 file; without options, any model on characters that
-                `elmokit.load` takes, and None for the one that ships.
-            num_output_representations: number of mixes, each with weights of its own.
+            options_file: JSON file of the model; None if `weight_file` is enough to find it.
+            weight_file: HDF5 file of the model; without options, any model on characters that
+                `elmokit.load` takes, or None for the shipped one.
+            num_output_representations: number of mixes, each with its own weights.
             requires_grad: train the biLM too.
-            do_layer_norm: normalise each layer before mixing, boundaries included.
-            dropout: applied to each output, in training.
-            vocab_to_cache: words that `word_inputs` are numbers of; the first is the padding's.
-            keep_sentence_boundaries: leave `<S>` and `</S>` in the output.
-            scalar_mix_parameters: weights of the mixes before the softmax, which are then kept.
-            module: use this instead of a biLM; it has `num_layers`, and gives `activations` and
+            do_layer_norm: normalize each layer before mixing, including boundaries.
+            dropout: dropout of each output, in training.
+            vocab_to_cache: words that `word_inputs` refer to by index; the first is padding.
+            keep_sentence_boundaries: keep `<S>` and `</S>` in the output.
+            scalar_mix_parameters: weights of the mixes before the softmax, which are then fixed.
+            module: replacement for the biLM; it has `num_layers`, and returns `activations` and
                 `mask` when called.
-            stateful: carry the LSTM state from call to call.
+            stateful: carry the LSTM states from call to call.
         """
         super().__init__()
         if module is not None and (options_file is not None or weight_file is not None):
-            raise ElmokitError("give options_file and weight_file, or a module, but not both")
+            raise InvalidInput("give options_file and weight_file, or a module, but not both")
         self._elmo_lstm = module or CharacterBiLM(
             _read(options_file, weight_file), requires_grad, vocab_to_cache, stateful
         )
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._dropout = nn.Dropout(dropout)
         self._scalar_mixes = [f"scalar_mix_{k}" for k in range(num_output_representations)]
-        layers: int = self._elmo_lstm.num_layers  # type: ignore[assignment]
+        num_layers: int = self._elmo_lstm.num_layers  # type: ignore[assignment]
         fixed = scalar_mix_parameters
         for name in self._scalar_mixes:
-            mix = ScalarMix(layers, do_layer_norm, fixed, trainable=fixed is None)
+            mix = ScalarMix(num_layers, do_layer_norm, fixed, trainable=fixed is None)
             self.add_module(name, mix)
 
     def get_output_dim(self) -> int:
-        """Columns of a vector."""
+        """Return the size of a vector."""
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator,no-any-return]
 
     def reset_states(self) -> None:
-        """Forget what was carried, with `stateful=True`."""
+        """Forget the carried states, with `stateful=True`."""
         self._elmo_lstm.reset_states()  # type: ignore[operator]
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
-        """Mixed layers of a batch.
+        """Mix the layers of a batch.
 
         Args:
-            inputs: character ids of `batch_to_ids`: (sentences, tokens, 50), or with more
-                dimensions in front.
-            word_inputs: numbers of words in `vocab_to_cache`, 0 for padding: (sentences, tokens).
+            inputs: character ids of `batch_to_ids`: (sentences, tokens, 50), or with more leading
+                dimensions.
+            word_inputs: indices of words in `vocab_to_cache`, 0 for padding: (sentences, tokens).
 
         Returns:
-            `elmo_representations`, a tensor (sentences, tokens, dim) for each mix, 0 where
-            padded; `mask`, True where there is a token: (sentences, tokens).
+            `elmo_representations`, a tensor (sentences, tokens, dim) for each mix, 0 for padding;
+            `mask`, True for tokens: (sentences, tokens).
         """
         shape = inputs.shape[:-1] if word_inputs is None else word_inputs.shape
         if len(shape) > 2:
             inputs = inputs.flatten(0, -3)
             word_inputs = None if word_inputs is None else word_inputs.flatten(0, -2)
-        found = self._elmo_lstm(inputs, word_inputs)
-        layers, mask = found["activations"], found["mask"]
+        bilm_output = self._elmo_lstm(inputs, word_inputs)
+        layers, mask = bilm_output["activations"], bilm_output["mask"]
         outputs = [getattr(self, name)(layers, mask) for name in self._scalar_mixes]
         if not self._keep_sentence_boundaries:
             outputs, mask = [output[:, 1:-1] for output in outputs], mask[:, 2:]
@@ -171,20 +174,20 @@ class Elmo(nn.Module):
 
 
 def _read(options_file: str | Path | None, weight_file: str | Path | None) -> Checkpoint:
-    """The model of two files, or whatever one name says."""
+    """Read the model of two files, or any model that one name refers to."""
     for file in (options_file, weight_file):
         if isinstance(file, str) and file.startswith(("http://", "https://", "s3://")):
-            raise ElmokitError(f"elmokit downloads nothing: fetch {file} and give its path")
+            raise InvalidInput(f"elmokit does not download URLs: fetch {file} and give its path")
     if options_file is None:
         return read_checkpoint(weight_file)
     if weight_file is None:
-        raise ElmokitError(f"options_file {options_file} was given without its weight_file")
+        raise InvalidInput(f"options_file {options_file} needs its weight_file")
     return bilm.read(Path(weight_file).expanduser(), Path(options_file).expanduser())
 
 
 # ---------------------------------------------------------------------- sentences to arrays
 class ElmoEmbedder:
-    """All layers of tokenized sentences as NumPy arrays."""
+    """Embeds tokenized sentences; returns all layers as NumPy arrays."""
 
     def __init__(
         self,
@@ -194,26 +197,26 @@ class ElmoEmbedder:
         *,
         stateful: bool = False,
     ) -> None:
-        """Load a model; without files, the one that ships, as nothing is downloaded.
+        """Load a model; without files, the shipped one, because nothing is downloaded.
 
         Args:
-            options_file: its JSON file; None where `weight_file` alone says which model it is.
-            weight_file: its HDF5 file; without options, any model that `elmokit.load` takes.
-            cuda_device: number of a GPU, or -1 for the CPU.
-            stateful: carry the LSTM state from batch to batch.
+            options_file: JSON file of the model; None if `weight_file` is enough to find it.
+            weight_file: HDF5 file of the model; without options, any that `elmokit.load` takes.
+            cuda_device: index of a GPU, or -1 for the CPU.
+            stateful: carry the LSTM states from batch to batch.
         """
-        self.elmo = Embedder.from_checkpoint(_read(options_file, weight_file))
+        self.elmo = Embedder.from_pretrained(_read(options_file, weight_file))
         if cuda_device >= 0:
             self.elmo.to(f"cuda:{cuda_device}")
         self.cuda_device, self.stateful = cuda_device, stateful
         self._state: BiLMState | None = None
 
     def embed_sentence(self, sentence: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of one sentence: (layers, tokens, dim)."""
+        """Embed one sentence: (layers, tokens, dim)."""
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[NDArray[np.float32]]:
-        """Vectors of some sentences, each (layers, tokens, dim)."""
+        """Embed a batch of sentences, each (layers, tokens, dim)."""
         refuse_strings(batch)
         if not self.stateful or not any(map(len, batch)):
             return [sentence.layers for sentence in self.elmo.stream(map(list, batch))]
@@ -221,17 +224,17 @@ class ElmoEmbedder:
         more = max(0, len(batch) - rows)
         zeros = BiLMState.zeros(self.elmo.config, more, self.elmo.device)
         state = zeros if self._state is None else BiLMState.cat([self._state, zeros])
-        found, self._state = self.elmo.embed_batch(list(map(list, batch)), state=state)
-        return [sentence.layers for sentence in found]
+        sentences, self._state = self.elmo.embed_batch(list(map(list, batch)), state=state)
+        return [sentence.layers for sentence in sentences]
 
     def embed_sentences(
         self, sentences: Iterable[Sequence[str]], batch_size: int = BATCH_SIZE
     ) -> Iterator[NDArray[np.float32]]:
-        """Vectors of any number of sentences, one after the other: (layers, tokens, dim)."""
+        """Embed any number of sentences one after the other, each (layers, tokens, dim)."""
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ElmokitError(f"batch_size must be a whole number of at least 1: {batch_size!r}")
-        waiting = iter(sentences)
-        while batch := list(islice(waiting, batch_size)):
+            raise InvalidInput(f"batch_size must be an integer of at least 1, not {batch_size!r}")
+        remaining = iter(sentences)
+        while batch := list(islice(remaining, batch_size)):
             yield from self.embed_batch(batch)
 
     def embed_file(
@@ -243,101 +246,97 @@ class ElmoEmbedder:
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
     ) -> None:
-        """Embed a file of sentences, one a line, its tokens separated by spaces, into HDF5.
+        """Embed a file with one tokenized sentence per line, and write the vectors as HDF5.
 
         Args:
-            input_file: an open file, or lines of text.
-            output_file_path: the file to write; one that is there is replaced.
-            output_format: "all" layers, (layers, tokens, dim), the "top" one or the "average",
-                both (tokens, dim).
-            batch_size: sentences of a batch.
-            forget_sentences: leave out `sentence_to_index`, a JSON object in a dataset of its own
-                that gives each sentence's number.
-            use_sentence_keys: name the datasets by the sentences instead of by their numbers.
+            input_file: an open file, or lines of text; tokens are separated by spaces.
+            output_file_path: file to write; an existing one is replaced.
+            output_format: "all" layers, (layers, tokens, dim), or the "top" one or the "average",
+                (tokens, dim).
+            batch_size: number of sentences per batch.
+            forget_sentences: omit `sentence_to_index`, a dataset with a JSON object that maps
+                sentences to their indices.
+            use_sentence_keys: name the datasets by the sentences instead of their indices.
         """
         import h5py
 
         if output_format not in OUTPUT_FORMATS:
-            wanted = ", ".join(OUTPUT_FORMATS)
-            raise ElmokitError(f"output_format must be one of {wanted}, not {output_format!r}")
+            allowed = ", ".join(OUTPUT_FORMATS)
+            raise InvalidInput(f"output_format must be one of {allowed}, not {output_format!r}")
         sentences = [line.strip() for line in input_file]
         if "" in sentences:
-            raise ElmokitError(f"line {sentences.index('') + 1} of the input is empty; remove it")
+            raise InvalidInput(f"line {sentences.index('') + 1} of the input is empty; remove it")
         keys = sentences if use_sentence_keys else list(map(str, range(len(sentences))))
-        found = self.embed_sentences(map(str.split, sentences), batch_size)
+        embedded = self.embed_sentences(map(str.split, sentences), batch_size)
         path = Path(output_file_path).expanduser()
-        making = path.with_name(f".{path.name}.part")
         try:
-            with h5py.File(making, "w") as file:
-                for key, layers in zip(keys, found, strict=True):
+            with atomic_file(path) as target, h5py.File(target.name, "w") as file:
+                for key, layers in zip(keys, embedded, strict=True):
                     _add(file, key, _reduced(layers, output_format))
                 if not forget_sentences and not use_sentence_keys:
                     index = dict(zip(sentences, keys, strict=True))
                     text = h5py.string_dtype()
                     file.create_dataset("sentence_to_index", (1,), text, [json.dumps(index)])
-            making.replace(path)
         except OSError as error:
-            raise ElmokitError(f"cannot write {path}: {error.strerror or error}") from None
-        finally:
-            making.unlink(missing_ok=True)
+            raise ElmokitError(f"cannot write {path}: {reason_of(error)}") from None
 
 
 def _reduced(layers: NDArray[np.float32], output_format: str) -> NDArray[np.float32]:
-    """What is written of a sentence's layers."""
-    found: dict[str, NDArray[np.float32]] = {
-        "all": layers,
-        "top": layers[-1],
-        "average": layers.mean(axis=0),
-    }
-    return found[output_format]
+    """Return all layers, the top one or their average."""
+    if output_format == "all":
+        return layers
+    result: NDArray[np.float32] = layers[-1] if output_format == "top" else layers.mean(axis=0)
+    return result
 
 
 def _add(file: Any, key: str, vectors: NDArray[np.float32]) -> None:
-    """A dataset under a key that is new."""
+    """Write a dataset under a new key."""
     if key in file:
-        raise ElmokitError(f"{key!r} is there twice; without use_sentence_keys that is no matter")
+        raise InvalidInput(f"{key!r} occurs twice; leave out use_sentence_keys")
     try:
         file.create_dataset(key, data=vectors)
     except (ValueError, TypeError, RuntimeError):
-        raise ElmokitError(
+        raise InvalidInput(
             f"{key!r} cannot be a key in HDF5; leave out use_sentence_keys"
         ) from None
 
 
 # ---------------------------------------------------------------------- trained mixes
 def scalar_mixes(elmo: Embedder, *, trainable: bool = True) -> list[scalar_mix.ScalarMix]:
-    """The trained mixes of a task model's ELMo, which are among its metadata.
+    """Return the trained mixes of a task model's ELMo, which are part of its metadata.
 
     Args:
-        elmo: what `elmokit.load` gave for a task model, or for what was converted from one.
-        trainable: go on training them.
+        elmo: what `elmokit.load` returns for a task model, or for a model converted from one.
+        trainable: continue training them.
     """
     try:
         return [
             scalar_mix.ScalarMix(
                 elmo.config.num_layers + 1,
-                layer_norm=bool(found["layer_norm"]),
-                initial=[float(weight) for weight in found["weights"]],
-                gamma=float(found["gamma"]),
+                layer_norm=bool(mix["layer_norm"]),
+                initial=[float(weight) for weight in mix["weights"]],
+                gamma=float(mix["gamma"]),
                 trainable=trainable,
             )
-            for found in elmo.metadata["scalar_mixes"]
+            for mix in elmo.metadata["scalar_mixes"]
         ]
+    except ElmokitError:
+        raise
     except (KeyError, TypeError, ValueError):
-        raise ElmokitError(f"{elmo.source} has no trained scalar mixes") from None
+        raise UnsupportedFormat(f"{elmo.source} has no trained scalar mixes") from None
 
 
 def trained_layer(elmo: Embedder, *, dropout: float = 0.5, trainable: bool = False) -> ElmoLayer:
-    """An ElmoLayer that starts with the trained mixes of a task model.
+    """Return an ElmoLayer that starts with the trained mixes of a task model.
 
     Args:
         elmo: as for `scalar_mixes`.
-        dropout: applied to each output, in training.
+        dropout: dropout of each output, in training.
         trainable: train the biLM too.
     """
     mixes = scalar_mixes(elmo)
     if not mixes:
-        raise ElmokitError(f"{elmo.source} has no trained scalar mixes")
+        raise UnsupportedFormat(f"{elmo.source} has no trained scalar mixes")
     layer = ElmoLayer(elmo, outputs=len(mixes), dropout=dropout, trainable=trainable)
     layer.mixes = nn.ModuleList(mixes)
     return layer

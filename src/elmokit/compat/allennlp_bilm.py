@@ -1,7 +1,7 @@
 """The biLM behind `elmokit.allennlp.Elmo`: character ids to layers, with AllenNLP's state dict.
 
-Takes the ids of `batch_to_ids`, finds the distinct words among them, and gives every layer with
-`<S>` and `</S>` in it, which the mixes need for AllenNLP's layer norm.
+It takes the ids of `batch_to_ids`, finds the distinct words among them, and returns every layer
+with `<S>` and `</S>`, which the mixes need for AllenNLP's layer norm.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.engine import build_model
-from elmokit.errors import ElmokitError
+from elmokit.errors import InvalidInput, UnsupportedFormat
 from elmokit.formats import allennlp
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.model.batch import TokenBatch
-from elmokit.model.bilm import BiLMOutput, BiLMState, mask_of, unflatten, with_boundaries
+from elmokit.model.batch import TokenBatch, token_mask, with_boundaries
+from elmokit.model.bilm import BiLMOutput, BiLMState, unflatten, weights_version
 from elmokit.model.fast.inference import FastBiLM
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING_ID, CharacterIndexer
 
@@ -36,7 +36,7 @@ class CharacterBiLM(nn.Module):
         stateful: bool,
     ) -> None:
         super().__init__()
-        self.bilm = build_model(_without_rest(checkpoint)).requires_grad_(requires_grad)
+        self.bilm = build_model(_without_softmax(checkpoint)).requires_grad_(requires_grad)
         self.config = self.bilm.config
         self.num_layers = self.config.num_layers + 1
         self.stateful = stateful
@@ -45,22 +45,22 @@ class CharacterBiLM(nn.Module):
         marks = torch.from_numpy(indexer.encode([BEGIN_SENTENCE, END_SENTENCE])).long()
         self.register_buffer("boundaries", marks, persistent=False)
         words = torch.from_numpy(indexer.encode(list(vocab_to_cache or []))).long()
-        words[:1] = 0  # the first word stands for padding
+        words[:1] = 0  # The first word stands for padding.
         self.words: Tensor
         self.register_buffer("words", words, persistent=False)
         self.reset_states()
-        self._versions: tuple[int, ...] = ()
+        self._packed_version: tuple[int, ...] = ()
 
     def get_output_dim(self) -> int:
-        """Columns of a vector."""
+        """Return the size of a vector."""
         return self.config.dim
 
     def reset_states(self) -> None:
-        """Forget what was carried."""
+        """Forget the carried states."""
         self._state: BiLMState | None = None
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
-        """Character ids (sentences, tokens, 50) to layers of (sentences, tokens + 2, dim)."""
+        """Map character ids (sentences, tokens, 50) to layers of (sentences, tokens + 2, dim)."""
         batch = self._batch(self._characters(inputs, word_inputs))
         trained = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
         plain = next(self.parameters()).dtype == torch.float32
@@ -71,10 +71,10 @@ class CharacterBiLM(nn.Module):
             output = self.bilm(batch, state=state, boundaries=True)
         if self.stateful and output.state is not None:
             self._state = output.state.map(Tensor.detach)
-        return {"activations": list(output.layers), "mask": output.mask}
+        return {"activations": list(output.hidden_states), "mask": output.mask}
 
     def _characters(self, inputs: Tensor, word_inputs: Tensor | None) -> Tensor:
-        """The character ids, those of known words taken from `vocab_to_cache`."""
+        """Return the character ids, those of `vocab_to_cache` if `word_inputs` are given."""
         if word_inputs is None:
             return inputs
         if not len(self.words):
@@ -83,27 +83,29 @@ class CharacterBiLM(nn.Module):
         if word_inputs.numel() and not 0 <= word_inputs.min() <= word_inputs.max() < len(
             self.words
         ):
-            return inputs  # words that are not there
+            return inputs  # as AllenNLP does for indices outside the vocabulary
         return self.words[word_inputs]
 
     def _batch(self, ids: Tensor) -> TokenBatch:
-        """Each distinct word of (sentences, tokens, 50) once, and where it stands."""
+        """Return a batch of the distinct words of (sentences, tokens, 50) and their positions."""
         if ids.ndim != 3 or ids.shape[2] != self.config.max_characters or ids.is_floating_point():
-            wanted = f"(sentences, tokens, {self.config.max_characters})"
-            raise ElmokitError(f"inputs are character ids {wanted}, not {tuple(ids.shape)}")
+            shape = f"(sentences, tokens, {self.config.max_characters})"
+            raise InvalidInput(
+                f"inputs must be character ids of shape {shape}, not {tuple(ids.shape)}"
+            )
         if ids.numel() and not 0 <= ids.min() <= ids.max() <= PADDING_ID:
-            raise ElmokitError(f"character ids are 0 to {PADDING_ID}")
+            raise InvalidInput(f"character ids must be 0 to {PADDING_ID}")
         mask = (ids > 0).any(dim=2)
         lengths = mask.sum(dim=1)
-        if not torch.equal(mask, mask_of(lengths, ids.shape[1])):
-            raise ElmokitError("a sentence has padding (character ids of 0) before its end")
+        if not torch.equal(mask, token_mask(lengths, ids.shape[1])):
+            raise InvalidInput("a sentence has padding (character ids of 0) before its end")
         words, rows = torch.unique(ids[mask], dim=0, return_inverse=True)
         index = torch.zeros(mask.shape, dtype=torch.long, device=ids.device)
         index[mask] = rows + 2
         return TokenBatch(torch.cat([self.boundaries, words]), index, lengths)
 
     def _state_of(self, batch: TokenBatch) -> BiLMState:
-        """The carried state with a row for every sentence; new rows start from zeros."""
+        """Return the carried state with a row for every sentence; new rows are zeros."""
         known = 0 if self._state is None else self._state.rows
         more = max(0, len(batch.lengths) - known)
         parameter = next(self.parameters())
@@ -111,42 +113,42 @@ class CharacterBiLM(nn.Module):
         return zeros if self._state is None else BiLMState.cat([self._state, zeros])
 
     def _fast_layers(self, batch: TokenBatch, state: BiLMState | None) -> BiLMOutput:
-        """The layers without gradients."""
+        """Compute the layers without gradients."""
         with torch.inference_mode():
             engine = self._engine()
             index, lengths = with_boundaries(batch)
-            vectors = engine.encode(batch.features)[index[mask_of(lengths, index.shape[1])]]
-            layers, after = engine.carried_layers(vectors, lengths.cpu(), state)
+            vectors = engine.encode(batch.features)[index[token_mask(lengths, index.shape[1])]]
+            layers, after = engine.run_with_state(vectors, lengths.cpu(), state)
         padded = unflatten(layers.clone(), lengths.clone(), index.shape[1])
         return BiLMOutput(padded, lengths.clone(), after.map(Tensor.clone))
 
     def _engine(self) -> FastBiLM:
-        """The packed weights; made anew when a parameter has changed or moved."""
-        versions = tuple(n for p in self.parameters() for n in (p.data_ptr(), p._version))
-        if versions != self._versions:
+        """Return the packed weights; pack them again when a parameter has changed or moved."""
+        version = weights_version(self.bilm)
+        if version != self._packed_version:
             self._fast = FastBiLM(self.bilm, self.boundaries)
-            self._versions = versions
+            self._packed_version = version
         return self._fast
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied or pickled: not the packed weights."""
+        """Return what is copied or pickled: not the packed weights."""
         kept = {name: value for name, value in self.__dict__.items() if name != "_fast"}
-        return kept | {"_versions": ()}
+        return kept | {"_packed_version": ()}
 
     # ------------------------------------------------------------------ AllenNLP's names
     def state_dict(self, *args: Any, prefix: str = "", **settings: Any) -> dict[str, Any]:  # type: ignore[override]
-        """The tensors under AllenNLP's names."""
-        found: dict[str, Any] = super().state_dict(*args, prefix=prefix, **settings)
+        """Return the tensors under AllenNLP's names."""
+        tensors: dict[str, Any] = super().state_dict(*args, prefix=prefix, **settings)
         for row in allennlp.rows(self.config):
-            tensors = [found.pop(f"{prefix}bilm.{name}") for name in row.ours]
-            array = row.write(*(tensor.detach().float().cpu().numpy() for tensor in tensors))
-            found[prefix + row.theirs] = torch.from_numpy(array.copy()).to(tensors[0])
-        return found
+            ours = [tensors.pop(f"{prefix}bilm.{name}") for name in row.ours]
+            array = row.write(*(tensor.detach().float().cpu().numpy() for tensor in ours))
+            tensors[prefix + row.theirs] = torch.from_numpy(array.copy()).to(ours[0])
+        return tensors
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **settings: Any
     ) -> None:
-        """AllenNLP's names become ours on the way in."""
+        """Replace AllenNLP's names by ours before loading."""
         errors: list[str] = args[-1]
         state_dict.pop(prefix + allennlp.CACHED_WORDS, None)
         for row in allennlp.rows(self.config):
@@ -154,8 +156,8 @@ class CharacterBiLM(nn.Module):
             if tensor is None:
                 continue
             if tuple(tensor.shape) != row.shape:
-                found, wanted = list(tensor.shape), list(row.shape)
-                errors.append(f"{prefix}{row.theirs} has the shape {found}, not {wanted}")
+                shapes = f"{list(tensor.shape)}, not {list(row.shape)}"
+                errors.append(f"{prefix}{row.theirs} has the shape {shapes}")
                 continue
             parts = row.read(tensor.detach().float().cpu().numpy())
             for name, part in zip(row.ours, parts, strict=True):
@@ -163,14 +165,18 @@ class CharacterBiLM(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **settings)
 
 
-def _without_rest(checkpoint: Checkpoint) -> Checkpoint:
-    """The same model without softmax and inner dropout, if AllenNLP has a place for it."""
+def _without_softmax(checkpoint: Checkpoint) -> Checkpoint:
+    """Remove softmax and inner dropout; raise if AllenNLP cannot represent the model."""
     config = checkpoint.config
     if config.token_encoder != "characters":
-        kind = config.token_encoder
-        raise ElmokitError(f"Elmo takes character ids, and {checkpoint.source} is on {kind}")
+        raise UnsupportedFormat(
+            f"Elmo needs a model on characters, but {checkpoint.source} is on "
+            f"{config.token_encoder}"
+        )
     if not (config.project_tokens and config.project_state):
-        raise ElmokitError(f"Elmo has projections, and {checkpoint.source} lacks one of them")
+        raise UnsupportedFormat(
+            f"Elmo needs token and state projections, but {checkpoint.source} lacks one of them"
+        )
     tensors = {n: t for n, t in checkpoint.tensors.items() if not n.startswith("softmax.")}
     config = replace(config, vocabulary_size=0, dropout=0.0)
     return replace(checkpoint, config=config, tensors=tensors, vocabulary=None)

@@ -1,1 +1,1 @@
-"""Readers of labelled files."""
+"""Readers of labeled files."""

@@ -12,7 +12,7 @@ from itertools import dropwhile, groupby
 from typing import TYPE_CHECKING
 
 from elmokit.data.examples import Tagged
-from elmokit.data.labelled import BadLines, words
+from elmokit.data.labeled import BadLines, words
 from elmokit.data.lines import decoded_lines, extension_of, filled_lines, place
 from elmokit.data.schemes import check_scheme, is_tag_of, scheme_of, to_iob2
 from elmokit.errors import ElmokitError
@@ -66,7 +66,7 @@ def read_tagged(
     scheme: str = "auto",
     kind: str = "auto",
     tokenize: Tokenize = str.split,
-    labelled: bool = True,
+    labeled: bool = True,
     bad: BadLines,
 ) -> Iterator[Tagged]:
     """Sentences with a tag for each token, spans in IOB2.
@@ -79,18 +79,18 @@ def read_tagged(
     of the sentence's first predicate in the first one.
 
     `kind` is "conll", "conllu" or "text", with "auto" by the extension. Text, a sentence a line
-    for `tokenize`, has no tags: .txt is text only if not `labelled`.
+    for `tokenize`, has no tags: .txt is text only if not `labeled`.
     """
     check_scheme(scheme)
     if kind not in KINDS:
         choices = ", ".join(KINDS)
         raise ElmokitError(f"there is no kind of file named {kind!r}: it may be one of {choices}")
-    kind = _kind_of(path, labelled=labelled) if kind == "auto" else kind
+    kind = _kind_of(path, labeled=labeled) if kind == "auto" else kind
     if kind == "text":
         return _plain_sentences(path, tokenize, bad)
     asked = {"token": token_column, "tag": column, "predicate": predicate_column}
-    examples = _examples(path, kind, asked, labelled=labelled, bad=bad)
-    if labelled:
+    examples = _examples(path, kind, asked, labeled=labeled, bad=bad)
+    if labeled:
         return _with_spans_in_iob2(path, examples, scheme, bad)
     return (example for example, _ in examples)
 
@@ -105,16 +105,16 @@ def file_scheme(
 ) -> str:
     """The scheme that the tags of a file are in, "plain" if they are no spans."""
     asked = {"token": token_column, "tag": column, "predicate": predicate_column}
-    kind = _kind_of(path, labelled=True)
-    examples = _examples(path, kind, asked, labelled=True, bad=bad)
+    kind = _kind_of(path, labeled=True)
+    examples = _examples(path, kind, asked, labeled=True, bad=bad)
     return scheme_of([example.tags or () for example, _ in examples])
 
 
-def _kind_of(path: FilePath, *, labelled: bool) -> str:
+def _kind_of(path: FilePath, *, labeled: bool) -> str:
     extension = extension_of(path)
     if extension == ".conllu":
         return "conllu"
-    return "text" if extension in TEXT_EXTENSIONS and not labelled else "conll"
+    return "text" if extension in TEXT_EXTENSIONS and not labeled else "conll"
 
 
 def _plain_sentences(path: FilePath, tokenize: Tokenize, bad: BadLines) -> Iterator[Tagged]:
@@ -146,14 +146,14 @@ def _with_spans_in_iob2(
 
 
 def _examples(
-    path: FilePath, kind: str, asked: dict[str, Column], *, labelled: bool, bad: BadLines
+    path: FilePath, kind: str, asked: dict[str, Column], *, labeled: bool, bad: BadLines
 ) -> Iterator[tuple[Tagged, list[int]]]:
     """Examples with the tags that the file has, and the numbers of their lines."""
     layout = None
     for sentence in _sentences(path, is_conllu=kind == "conllu"):
         if layout is None and sentence.rows:
             width = len(sentence.rows[0][1])
-            layout = _layout(name_of(path), kind, width, **asked, labelled=labelled)
+            layout = _layout(name_of(path), kind, width, **asked, labeled=labeled)
         problem = sentence.problem or (layout and _misfit(sentence.rows, layout))
         if problem:
             bad(place(path, problem[0]), problem[1])
@@ -194,10 +194,10 @@ def _layout(
     token: Column,
     tag: Column,
     predicate: Column,
-    labelled: bool,
+    labeled: bool,
 ) -> Layout:
     """The columns that are asked for, or the usual ones; `width` is that of the first row."""
-    has_tags = labelled and predicate is None
+    has_tags = labeled and predicate is None
     usual = ("FORM", "UPOS") if kind == "conllu" else (1, -1)
     columns: list[str | int] = [usual[0] if token is None else token]
     if has_tags:
@@ -214,7 +214,7 @@ def _layout(
         tags=indices[1] if has_tags else None,
         no_tag="_" if has_tags and columns[1] in NEVER_EMPTY else "",
         predicate=None if predicate is None else indices[1],
-        has_roles=labelled and predicate is not None,
+        has_roles=labeled and predicate is not None,
         width=width if any(str(column).startswith("-") for column in columns) else None,
     )
 

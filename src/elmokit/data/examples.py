@@ -26,7 +26,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Labelled(Example):
+class Labeled(Example):
     """One text, or a pair of texts, with a label."""
 
     label: str | None

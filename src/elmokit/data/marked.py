@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elmokit.data.examples import Pronoun, Related, Span
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.data.lines import Unfit, filled_lines, good_lines, place
 from elmokit.data.tables import plain_name
 from elmokit.errors import ElmokitError
@@ -38,7 +38,7 @@ class Block:
 
 
 def read_relations(
-    path: FilePath, *, tokenize: Tokenize, labelled: bool = True, bad: BadLines
+    path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
 ) -> Iterator[Related]:
     """Sentences with <e1> and <e2> around two entities, in the format of SemEval-2010 task 8.
 
@@ -48,7 +48,7 @@ def read_relations(
     for block in _blocks(path, bad):
         where = place(path, block.line)
         try:
-            yield _related(block, where, tokenize, labelled=labelled)
+            yield _related(block, where, tokenize, labeled=labeled)
         except Unfit as problem:
             bad(where, str(problem))
 
@@ -67,17 +67,17 @@ def _blocks(path: FilePath, bad: BadLines) -> Iterator[Block]:
         yield block
 
 
-def _related(block: Block, where: str, tokenize: Tokenize, *, labelled: bool) -> Related:
+def _related(block: Block, where: str, tokenize: Tokenize, *, labeled: bool) -> Related:
     numbered = NUMBERED.fullmatch(block.text)
     if numbered is None:
         raise Unfit("the line should have a number, a tab and a sentence")
     identifier, quoted = numbered.groups()
     text, spans = _unmarked(_without_quotes(quoted))
     label = next((line for line in block.below if not line.startswith("Comment")), None)
-    if labelled and label is None:
+    if labeled and label is None:
         raise Unfit("there is no relation below the sentence")
     tokens, (first, second) = tokens_and_spans(text, spans, tokenize)
-    return Related((tokens,), where, first, second, label if labelled else None, identifier)
+    return Related((tokens,), where, first, second, label if labeled else None, identifier)
 
 
 def _without_quotes(text: str) -> str:
@@ -110,12 +110,12 @@ def _entity(text: str, places: Mapping[str, int], name: str) -> Span:
 
 
 def read_gap(
-    path: FilePath, *, tokenize: Tokenize, labelled: bool = True, bad: BadLines
+    path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
 ) -> Iterator[Pronoun]:
     """Passages with a pronoun and two names, in the TSV format of GAP."""
     lines = filled_lines(path, bad)
     header = [plain_name(cell) for cell in next(lines, (0, ""))[1].split("\t")]
-    for name in (*GAP_COLUMNS, *GAP_LABELS) if labelled else GAP_COLUMNS:
+    for name in (*GAP_COLUMNS, *GAP_LABELS) if labeled else GAP_COLUMNS:
         if name not in header:
             raise ElmokitError(
                 f"{name_of(path)} has no column {name!r} in its first line, which in GAP's files "
@@ -127,13 +127,13 @@ def read_gap(
             if len(cells) != len(header):
                 raise Unfit(f"the line has {len(cells)} columns, and the first one {len(header)}")
             row = dict(zip(header, cells, strict=True))
-            yield _pronoun(row, where, tokenize, labelled=labelled)
+            yield _pronoun(row, where, tokenize, labeled=labeled)
         except Unfit as problem:
             bad(where, str(problem))
 
 
-def _pronoun(row: Mapping[str, str], where: str, tokenize: Tokenize, *, labelled: bool) -> Pronoun:
-    label = _gap_label(row) if labelled else None
+def _pronoun(row: Mapping[str, str], where: str, tokenize: Tokenize, *, labeled: bool) -> Pronoun:
+    label = _gap_label(row) if labeled else None
     places = [_place_in_text(row, name) for name in ("pronoun", "a", "b")]
     tokens, (pronoun, first, second) = tokens_and_spans(row["text"], places, tokenize)
     return Pronoun((tokens,), where, row["id"], pronoun[0], first, second, label)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from elmokit.data.examples import Question, Span
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.data.lines import Unfit, is_text
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of, read_lines
@@ -19,11 +19,11 @@ from elmokit.text.tokenize import token_offsets, token_span
 
 
 def read_squad(
-    path: FilePath, *, tokenize: Tokenize, labelled: bool = True, bad: BadLines
+    path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
 ) -> Iterator[Question]:
     """The questions of a file, each with its passage.
 
-    Without `labelled` their answers are not read; they may be missing, or impossible.
+    Without `labeled` their answers are not read; they may be missing, or impossible.
     """
     seen = set[str]()
     for where, paragraph in _paragraphs(path, bad):
@@ -43,7 +43,7 @@ def read_squad(
                     raise Unfit("its id is that of another one" if identifier else "it has no id")
                 seen.add(identifier)
                 question = tuple(tokenize(_text(entry, "question")))
-                answers = _answers(entry, passage) if labelled else []
+                answers = _answers(entry, passage) if labeled else []
             except Unfit as problem:
                 bad(at, str(problem))
                 continue

@@ -1,5 +1,6 @@
-"""Reads and writes every file format; the model itself reads no files.
+"""Readers and writers of every model format; the model itself reads no files.
 
 A format turns files into a `Checkpoint` (configuration, named tensors, vocabulary, metadata) and
-back. What it knows of the model are the tensors' names.
+back. All it knows about the model is the names of the tensors, and nothing here imports torch
+except `containers/state_dict.py`.
 """

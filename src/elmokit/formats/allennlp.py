@@ -1,12 +1,12 @@
-"""Task models of AllenNLP that have an ELMo inside: its biLM and its trained scalar mixes.
+"""Task models of AllenNLP that contain an ELMo: its biLM and its trained scalar mixes.
 
-    config.json    an entry with `options_file` somewhere in it, often a path on another computer
+    config.json    has an entry with `options_file`, often a path on another computer
     weights.th     state dict of the whole task model; best.th in a folder that was not packed
-    fta/           in older archives, the files that the configuration names
+    fta/           the files that the configuration names, in older archives
     vocabulary/    of the task, not of the ELMo
 
-In the state dict, behind a prefix such as `text_field_embedder.token_embedder_elmo._elmo.`, with
-ours beside them:
+Names in the state dict, after a prefix such as `text_field_embedder.token_embedder_elmo._elmo.`,
+and our names for them:
 
     _elmo_lstm._token_embedder._char_embedding_weights             characters; row 0 is padding
     _elmo_lstm._token_embedder.char_conv_0.{weight, bias}          convolutions.0
@@ -14,12 +14,12 @@ ours beside them:
     _elmo_lstm._token_embedder._projection.{weight, bias}          projection
     _elmo_lstm._elmo_lstm.forward_layer_0.input_linearity.weight   input_weight
     _elmo_lstm._elmo_lstm.forward_layer_0.state_linearity.weight   recurrent_weight
-    _elmo_lstm._elmo_lstm.forward_layer_0.state_linearity.bias     bias, with the forget bias in it
+    _elmo_lstm._elmo_lstm.forward_layer_0.state_linearity.bias     bias, including the forget bias
     _elmo_lstm._elmo_lstm.forward_layer_0.state_projection.weight  projection
     scalar_mix_0.gamma, scalar_mix_0.scalar_parameters.0           the first mix, its layer 0
 
-ELMoForManyLangs took these modules over: gates and highway layers are stored in the same way, so
-that the rows here are those of `many_langs.py` under other names.
+ELMoForManyLangs copied these modules, so that gates and highway layers are stored alike: the rows
+here are those of `many_langs.py` under other names.
 """
 
 from __future__ import annotations
@@ -33,32 +33,33 @@ from typing import Any
 import numpy as np
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import UnsupportedFormat
 from elmokit.formats import bilm, many_langs
 from elmokit.formats.checkpoint import Checkpoint, Tensors
 from elmokit.formats.containers import state_dict
 from elmokit.formats.weight_map import Array, Row, padded, read_rows
-from elmokit.io.atomic import is_file, read_json
+from elmokit.io.jsonfile import read_json
+from elmokit.io.paths import is_file
 
 CONFIG, WEIGHTS = "config.json", ("weights.th", "best.th")
 BILM = "_elmo_lstm."
 CHARACTER_TABLE = "_token_embedder._char_embedding_weights"
-CACHED_WORDS = "_word_embedding.weight"  # of vocab_to_cache: computed from the rest
-MIXED = re.compile(r"scalar_mix_(\d{1,4})\.(?:gamma|scalar_parameters\.(\d{1,4}))")
-RENAMED = {  # names of many_langs, how they begin
+CACHED_WORDS = "_word_embedding.weight"  # of vocab_to_cache, computed from the other tensors
+MIX = re.compile(r"scalar_mix_(\d{1,4})\.(?:gamma|scalar_parameters\.(\d{1,4}))")
+RENAMED = {  # prefixes of names: many_langs, AllenNLP
     many_langs.CHARACTER_TABLE: CHARACTER_TABLE,
     "convolutions.": "_token_embedder.char_conv_",
     "highways.": "_token_embedder._highways.",
     "projection.": "_token_embedder._projection.",
 }
-UNSAID = "read off the weights; activation, clips and characters of a word as published"
+INFERRED = "inferred from the weights; activation, clips and max_characters as published"
 
 
 # ---------------------------------------------------------------------- names
 def rows(config: BiLMConfig) -> list[Row]:
-    """Every tensor behind `_elmo_lstm.` for a model of this configuration."""
+    """Return the map of every tensor after `_elmo_lstm.` for a configuration."""
     layers = (
-        _forgetful(row, config.forget_bias) if row.theirs.endswith(".bias") else row
+        _with_forget_bias(row, config.forget_bias) if row.theirs.endswith(".bias") else row
         for row in many_langs.layer_rows(config)
     )
     return [
@@ -73,16 +74,16 @@ def _renamed(row: Row) -> Row:
     return padded(row) if row.theirs == CHARACTER_TABLE else row
 
 
-def _forgetful(row: Row, forget_bias: float) -> Row:
-    """The constant of the forget gate, the second of ours, is part of their bias."""
-    of_gates = np.array([[0], [forget_bias], [0], [0]], np.float32)
+def _with_forget_bias(row: Row, forget_bias: float) -> Row:
+    """Add the constant of the forget gate, the second of ours, to their bias."""
+    by_gate = np.array([[0], [forget_bias], [0], [0]], np.float32)
 
     def read(array: Array) -> tuple[Array, ...]:
         (bias,) = row.read(array)
-        return ((bias.reshape(4, -1) - of_gates).reshape(-1),)
+        return ((bias.reshape(4, -1) - by_gate).reshape(-1),)
 
     def write(array: Array) -> Array:
-        return row.write((array.reshape(4, -1) + of_gates).reshape(-1))
+        return row.write((array.reshape(4, -1) + by_gate).reshape(-1))
 
     return row._replace(read=read, write=write)
 
@@ -100,28 +101,28 @@ def read(folder: Path) -> Checkpoint:
         parts = (prefix + BILM, f"{prefix}scalar_mix_")
         return [name for name in names if name.startswith(parts)]
 
-    found = state_dict.read(path, choose=of_elmo)
-    tensors = {name.removeprefix(prefix + BILM): array for name, array in found.items()}
+    stored = state_dict.read(path, choose=of_elmo)
+    tensors = {name.removeprefix(prefix + BILM): array for name, array in stored.items()}
     entries = sorted(_entries(settings), key=lambda entry: not _belongs(entry[0], prefix))
-    options, origin = _find_options(folder, entries) or (_options_of(tensors, path), UNSAID)
-    # a projection of tokens and of states is always there: what bilm's reader wants to know
+    options, origin = _find_options(folder, entries) or (_options_of(tensors, path), INFERRED)
+    # bilm.config_of looks for these datasets: AllenNLP always projects tokens and states.
     projections = {"CNN_proj/W_proj": (), f"{bilm.CELL.format(0, 0)}/W_P_0": ()}
     config = bilm.config_of(options, projections, folder / CONFIG)
     normed = bool(entries) and entries[0][1].get("do_layer_norm") is True
     metadata = {
         "options": options,
         "configuration": origin,
-        "scalar_mixes": _mixes(found, prefix, config.num_layers + 1, normed, path),
+        "scalar_mixes": _mixes(stored, prefix, config.num_layers + 1, normed, path),
     }
     shapes = {
         name: shape
-        for name, shape in state_dict.shapes_of(found).items()
+        for name, shape in state_dict.shapes_of(stored).items()
         if name.startswith(prefix + BILM) and name != prefix + BILM + CACHED_WORDS
     }
     ours = read_rows(
         (row._replace(theirs=prefix + BILM + row.theirs) for row in rows(config)),
         shapes,
-        found.__getitem__,
+        stored.__getitem__,
         path,
         known_by="the ELMo's options",
     )
@@ -129,69 +130,73 @@ def read(folder: Path) -> Checkpoint:
 
 
 def _find_prefix(names: list[str], path: Path) -> str:
-    """What stands before the names of the ELMo."""
+    """Return the prefix of the names of the ELMo."""
     ending = BILM + CHARACTER_TABLE
-    found = [name.removesuffix(ending) for name in names if name.endswith(ending)]
-    if not found:
-        raise ElmokitError(f"{path} is a task model without an ELMo on characters in it")
-    if len(found) > 1:
-        places = ", ".join(repr(prefix.rstrip(".")) for prefix in found[:5])
-        raise ElmokitError(f"{path} holds {len(found)} ELMos, and one is read: {places}")
-    return found[0]
+    prefixes = [name.removesuffix(ending) for name in names if name.endswith(ending)]
+    if not prefixes:
+        raise UnsupportedFormat(f"{path} is a task model without an ELMo on characters")
+    if len(prefixes) > 1:
+        shown = ", ".join(repr(prefix.rstrip(".")) for prefix in prefixes[:5])
+        raise UnsupportedFormat(
+            f"{path} contains {len(prefixes)} ELMos, but only one is supported: {shown}"
+        )
+    return prefixes[0]
 
 
 def _entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every part of a configuration that names options, and the dotted path to it."""
+    """Yield every part of a configuration that names options, with its dotted path."""
     waiting: list[tuple[str, Any]] = [("", settings)]
     while waiting:
-        place, part = waiting.pop(0)
+        path, part = waiting.pop(0)
         if not isinstance(part, dict):
             continue
         if isinstance(part.get("options_file"), str):
-            yield place, part
-        waiting += [(f"{place}.{key}".lstrip("."), value) for key, value in part.items()]
+            yield path, part
+        waiting += [(f"{path}.{key}".lstrip("."), value) for key, value in part.items()]
 
 
-def _belongs(place: str, prefix: str) -> bool:
-    """Whether `token_embedders.elmo` of a configuration is `token_embedder_elmo` of a prefix."""
-    return f"token_embedder_{place.rpartition('.')[2]}." in prefix
+def _belongs(path: str, prefix: str) -> bool:
+    """Tell whether a path such as `token_embedders.elmo` matches `token_embedder_elmo.`."""
+    return f"token_embedder_{path.rpartition('.')[2]}." in prefix
 
 
 def _find_options(
     folder: Path, entries: list[tuple[str, Mapping[str, Any]]]
 ) -> tuple[dict[str, Any], str] | None:
-    """The options that the configuration names: packed with it, where it says, or beside it."""
-    for place, entry in entries:
+    """Return the options that the configuration names, and their file name; None if not found."""
+    for path, entry in entries:
         named = entry["options_file"]
-        name = ntpath.basename(named)  # ntpath knows both kinds of slashes
-        for file in (f"fta/{place}.options_file", named, name):
+        name = ntpath.basename(named)  # ntpath splits at both kinds of slashes.
+        for file in (f"fta/{path}.options_file", named, name):
             if file and is_file(folder / file):
                 return read_json(folder / file), name
     return None
 
 
 def _options_of(tensors: Tensors, path: Path) -> dict[str, Any]:
-    """Options as the shapes of the weights have them, with what all published models share."""
+    """Infer the options from the shapes; take the rest from what all published models share."""
 
     def shape(name: str, dimensions: int) -> tuple[int, ...]:
         if name not in tensors or tensors[name].ndim != dimensions:
-            raise ElmokitError(f"{path} lacks a tensor {BILM + name!r} of {dimensions} dimensions")
+            raise UnsupportedFormat(
+                f"{path} lacks a tensor {BILM + name!r} with {dimensions} dimensions"
+            )
         return tensors[name].shape
 
-    def number(pattern: str) -> int:
+    def count(pattern: str) -> int:
         return sum(re.fullmatch(pattern, name) is not None for name in tensors)
 
     encoder = "_token_embedder."
     filters = []
-    for i in range(number(rf"{encoder}char_conv_\d+\.weight")):
-        count, _, width = shape(f"{encoder}char_conv_{i}.weight", 3)
-        filters.append([width, count])
+    for i in range(count(rf"{encoder}char_conv_\d+\.weight")):
+        size, _, width = shape(f"{encoder}char_conv_{i}.weight", 3)
+        filters.append([width, size])
     size, cells = shape("_elmo_lstm.forward_layer_0.state_projection.weight", 2)
     return {
         "lstm": {
             "cell_clip": 3,
             "dim": cells,
-            "n_layers": number(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight"),
+            "n_layers": count(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight"),
             "proj_clip": 3,
             "projection_dim": size,
             "use_skip_connections": True,
@@ -202,25 +207,27 @@ def _options_of(tensors: Tensors, path: Path) -> dict[str, Any]:
             "filters": filters,
             "max_characters_per_token": 50,
             "n_characters": 262,
-            "n_highway": number(rf"{encoder}_highways\._layers\.\d+\.weight"),
+            "n_highway": count(rf"{encoder}_highways\._layers\.\d+\.weight"),
         },
     }
 
 
 def _mixes(
-    found: Tensors, prefix: str, layers: int, normed: bool, path: Path
+    stored: Tensors, prefix: str, num_layers: int, normed: bool, path: Path
 ) -> list[dict[str, Any]]:
-    """The trained mixes as metadata: a weight for each layer before the softmax, and the scale."""
-    mixes: dict[int, dict[int, float]] = {}  # gamma under -1
-    for name, array in found.items():
-        if match := MIXED.fullmatch(name.removeprefix(prefix)):
+    """Return the trained mixes as metadata: gamma, and the weight of each layer before softmax."""
+    mixes: dict[int, dict[int, float]] = {}  # mix: layer: weight, with gamma as layer -1
+    for name, array in stored.items():
+        if match := MIX.fullmatch(name.removeprefix(prefix)):
             if array.size != 1 or not np.isfinite(array).all():
-                raise ElmokitError(f"{path}: the tensor {name!r} is not one finite number")
+                raise UnsupportedFormat(f"{path}: the tensor {name!r} is not one finite number")
             mixes.setdefault(int(match[1]), {})[int(match[2] or -1)] = float(array.item())
     for mix in mixes.values():
-        if sorted(mix) != list(range(-1, layers)):
-            raise ElmokitError(f"{path}: a scalar mix has not {layers} weights and a gamma")
+        if sorted(mix) != list(range(-1, num_layers)):
+            raise UnsupportedFormat(
+                f"{path}: a scalar mix does not have {num_layers} weights and a gamma"
+            )
     return [
-        {"weights": [mix[k] for k in range(layers)], "gamma": mix[-1], "layer_norm": normed}
+        {"weights": [mix[k] for k in range(num_layers)], "gamma": mix[-1], "layer_norm": normed}
         for _, mix in sorted(mixes.items())
     ]

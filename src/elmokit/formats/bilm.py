@@ -1,15 +1,14 @@
-"""The bilm-tf / AllenNLP format: `options.json` and `weights.hdf5`, both ways.
+"""The bilm-tf / AllenNLP format, read and written: `options.json` and `weights.hdf5`.
 
     options.json    sizes and switches
-    weights.hdf5    the datasets of `rows` below; a softmax in it is rare
-    vocab.txt       a word a line, where the model is on words or has a softmax; also vocab.txt.gz
-    meta.json       in archives of the NLPL repository, what is known of the model
+    weights.hdf5    the datasets of `rows` below; few files have a softmax
+    vocab.txt       one word per line, for a model on words or with a softmax; also vocab.txt.gz
+    meta.json       metadata, in archives of the NLPL repository
 
-Files of the training script say 261 characters, files for prediction 262: the tensor has 261 rows
-either way. Highway layers, the token projection and the state projection may each be missing. A
-model on words has `embedding`, a row for each line of its vocabulary, perhaps after one for
-padding, in place of the tensors of characters. A file with `embedding` alone is another format:
-see `token_vectors.py`.
+The options of the training script give 261 characters, those for prediction 262; the tensor always
+has 261 rows. Highway layers, the token projection and the state projection may each be missing. A
+model on words has `embedding` instead of the character tensors, one row for each line of its
+vocabulary, perhaps after a row for padding. `token_vectors.py` reads files with `embedding` alone.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
+from elmokit.formats.model_folder import new_model_folder, published_metadata
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
-from elmokit.io.atomic import new_model_folder, published_metadata, read_json
+from elmokit.io.jsonfile import read_json
 from elmokit.text.vocabulary import Vocabulary
 
 SUFFIXES = (".hdf5", ".h5")
@@ -40,13 +40,13 @@ CHARACTERS = 261
 
 # ---------------------------------------------------------------------- names
 def rows(config: BiLMConfig) -> list[Row]:
-    """Every dataset of `weights.hdf5` for a model of this configuration."""
+    """Return the map of every dataset of `weights.hdf5` for a configuration."""
     words, size = config.vocabulary_size, config.projection_dim
     on_words = [same(TABLE, (config.n_words, size), "token_encoder.words")]
     table = on_words if config.token_encoder == "words" else _character_rows(config)
-    for way in (0, 1):
+    for direction in (0, 1):
         for layer in range(config.num_layers):
-            table += _lstm_rows(config, way, layer)
+            table += _lstm_rows(config, direction, layer)
     if words:
         table.append(same("softmax/W", (words, size), "softmax.weight"))
         table.append(same("softmax/b", (words,), "softmax.bias"))
@@ -56,9 +56,9 @@ def rows(config: BiLMConfig) -> list[Row]:
 def _character_rows(config: BiLMConfig) -> list[Row]:
     n, size, dim = config.n_filters, config.projection_dim, config.character_dim
     table = [same("char_embed", (config.n_characters, dim), "characters")]
-    for i, (width, number) in enumerate(config.filters):
-        table.append(_convolution(i, (1, width, dim, number)))
-        table.append(same(f"CNN/b_cnn_{i}", (number,), f"convolutions.{i}.bias"))
+    for i, (width, count) in enumerate(config.filters):
+        table.append(_convolution(i, (1, width, dim, count)))
+        table.append(same(f"CNN/b_cnn_{i}", (count,), f"convolutions.{i}.bias"))
     for k in range(config.highway_layers):
         for theirs, ours in (("carry", "gate"), ("transform", "transform")):
             weight, bias = (f"highways.{k}.{ours}.{part}" for part in ("weight", "bias"))
@@ -70,20 +70,21 @@ def _character_rows(config: BiLMConfig) -> list[Row]:
     return [row._replace(ours=(f"token_encoder.{row.ours[0]}",)) for row in table]
 
 
-def _convolution(number: int, shape: Shape) -> Row:
-    """[1, width, characters, filters] to [filters, characters, width]."""
+def _convolution(i: int, shape: Shape) -> Row:
+    """Map (1, width, character_dim, filters) to (filters, character_dim, width)."""
     return Row(
-        f"CNN/W_cnn_{number}",
+        f"CNN/W_cnn_{i}",
         shape,
-        (f"convolutions.{number}.weight",),
+        (f"convolutions.{i}.weight",),
         lambda array: (array[0].transpose(2, 1, 0),),
         lambda array: array.transpose(2, 1, 0)[None],
     )
 
 
-def _lstm_rows(config: BiLMConfig, way: int, layer: int) -> list[Row]:
-    """W_0, [input + recurrent, 4 cells], is two matrices [4 cells, size] with us."""
-    theirs, ours = CELL.format(way, layer), f"{('forward', 'backward')[way]}_layers.{layer}"
+def _lstm_rows(config: BiLMConfig, direction: int, layer: int) -> list[Row]:
+    """Map W_0, (2 size, 4 cells), to input and recurrent weights, (4 cells, size) each."""
+    name = ("forward", "backward")[direction]
+    theirs, ours = CELL.format(direction, layer), f"{name}_layers.{layer}"
     cells, size = config.lstm_dim, config.projection_dim
 
     def read(array: Array) -> tuple[Array, ...]:
@@ -104,7 +105,7 @@ def _lstm_rows(config: BiLMConfig, way: int, layer: int) -> list[Row]:
     return table
 
 
-# They order the gates input, memory, forget, output; we input, forget, output, memory.
+# Their order of the gates is input, memory, forget, output; ours input, forget, output, memory.
 _TO_OURS, _TO_THEIRS = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
@@ -116,13 +117,9 @@ def _gates(array: Array, order: tuple[int, ...]) -> Array:
 
 # ---------------------------------------------------------------------- reading
 def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
-    """Read an HDF5 file of weights, or of token vectors, and the files that belong to it."""
+    """Read an HDF5 file of weights and the files that belong to it."""
     with open_hdf5(weights) as file:
         shapes = shapes_of(file, weights)
-        if set(shapes) == {TABLE}:
-            from elmokit.formats import token_vectors
-
-            return token_vectors.read(file, shapes[TABLE], weights)
         options_file = options_file or find_options(weights)
         options = read_json(options_file)
         config = config_of(options, shapes, options_file)
@@ -135,27 +132,31 @@ def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
         )
     vocabulary = vocabulary_of(find_vocabulary(weights.parent), config)
     metadata = {"options": options, **published_metadata(weights.parent)}
-    found = Checkpoint(config, tensors, vocabulary, metadata, str(weights), "bilm")
-    return without_padding(found, options.get("n_tokens_vocab"))
+    checkpoint = Checkpoint(config, tensors, vocabulary, metadata, str(weights), "bilm")
+    return without_padding(checkpoint, options.get("n_tokens_vocab"))
 
 
-def without_padding(found: Checkpoint, words: object = None) -> Checkpoint:
-    """Without the row for padded words, which some tables have before all others.
+def without_padding(checkpoint: Checkpoint, words: object = None) -> Checkpoint:
+    """Remove the first row of a word table if it is one for padding.
 
     `words` is the number of rows that the options give, if they do.
     """
-    name, number = "token_encoder.words", found.config.n_words
-    if found.config.token_encoder != "words" or len(found.vocabulary or []) != number - 1:
-        return found
-    table = found.tensors[name]
-    if words == number and table[0].any():  # then it is the vocabulary that lacks a word
-        return found
-    config = replace(found.config, n_words=number - 1)
-    return replace(found, config=config, tensors={**found.tensors, name: table[1:].copy()})
+    name, rows = "token_encoder.words", checkpoint.config.n_words
+    if checkpoint.config.token_encoder != "words" or len(checkpoint.vocabulary or []) != rows - 1:
+        return checkpoint
+    table = checkpoint.tensors[name]
+    if words == rows and table[0].any():  # There is no padding row: the vocabulary lacks a word.
+        return checkpoint
+    config = replace(checkpoint.config, n_words=rows - 1)
+    tensors = {**checkpoint.tensors, name: table[1:].copy()}
+    return replace(checkpoint, config=config, tensors=tensors)
 
 
 def find_options(weights: Path) -> Path:
-    """The file that differs from the weights in that word only, or the only one there is."""
+    """Return the options file of a weights file.
+
+    It has the same name with "options" for "weights", or is `options.json`, or the only candidate.
+    """
     named = [weights.stem.replace("weights", "options") + ".json", OPTIONS]
     for candidate in map(weights.with_name, named):
         if candidate.is_file():
@@ -165,12 +166,14 @@ def find_options(weights: Path) -> Path:
         return others[0]
     if others:
         names = ", ".join(file.name for file in others)
-        raise ElmokitError(f"which of {names} belongs to {weights}? Name it {named[0]}")
-    raise ElmokitError(f"there is no options.json beside {weights}; the two files belong together")
+        raise UnsupportedFormat(
+            f"{weights} may belong to any of {names}: rename the right one to {named[0]}"
+        )
+    raise MissingFile(f"there is no options.json beside {weights}; the two files belong together")
 
 
 def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Path) -> BiLMConfig:
-    """Our configuration; what the options leave open is read off the datasets."""
+    """Return the configuration; what the options leave open follows from the datasets."""
     try:
         lstm = options["lstm"]
         values = {
@@ -189,14 +192,16 @@ def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Pat
         if "softmax/W" in shapes:
             values["vocabulary_size"] = shapes["softmax/W"][0]
     except KeyError as error:
-        raise ElmokitError(f"{path} (or the weights beside it) lacks {error.args[0]!r}") from None
+        raise UnsupportedFormat(
+            f"{path} (or the weights beside it) lacks {error.args[0]!r}"
+        ) from None
     except (TypeError, AttributeError, IndexError):
-        raise ElmokitError(f"{path} does not have the layout of a bilm options file") from None
+        raise UnsupportedFormat(f"{path} does not have the layout of a bilm options file") from None
     try:
         config = BiLMConfig.from_dict(values)
     except ElmokitError as error:
-        raise ElmokitError(f"{path}: {error}") from None
-    return replace(  # a projection may be missing where it would change no size
+        raise UnsupportedFormat(f"{path}: {error}") from None
+    return replace(  # A projection may be missing if it would not change the size.
         config,
         project_tokens="CNN_proj/W_proj" in shapes or config.n_filters != config.projection_dim,
         project_state=f"{CELL.format(0, 0)}/W_P_0" in shapes
@@ -205,9 +210,11 @@ def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Pat
 
 
 def _character_values(cnn: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    number = cnn.get("n_characters", CHARACTERS + 1)
-    if number not in (CHARACTERS, CHARACTERS + 1):
-        raise ElmokitError(f"{path}: n_characters must be 261 or 262, not {reprlib.repr(number)}")
+    count = cnn.get("n_characters", CHARACTERS + 1)
+    if count not in (CHARACTERS, CHARACTERS + 1):
+        raise UnsupportedFormat(
+            f"{path}: n_characters must be 261 or 262, not {reprlib.repr(count)}"
+        )
     return {
         "character_dim": cnn["embedding"]["dim"],
         "filters": cnn["filters"],
@@ -218,59 +225,62 @@ def _character_values(cnn: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def find_vocabulary(folder: Path) -> Path:
-    """`vocab.txt`, packed or not, else the only file that is called a vocabulary.
+    """Return `vocab.txt` or `vocab.txt.gz`, else the only file with "vocab" in its name.
 
-    Where there is none, or no saying which, it is the `vocab.txt` that there should be.
+    If there is none, or several, return the path of a `vocab.txt` that does not exist.
     """
-    named = [folder / VOCABULARY, folder / f"{VOCABULARY}.gz"]
-    if found := [path for path in named if path.is_file()]:
-        return found[0]
+    standard = [folder / VOCABULARY, folder / f"{VOCABULARY}.gz"]
+    for path in standard:
+        if path.is_file():
+            return path
     others = _vocabularies(folder)
-    return others[0] if len(others) == 1 else named[0]
+    return others[0] if len(others) == 1 else standard[0]
 
 
 def _vocabularies(folder: Path) -> list[Path]:
-    found = sorted([*folder.glob("*vocab*.txt"), *folder.glob("*vocab*.txt.gz")])
-    return [path for path in found if not path.name.startswith(".")]  # ._* is macOS's
+    paths = sorted([*folder.glob("*vocab*.txt"), *folder.glob("*vocab*.txt.gz")])
+    return [path for path in paths if not path.name.startswith(".")]  # macOS adds ._* files.
 
 
 def vocabulary_of(path: Path, config: BiLMConfig) -> list[str] | None:
-    """The words of a vocabulary file, where there is one and a tensor refers to it."""
+    """Return the words of a vocabulary file, None if it does not exist or no tensor needs it."""
     if not path.is_file():
         if config.token_encoder == "words":
             names = ", ".join(file.name for file in _vocabularies(path.parent))
-            others = f"; name the one of {names} that it is so" if names else ""
-            raise ElmokitError(f"a model on words needs its vocabulary: there is no {path}{others}")
+            hint = f"; rename the right one of {names} to it" if names else ""
+            raise MissingFile(f"a model on words needs its vocabulary: there is no {path}{hint}")
         return None
     if not config.vocabulary_size and config.token_encoder == "characters":
-        return None  # a word list that no tensor of this model refers to
+        return None
     return Vocabulary.read(path).words
 
 
 # ---------------------------------------------------------------------- writing
 def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> None:
-    """Write `options.json`, `weights.hdf5` and, with a vocabulary, `vocab.txt` as a new folder."""
+    """Write a folder with `options.json`, `weights.hdf5` and, with a vocabulary, `vocab.txt`."""
     import h5py
 
     config = checkpoint.config
     if config.token_encoder == "unicode":
-        raise ElmokitError("the bilm format has no dictionaries of Unicode characters and words")
+        raise UnsupportedFormat(
+            "the bilm format cannot hold dictionaries of Unicode characters and words"
+        )
     if config.forget_bias != 1.0:
-        raise ElmokitError(
-            f"the bilm format has a forget bias of 1.0, this model has {config.forget_bias}"
+        raise UnsupportedFormat(
+            f"the bilm format has a forget bias of 1.0, but this model has {config.forget_bias}"
         )
     if config.token_encoder == "characters" and config.n_characters != CHARACTERS:
-        raise ElmokitError(
-            f"the bilm format has {CHARACTERS} characters, this model has {config.n_characters}"
+        raise UnsupportedFormat(
+            f"the bilm format has {CHARACTERS} characters, but this model has {config.n_characters}"
         )
-    with new_model_folder(folder, overwrite=overwrite) as making:
-        (making / OPTIONS).write_text(json.dumps(_options(config), indent=2) + "\n")
-        with h5py.File(making / WEIGHTS, "w") as file:
+    with new_model_folder(folder, overwrite=overwrite) as temporary:
+        (temporary / OPTIONS).write_text(json.dumps(_options(config), indent=2) + "\n")
+        with h5py.File(temporary / WEIGHTS, "w") as file:
             for name, array in write_rows(rows(config), checkpoint.tensors):
                 file.create_dataset(name, data=array)
         if checkpoint.vocabulary is not None:
             text = Vocabulary(checkpoint.vocabulary).text()
-            (making / VOCABULARY).write_text(text, encoding="utf-8", newline="")
+            (temporary / VOCABULARY).write_text(text, encoding="utf-8", newline="")
 
 
 def _options(config: BiLMConfig) -> dict[str, Any]:
@@ -278,7 +288,7 @@ def _options(config: BiLMConfig) -> dict[str, Any]:
         "bidirectional": True,
         "dropout": config.dropout,
         "lstm": {
-            "cell_clip": config.cell_clip or None,  # to bilm-tf, 0 would be a clip
+            "cell_clip": config.cell_clip or None,  # bilm-tf would clip at 0.
             "dim": config.lstm_dim,
             "n_layers": config.num_layers,
             "proj_clip": config.projection_clip or None,

@@ -1,4 +1,4 @@
-"""A model between files and memory: configuration, named tensors, words, metadata."""
+"""`Checkpoint`, what every format reads and writes: configuration, tensors, words, metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import UnsupportedFormat
 from elmokit.text.dictionaries import Dictionaries
 
 Tensors = dict[str, NDArray[np.float32]]
@@ -20,25 +20,28 @@ Tensors = dict[str, NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What every format reads and writes."""
+    """A model as plain data, between files and memory."""
 
     config: BiLMConfig
     tensors: Tensors
-    """By the names of the model's parameters."""
+    """Tensors by the names of the model's parameters."""
     vocabulary: list[str] | None = None
-    """The words of the softmax or of the word table, by id."""
+    """Words of the softmax or of the word table, by id."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """How the model was trained and where it comes from, as far as its files say."""
+    """How the model was trained and where it comes from, as far as its files tell."""
     source: str = "memory"
-    """What to call it in a message: its path or name."""
+    """Path or name of the model, for messages."""
     format: str = "native"
     dictionaries: Dictionaries | None = None
-    """What a model on Unicode characters looks its characters and words up in."""
+    """Characters and words of a model on Unicode characters, by id."""
     weights: str = ""
-    """The file of the tensors, where that is not the source."""
+    """File of the tensors, if that is not the source."""
 
     def fingerprint(self) -> str:
-        """A hash of the configuration, the dictionaries and all weights that decide the vectors."""
+        """Return a hash of everything that determines the vectors.
+
+        That is the configuration, the dictionaries and all weights except the softmax.
+        """
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps(self.config.to_dict(), sort_keys=True).encode())
         if self.dictionaries is not None:
@@ -51,36 +54,49 @@ class Checkpoint:
 
 
 def tokenizer_of(metadata: Mapping[str, Any]) -> str:
-    """The tokenizer for a model of these metadata: "chinese" if it was trained with that.
+    """Return the tokenizer that fits a model: "chinese" if it was trained with it, else "elmokit".
 
-    A model that was trained on text with spaces between its tokens does not say who put them there.
+    The tokenizer of pre-tokenized training text is unknown.
     """
     training = metadata.get("training")
-    named = training.get("tokenizer") if isinstance(training, Mapping) else None
-    return "chinese" if named == "chinese" else "elmokit"
+    name = training.get("tokenizer") if isinstance(training, Mapping) else None
+    return "chinese" if name == "chinese" else "elmokit"
 
 
 def check_tensors(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise unless the tensors are exactly the `expected` ones, of their shapes and finite.
+    """Raise unless the tensors have exactly the `expected` names and shapes, and are finite.
 
-    `elmokit.model.bilm.expected_shapes` gives them for a configuration.
+    `elmokit.model.bilm.expected_shapes` returns them for a configuration.
     """
     where = checkpoint.weights or checkpoint.source
     for name in checkpoint.tensors:
         if name not in expected:
-            raise ElmokitError(f"{where} has a tensor {name!r} that its configuration does not")
+            raise UnsupportedFormat(
+                f"{where} has an unexpected tensor {name!r}: its configuration has none"
+            )
     for name, shape in expected.items():
         if name not in checkpoint.tensors:
-            raise ElmokitError(f"{where} lacks the tensor {name!r}")
-        tensor = checkpoint.tensors[name]
-        if tensor.shape != shape:
-            raise ElmokitError(
-                f"{where}: the tensor {name!r} has the shape {list(tensor.shape)} "
-                f"where its configuration gives {list(shape)}"
-            )
-        if not is_finite(tensor):
-            raise ElmokitError(f"{where}: the tensor {name!r} has values that are not finite (NaN)")
+            raise UnsupportedFormat(f"{where} lacks the tensor {name!r}")
+        _check_tensor(where, name, checkpoint.tensors[name], shape)
     _check_dictionaries(checkpoint)
+    _check_vocabulary(checkpoint)
+
+
+def _check_tensor(
+    where: str, name: str, tensor: NDArray[np.float32], shape: tuple[int, ...]
+) -> None:
+    if tensor.shape != shape:
+        raise UnsupportedFormat(
+            f"{where}: the tensor {name!r} has the shape {list(tensor.shape)} "
+            f"but its configuration needs {list(shape)}"
+        )
+    if not is_finite(tensor):
+        raise UnsupportedFormat(
+            f"{where}: the tensor {name!r} has values that are not finite (NaN)"
+        )
+
+
+def _check_vocabulary(checkpoint: Checkpoint) -> None:
     if checkpoint.vocabulary is None:
         return
     words = len(checkpoint.vocabulary)
@@ -89,28 +105,28 @@ def check_tensors(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]
         sizes["table of word vectors"] = checkpoint.config.n_words
     for part, size in sizes.items():
         if size not in (0, words):
-            raise ElmokitError(
-                f"{checkpoint.source}: the vocabulary has {words} words but the {part} {size}"
+            raise UnsupportedFormat(
+                f"{checkpoint.source}: the vocabulary has {words} words but the {part} has {size}"
             )
 
 
 def is_finite(tensor: NDArray[np.float32]) -> bool:
-    """Whether no value is infinite or NaN."""
-    # The sum is finite unless something in it is not (or it overflows: then look closely).
+    """Tell whether no value is infinite or NaN."""
+    # A finite sum proves finite values; only if it is not (or overflows), look at each of them.
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(tensor.sum()) or np.isfinite(tensor).all())
 
 
 def _check_dictionaries(checkpoint: Checkpoint) -> None:
-    config, found = checkpoint.config, checkpoint.dictionaries or Dictionaries()
+    config, dictionaries = checkpoint.config, checkpoint.dictionaries or Dictionaries()
     if config.token_encoder != "unicode":
         return
     for name, entries, rows in (
-        ("characters", found.characters, config.n_characters if config.character_dim else 0),
-        ("words", found.words, config.n_words if config.word_dim else 0),
+        ("characters", dictionaries.characters, config.n_characters if config.character_dim else 0),
+        ("words", dictionaries.words, config.n_words if config.word_dim else 0),
     ):
         if len(entries or []) != rows:
-            raise ElmokitError(
+            raise UnsupportedFormat(
                 f"{checkpoint.source}: the dictionary of {name} has {len(entries or [])} entries "
-                f"but the model {rows}"
+                f"but the model has {rows}"
             )

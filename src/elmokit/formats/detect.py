@@ -1,7 +1,7 @@
-"""Find out which format a path or a name is, by looking at the files, and read it.
+"""Find out by looking at the files which format a path or name has, and read it.
 
-The names by which files are recognised stand here beside each other. The module of a format is
-imported only when its files are there: nobody waits for formats that are not used.
+The file names that identify each format are listed here. The module of a format is imported only
+when its files are present, so that unused formats cost no time.
 """
 
 from __future__ import annotations
@@ -10,67 +10,69 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.errors import ElmokitError
-from elmokit.io.atomic import is_file, read_json, reason_of
+from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
+from elmokit.io.jsonfile import read_json
+from elmokit.io.paths import is_file
 
 if TYPE_CHECKING:
     from elmokit.formats.checkpoint import Checkpoint
 
-SHIPPED = "shipped"  # the name of the model inside the package
+SHIPPED = "shipped"  # name of the model inside the package
 PRETRAINED = Path(__file__).parent.parent / "pretrained"
 
-# What a folder of a format has in it; where there are several, the first counts. ._* is macOS's.
+# Files that identify the format of a folder, in the order in which the formats are tried. The
+# patterns leave out hidden files, such as the ._* of macOS.
 NATIVE = ("model.safetensors",)
 MANY_LANGS = ("token_embedder.pkl", "encoder.pkl")
 ALLENNLP = ("weights.th", "best.th")
 HUB_MODULE = ("variables/variables.index",)
-TRAINING = ("[!.]*.index",)  # before an export, as it has the softmax
+TRAINING = ("[!.]*.index",)  # Before BILM: a training checkpoint has the softmax, an export not.
 BILM = ("[!.]*.hdf5", "[!.]*.h5")
-# What lies beside them: whoever names it means its folder.
-BESIDE = ("config.json", "options.json", "checkpoint", "saved_model.pb", "tfhub_module.pb")
-# By which a model is found somewhere in an archive.
+# Sidecar files: a path to one of these means its folder.
+SIDECARS = ("config.json", "options.json", "checkpoint", "saved_model.pb", "tfhub_module.pb")
+# Files that mark the folder of a model inside an archive.
 PACKED = (*NATIVE, *MANY_LANGS, *ALLENNLP, "saved_model.pb", "[!.]*.ckpt*.index", *BILM)
 
 
 def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
-    """Read whatever `model` names, without building it."""
+    """Read the model that a path or name refers to, without building it."""
     if model is None or model == SHIPPED:
         if not _has(PRETRAINED, NATIVE):
-            raise ElmokitError("this installation has no model of its own; name a model to load")
+            raise MissingFile("this installation of elmokit ships no model; name a model to load")
         return _read_folder(PRETRAINED)
     path = _path(model)
-    if found := _read_path(path):
-        return found
-    from elmokit.formats.containers import hf_hub as hub
+    if checkpoint := _read_path(path):
+        return checkpoint
+    from elmokit.formats.containers import hf_hub
 
-    if isinstance(model, str) and hub.is_repository(model):
-        return _read_folder(hub.download(model))
-    raise ElmokitError(f"there is no file or folder {path}")
+    if isinstance(model, str) and hf_hub.is_repository(model):
+        return _read_folder(hf_hub.download(model))
+    raise MissingFile(f"there is no file or folder {path}")
 
 
 def own_tokenizer(model: str | Path | None = None) -> str:
-    """The tokenizer that `load` gives a model where none is named; of a folder, without weights."""
+    """Return the tokenizer that `load` chooses for a model; a folder's weights are not read."""
     from elmokit.formats.checkpoint import tokenizer_of
 
     path = PRETRAINED if model is None or model == SHIPPED else _path(model)
     if path.is_dir():
         return tokenizer_of(_metadata(path))
-    if any(path.match(name) for name in BILM):  # they say nothing of it
+    if any(path.match(name) for name in BILM):  # These files do not name a tokenizer.
         return tokenizer_of({})
     return tokenizer_of(read_checkpoint(model).metadata)
 
 
 def lasting_name(model: str) -> str:
-    """A name that means the same model from every folder: of a file or folder its whole path."""
+    """Return a name that is valid from every folder: the absolute path of a file or folder."""
     if model == SHIPPED:
         return model
     path = _path(model)
-    found = path.exists() or _is_prefix(path) or any(outer.is_file() for outer in path.parents)
-    return str(path.absolute()) if found else model
+    exists = path.exists() or _is_prefix(path) or any(outer.is_file() for outer in path.parents)
+    return str(path.absolute()) if exists else model
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
-    """What the configuration of a native folder says of its model."""
+    """Return the metadata of a native folder, empty for other formats."""
     if not _has(folder, NATIVE) or not is_file(folder / "config.json"):
         return {}
     metadata = read_json(folder / "config.json").get("metadata")
@@ -81,8 +83,8 @@ def _path(model: str | Path) -> Path:
     try:
         path = Path(model).expanduser()
         path.exists()
-    except (OSError, RuntimeError) as error:  # a name that is too long, a user who is not known
-        raise ElmokitError(f"cannot look for {str(model)[:99]}: {reason_of(error)}") from None
+    except (OSError, RuntimeError) as error:  # The name is too long, or ~user is unknown.
+        raise InvalidInput(f"cannot look for {str(model)[:99]}: {reason_of(error)}") from None
     return path
 
 
@@ -91,15 +93,15 @@ def _has(folder: Path, names: tuple[str, ...]) -> bool:
 
 
 def _read_path(path: Path) -> Checkpoint | None:
-    """The model of a file or a folder, perhaps in an archive; None if there is no such thing."""
+    """Read a file or folder, perhaps inside an archive; return None if it does not exist."""
     if path.is_dir():
         return _read_folder(path)
     if path.is_file():
         return _read_file(path)
     if _is_prefix(path):
-        from elmokit.formats.tensorflow import variables as tensorflow
+        from elmokit.formats.tensorflow import variables
 
-        return tensorflow.read_training(path)
+        return variables.read_training(path)
     for outer in path.parents:
         if outer.is_file() and ".." not in path.relative_to(outer).parts:
             return _read_archive(outer, path)
@@ -107,54 +109,52 @@ def _read_path(path: Path) -> Checkpoint | None:
 
 
 def _is_prefix(path: Path) -> bool:
-    """Whether it is what TensorFlow calls the name of a checkpoint."""
+    """Tell whether a path is the prefix by which TensorFlow names a checkpoint."""
     return is_file(path.with_name(f"{path.name}.index"))
 
 
 def _read_file(path: Path) -> Checkpoint:
     if any(path.match(name) for name in BILM):
-        from elmokit.formats import bilm
-
-        return bilm.read(path)
+        return _read_hdf5(path)
     if path.suffix == ".index":
-        from elmokit.formats.tensorflow import variables as tensorflow
+        from elmokit.formats.tensorflow import variables
 
-        return tensorflow.read_training(path.with_suffix(""))
-    if path.name in (*NATIVE, *MANY_LANGS, *ALLENNLP, *BESIDE):
+        return variables.read_training(path.with_suffix(""))
+    if path.name in (*NATIVE, *MANY_LANGS, *ALLENNLP, *SIDECARS):
         return _read_folder(path.parent)
     return _read_archive(path, path)
 
 
-def _read_archive(path: Path, wanted: Path) -> Checkpoint:
-    """The only model of an archive, or what `wanted` names in it."""
+def _read_archive(path: Path, requested: Path) -> Checkpoint:
+    """Read the only model of an archive, or the one that `requested` names inside it."""
     from elmokit.formats.containers import archive
 
     if not archive.is_archive(path):
-        raise ElmokitError(
+        raise UnsupportedFormat(
             f"{path} is not a model: give a folder, an .hdf5 file or an archive "
             f"({', '.join(archive.SUFFIXES)})"
         )
     with archive.unpacked(path) as folder:
-        inside = folder / wanted.relative_to(path)
+        inside = folder / requested.relative_to(path)
         try:
-            found = _read_path(inside if inside != folder else _inner_folder(folder))
-            if found is None:
-                raise ElmokitError(f"there is no file or folder {inside}")
-        except ElmokitError as error:  # nobody knows the temporary folder
-            raise ElmokitError(str(error).replace(str(folder), str(path))) from None
-    weights = found.weights.replace(str(folder), str(path))
-    return replace(found, source=str(wanted), weights=weights)
+            checkpoint = _read_path(inside if inside != folder else _inner_folder(folder))
+            if checkpoint is None:
+                raise MissingFile(f"there is no file or folder {inside}")
+        except ElmokitError as error:  # Name the archive instead of the temporary folder.
+            raise type(error)(str(error).replace(str(folder), str(path))) from None
+    weights = checkpoint.weights.replace(str(folder), str(path))
+    return replace(checkpoint, source=str(requested), weights=weights)
 
 
 def _inner_folder(folder: Path) -> Path:
-    """The folder inside an archive that holds the model."""
-    places = sorted({file.parent for name in PACKED for file in folder.rglob(name)})
-    if len(places) == 1:
-        return places[0]
-    if places:
-        names = ", ".join(map(str, places[:3])) + (", …" if len(places) > 3 else "")
-        raise ElmokitError(f"{folder} holds several models: name one of {names}")
-    raise ElmokitError(f"{folder} holds no model")
+    """Return the folder inside an archive that holds the model."""
+    models = sorted({file.parent for name in PACKED for file in folder.rglob(name)})
+    if len(models) == 1:
+        return models[0]
+    if models:
+        names = ", ".join(map(str, models[:3])) + (", …" if len(models) > 3 else "")
+        raise UnsupportedFormat(f"{folder} contains several models: name one of {names}")
+    raise UnsupportedFormat(f"{folder} does not contain a model")
 
 
 def _read_folder(folder: Path) -> Checkpoint:
@@ -172,29 +172,33 @@ def _read_folder(folder: Path) -> Checkpoint:
 
         return allennlp.read(folder)
     if _has(folder, HUB_MODULE) or _has(folder, TRAINING):
-        from elmokit.formats.tensorflow import variables as tensorflow
+        from elmokit.formats.tensorflow import variables
 
         if _has(folder, HUB_MODULE):
-            return tensorflow.read_module(folder)
-        if prefix := tensorflow.find_checkpoint(folder):
-            return tensorflow.read_training(prefix)
+            return variables.read_module(folder)
+        if prefix := variables.find_checkpoint(folder):
+            return variables.read_training(prefix)
     return _read_weights(folder)
 
 
 def _read_weights(folder: Path) -> Checkpoint:
-    """The only HDF5 file of a folder."""
+    """Read the only HDF5 file of a folder."""
     weights = sorted(file for name in BILM for file in folder.glob(name))
     if len(weights) == 1:
-        from elmokit.formats import bilm
-
-        return bilm.read(weights[0])
+        return _read_hdf5(weights[0])
     if weights:
         names = ", ".join(file.name for file in weights)
-        raise ElmokitError(
+        raise UnsupportedFormat(
             f"{folder} has several weight files: name one of {names}, such as {weights[0]}"
         )
-    raise ElmokitError(
+    raise UnsupportedFormat(
         f"{folder} is not a model folder: it has neither config.json with model.safetensors "
         "nor an .hdf5 file with its options nor a TensorFlow checkpoint nor a model of "
         "ELMoForManyLangs nor a task model of AllenNLP"
     )
+
+
+def _read_hdf5(path: Path) -> Checkpoint:
+    from elmokit.formats import bilm, token_vectors
+
+    return token_vectors.read(path) if token_vectors.is_table(path) else bilm.read(path)

@@ -1,10 +1,10 @@
 """Our own format: a folder with `config.json`, `model.safetensors` and often `vocab.txt`.
 
-A model on Unicode characters has its dictionaries in `characters.txt` and `words.txt`, one entry a
-line, the line number its id; only a newline ends a line.
+A model on Unicode characters has its dictionaries in `characters.txt` and `words.txt`, one entry
+per line, its id being the line number; only a newline ends a line.
 
-The folder is what the Hugging Face Hub holds for a model, so the same layout works locally and
-there. Weights are stored as float32 or float16 and are float32 in memory.
+A repository on the Hugging Face Hub has the same layout. Weights are stored as float32 or float16
+and are float32 in memory.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
 from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.io.atomic import new_model_folder, read_json, read_text, reason_of
+from elmokit.formats.model_folder import new_model_folder
+from elmokit.io.jsonfile import read_json, read_text
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary
 
@@ -29,7 +30,7 @@ FORMAT, VERSION = "elmokit", 1
 
 
 def is_native(folder: Path) -> bool:
-    """Whether a folder says that it is ours."""
+    """Tell whether a folder's config.json says that it is a model of elmokit."""
     path = folder / CONFIG
     if not path.is_file() or not (folder / WEIGHTS).is_file():
         return False
@@ -40,18 +41,18 @@ def read(folder: Path) -> Checkpoint:
     """Read a native model folder."""
     values = read_json(folder / CONFIG)
     if values.get("format") != FORMAT:
-        raise ElmokitError(f"{folder / CONFIG} is not of an elmokit model")
+        raise UnsupportedFormat(f"{folder / CONFIG} is not the configuration of an elmokit model")
     if values.get("format_version") != VERSION:
-        raise ElmokitError(
+        raise UnsupportedFormat(
             f"{folder / CONFIG} has format version {reprlib.repr(values.get('format_version'))}; "
             f"this elmokit reads version {VERSION}"
         )
     if not isinstance(values.get("model"), dict):
-        raise ElmokitError(f"{folder / CONFIG} lacks the object 'model'")
+        raise UnsupportedFormat(f"{folder / CONFIG} lacks the object 'model'")
     try:
         config = BiLMConfig.from_dict(values["model"])
     except ElmokitError as error:
-        raise ElmokitError(f"{folder / CONFIG}: {error}") from None
+        raise UnsupportedFormat(f"{folder / CONFIG}: {error}") from None
     metadata = values.get("metadata")
     return Checkpoint(
         config=config,
@@ -72,25 +73,25 @@ def write(
     dtype: Literal["float32", "float16"] = "float32",
     overwrite: bool = False,
 ) -> None:
-    """Write a native model folder; it appears whole or not at all."""
+    """Write a native model folder, atomically."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     if dtype not in ("float32", "float16"):
-        raise ElmokitError(f"weights are stored as float32 or float16, not {dtype!r}")
+        raise InvalidInput(f"dtype must be float32 or float16, not {dtype!r}")
     tensors = {name: _as(value, dtype, name) for name, value in checkpoint.tensors.items()}
-    with new_model_folder(folder, overwrite=overwrite) as making:
+    with new_model_folder(folder, overwrite=overwrite) as temporary:
         text = json.dumps(_config_values(checkpoint), indent=2, ensure_ascii=False)
-        # Lone surrogates have no UTF-8; their escapes are those of JSON too.
-        (making / CONFIG).write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
+        # UTF-8 cannot hold lone surrogates; Python escapes them the way JSON does.
+        (temporary / CONFIG).write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
         try:
-            save_file(dict(sorted(tensors.items())), making / WEIGHTS, metadata={"format": "pt"})
-        except SafetensorError as error:  # such as a full disk
+            save_file(dict(sorted(tensors.items())), temporary / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:  # for example a full disk
             raise ElmokitError(f"cannot write {folder / WEIGHTS}: {reason_of(error)}") from None
         if checkpoint.vocabulary is not None:
             text = Vocabulary(checkpoint.vocabulary).text()
-            (making / VOCABULARY).write_text(text, encoding="utf-8", newline="")
-        _write_dictionaries(checkpoint.dictionaries or Dictionaries(), making)
+            (temporary / VOCABULARY).write_text(text, encoding="utf-8", newline="")
+        _write_dictionaries(checkpoint.dictionaries or Dictionaries(), temporary)
 
 
 def _config_values(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -107,12 +108,11 @@ def _as(value: Any, dtype: str, name: str) -> Any:
     with np.errstate(over="ignore"):
         stored = np.ascontiguousarray(value, np.dtype(dtype))
     if not np.isfinite(stored).all():
-        raise ElmokitError(f"the tensor {name!r} has values that {dtype} cannot hold")
+        raise InvalidInput(f"the tensor {name!r} has values that {dtype} cannot hold")
     return stored
 
 
 def _read_tensors(path: Path) -> Tensors:
-    import torch
     from safetensors import SafetensorError, safe_open
 
     tensors: Tensors = {}
@@ -121,13 +121,15 @@ def _read_tensors(path: Path) -> Tensors:
             for name in file.keys():  # noqa: SIM118 (not a mapping)
                 tensor = file.get_tensor(name)
                 if tensor.dtype.kind != "f":
-                    raise ElmokitError(f"{path}: the tensor {name!r} holds no floating numbers")
-                # Infinities are found when the model is built; torch widens much faster than NumPy.
-                tensors[name] = torch.from_numpy(tensor).float().numpy()
+                    raise UnsupportedFormat(f"{path}: the tensor {name!r} is not floating point")
+                with np.errstate(over="ignore"):  # Infinities are found when the model is built.
+                    tensors[name] = tensor.astype(np.float32, copy=False)
+    except ElmokitError:
+        raise
     except FileNotFoundError:
-        raise ElmokitError(f"there is no file {path}") from None
+        raise MissingFile(f"there is no file {path}") from None
     except (SafetensorError, OSError, TypeError, ValueError) as error:
-        raise ElmokitError(
+        raise UnsupportedFormat(
             f"{path} is not a safetensors file that can be read: {reason_of(error)}"
         ) from None
     return tensors
@@ -138,30 +140,32 @@ def _read_vocabulary(folder: Path, config: BiLMConfig) -> list[str] | None:
     if path.is_file():
         return Vocabulary.read(path).words
     if config.vocabulary_size or config.token_encoder == "words":
-        raise ElmokitError(f"{folder} lacks {VOCABULARY}, which its model needs")
+        raise MissingFile(f"{folder} lacks {VOCABULARY}, which its model needs")
     return None
 
 
 def _read_dictionaries(folder: Path, config: BiLMConfig) -> Dictionaries | None:
     if config.token_encoder != "unicode":
         return None
-    found: list[list[str] | None] = []
+    entries: list[list[str] | None] = []
     for name, columns in ((CHARACTERS, config.character_dim), (WORDS, config.word_dim)):
         if columns and not (folder / name).is_file():
-            raise ElmokitError(f"{folder} lacks {name}, which its model needs")
+            raise MissingFile(f"{folder} lacks {name}, which its model needs")
         text = read_text(folder / name) if columns else ""
-        found.append(text.removesuffix("\n").split("\n") if columns else None)
+        entries.append(text.removesuffix("\n").split("\n") if columns else None)
     try:
-        return Dictionaries(*found)
+        return Dictionaries(*entries)
     except ElmokitError as error:
-        raise ElmokitError(f"{folder}: {error}") from None
+        raise UnsupportedFormat(f"{folder}: {error}") from None
 
 
 def _write_dictionaries(dictionaries: Dictionaries, folder: Path) -> None:
     for name, entries in ((CHARACTERS, dictionaries.characters), (WORDS, dictionaries.words)):
         for entry in entries or []:
             if "\n" in entry:
-                raise ElmokitError(f"{entry!r} cannot be a line of {name}")
+                raise InvalidInput(
+                    f"the entry {entry!r} has a newline: it cannot be a line of {name}"
+                )
         if entries is not None:
             text = "".join(f"{entry}\n" for entry in entries)
             (folder / name).write_text(text, encoding="utf-8", newline="")

@@ -1,8 +1,8 @@
-"""Tensor names of a format beside ours, as data that works both ways.
+"""Maps between the tensor names of a format and ours, as data that works in both directions.
 
-A format is a table of rows: this tensor of a file, of this shape, holds these tensors of ours, and
-how one becomes the other. Nothing but transposes, splits, signs and orders of gates is ever needed.
-`read_rows` takes a file by such a table, `write_rows` gives the tensors for one.
+A format is a list of rows. Each says that one tensor of the file, of a given shape, holds certain
+tensors of the model, and how to convert them: by transposing, splitting, negating or reordering
+gates. `read_rows` reads a file by such a list, `write_rows` yields the tensors to write.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import UnsupportedFormat
 from elmokit.formats.checkpoint import Tensors, is_finite
 
 Array = NDArray[np.float32]
@@ -31,20 +31,20 @@ class Row(NamedTuple):
 
 
 def same(name: str, shape: Shape, ours: str) -> Row:
-    """A tensor as it is."""
+    """Return the row of a tensor that is stored unchanged."""
     return Row(name, shape, (ours,), lambda array: (array,), lambda array: array)
 
 
 def transposed(name: str, shape: Shape, ours: str) -> Row:
-    """A matrix that multiplies from the other side."""
+    """Return the row of a matrix that is stored transposed."""
     return Row(name, shape, (ours,), lambda array: (array.T,), lambda array: array.T)
 
 
 def padded(row: Row) -> Row:
-    """The same table with a row more before all others, which stands for padding."""
-    number, *columns = row.shape
+    """Return the row of the same table with one more row, for padding, at its beginning."""
+    count, *columns = row.shape
     return row._replace(
-        shape=(number + 1, *columns),
+        shape=(count + 1, *columns),
         read=lambda array: row.read(array[1:]),
         write=lambda array: np.pad(row.write(array), ((1, 0), (0, 0))),
     )
@@ -59,32 +59,34 @@ def read_rows(
     kind: str = "tensor",
     known_by: str = "its options",
 ) -> Tensors:
-    """All tensors of a file by our names, or one sentence that names the one that does not fit.
+    """Read all tensors of a file by our names; raise if one is missing, unexpected or damaged.
 
     Args:
-        rows: the table.
-        shapes: what the file has, compared with the table before anything is read.
-        fetch: reads a tensor.
-        where: what to call the file.
-        kind: what the file calls a tensor.
-        known_by: what the table was made from.
+        rows: the map.
+        shapes: shapes of the tensors in the file, checked before anything is read.
+        fetch: reads a tensor by its name in the file.
+        where: name of the file, for messages.
+        kind: what the format calls a tensor, for messages.
+        known_by: what determined the map, for messages.
     """
     rows = list(rows)
     if extra := sorted(set(shapes) - {row.theirs for row in rows}):
-        raise ElmokitError(f"{where} has a {kind} {extra[0]!r} that {known_by} do not describe")
+        raise UnsupportedFormat(
+            f"{where} has a {kind} {extra[0]!r} that {known_by} do not describe"
+        )
     for row in rows:
         if row.theirs not in shapes:
-            raise ElmokitError(f"{where} lacks the {kind} {row.theirs!r}")
+            raise UnsupportedFormat(f"{where} lacks the {kind} {row.theirs!r}")
         if shapes[row.theirs] != row.shape:
-            raise ElmokitError(
+            raise UnsupportedFormat(
                 f"{where}: the {kind} {row.theirs!r} has the shape {list(shapes[row.theirs])} "
-                f"where {known_by} give {list(row.shape)}"
+                f"but {known_by} need {list(row.shape)}"
             )
     tensors: Tensors = {}
     for row in rows:
         array = fetch(row.theirs)
         if not is_finite(array):
-            raise ElmokitError(
+            raise UnsupportedFormat(
                 f"{where}: the {kind} {row.theirs!r} has values that are not finite (NaN)"
             )
         for name, part in zip(row.ours, row.read(array), strict=True):
@@ -93,7 +95,7 @@ def read_rows(
 
 
 def write_rows(rows: Iterable[Row], tensors: Tensors) -> Iterator[tuple[str, Array]]:
-    """The names of a file and their tensors, one after the other."""
+    """Yield the tensors to write with their names in the file."""
     for row in rows:
         array = row.write(*(tensors[name] for name in row.ours))
         yield row.theirs, np.ascontiguousarray(array, np.float32)

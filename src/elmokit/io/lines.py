@@ -1,12 +1,13 @@
-"""From files to lines: a file of any size and compression as decoded lines, in bounded memory.
+"""Read the lines of a file of any size, compressed or not, in bounded memory.
 
     raw blocks ─► decompressed blocks ─► lines of bytes ─► decoded lines
 
-A line that is too long for memory travels in pieces.
+A line that is too long for memory is passed on in pieces.
 """
 
 from __future__ import annotations
 
+import logging
 import lzma
 import os
 import sys
@@ -20,25 +21,28 @@ from typing import Any, BinaryIO
 
 from elmokit.errors import ElmokitError, require
 
+logger = logging.getLogger("elmokit")
+
 STANDARD_INPUT = "-"
-BLOCK_BYTES = 1 << 16  # small enough for progress to be told often
+BLOCK_BYTES = 1 << 16  # small enough for a progress bar to move often
 MAX_LINE_BYTES = 8 << 20  # more than a million words
-# A byte of a compressed file can stand for 32 KB: small blocks keep even that in bounds.
+# One byte of a compressed file can expand to 32 KB: small blocks keep even that bounded.
 COMPRESSED_BLOCK_BYTES = 256
 BINARY_CHECK_BYTES = 8 << 10
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 FilePath = str | os.PathLike[str]
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A decoded line, or a part of a line that is longer than `max_line_bytes`."""
 
-    line: int  # counts from 1, for messages
+    line: int
+    """Line number for messages, from 1."""
     text: str
-    ended: bool  # whether the line ends here
+    ended: bool
+    """Whether the line ends here."""
 
 
 def read_lines(
@@ -46,44 +50,44 @@ def read_lines(
     *,
     errors: str = "strict",
     max_line_bytes: int = MAX_LINE_BYTES,
-    on_warning: Report = lambda _: None,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Piece]:
-    """The decoded lines of a file, compressed or not; "-" is standard input.
+    """Yield the decoded lines of a file, compressed or not; "-" is standard input.
 
-    `errors` is for what is not UTF-8: "strict", "replace" or another of the ways of `bytes.decode`.
+    `errors` says what to do with bytes that are not UTF-8, as in `bytes.decode`. `on_bytes(n)` is
+    called after each read with the number of bytes consumed.
     """
     name = name_of(path)
     blocks = _text_blocks(_blocks(path, name, on_bytes), name)
-    return _decoded(_raw_lines(blocks, max_line_bytes), name, errors, on_warning)
+    return _decode(_raw_lines(blocks, max_line_bytes), name, errors)
 
 
 def read_blocks(
     path: FilePath, *, on_bytes: Callable[[int], None] = lambda _: None
 ) -> Iterator[bytes]:
-    """The bytes of a file block by block, compressed or not; for files that are not all text."""
+    """Yield the bytes of a file block by block, decompressed; for files that are not text."""
     return _blocks(path, name_of(path), on_bytes)
 
 
 def name_of(path: FilePath) -> str:
-    """What to call a file in a message."""
+    """Return how to call a file in a message."""
     return "standard input" if os.fspath(path) == STANDARD_INPUT else os.fspath(path)
 
 
 def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
-    """The file, or standard input, which is left open at the end."""
+    """Open the file, or standard input, which is not closed at the end."""
     if os.fspath(path) == STANDARD_INPUT:
         return nullcontext(sys.stdin.buffer)
-    if Path(path).is_dir():  # opening it says so on some systems only
+    if Path(path).is_dir():  # Not every system says so when it is opened.
         raise ElmokitError(f"{name} is a directory, not a file")
     try:
         return Path(path).open("rb")
     except FileNotFoundError:
         raise ElmokitError(f"there is no file {name}") from None
     except PermissionError:
-        raise ElmokitError(f"{name} cannot be read: its permissions forbid it") from None
+        raise ElmokitError(f"cannot read {name}: its permissions forbid it") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        raise ElmokitError(f"{name} cannot be opened: {error}") from None
+        raise ElmokitError(f"cannot open {name}: {error}") from None
 
 
 def _blocks(path: FilePath, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
@@ -92,8 +96,8 @@ def _blocks(path: FilePath, name: str, on_bytes: Callable[[int], None]) -> Itera
         blocks = _raw_blocks(stream, name, on_bytes)
         first = next(blocks, b"")
         compression = _compression(path, name, first)
-        whole = chain([first], blocks)
-        yield from whole if compression is None else _decompressed(whole, name, compression)
+        blocks = chain([first], blocks)
+        yield from blocks if compression is None else _decompress(blocks, name, compression)
 
 
 def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
@@ -101,7 +105,7 @@ def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], None]) ->
         try:
             block = stream.read(BLOCK_BYTES)
         except OSError as error:
-            raise ElmokitError(f"{name} cannot be read to its end: {error}") from None
+            raise ElmokitError(f"cannot read {name} to its end: {error}") from None
         if not block:
             return
         yield block
@@ -121,32 +125,38 @@ def _zstd() -> tuple[Any, type[Exception]]:
     return zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
 
 
-# Extension: how such a file may begin, and a maker of its decompressor and its error.
+# extension: first bytes of such a file, and a function that returns its decompressor and error
 COMPRESSIONS: dict[str, tuple[tuple[bytes, ...], Callable[[], tuple[Any, type[Exception]]]]] = {
     ".gz": ((b"\x1f\x8b",), _gzip),
     ".xz": ((b"\xfd7zXZ\x00",), _xz),
-    ".zst": ((b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"), _zstd),  # the second from pzstd
+    ".zst": ((b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"), _zstd),  # The second is pzstd's.
 }
 
 
 def _compression(path: FilePath, name: str, start: bytes) -> str | None:
-    """The extension of the compression that a file has by its name and its first bytes.
+    """Return the extension of a file's compression, detected by its first bytes.
 
-    Without such a name, as on standard input, the bytes alone tell: none is the start of UTF-8.
+    None of them is valid UTF-8, so this is safe without a name, as for standard input. A name
+    that promises another compression is an error.
     """
-    found = next((ext for ext, (magic, _) in COMPRESSIONS.items() if start.startswith(magic)), None)
+    detected = (ext for ext, (magic, _) in COMPRESSIONS.items() if start.startswith(magic))
+    compression = next(detected, None)
     extension = Path(path).suffix.lower()
-    if start and extension in COMPRESSIONS and found != extension:
+    if start and extension in COMPRESSIONS and compression != extension:
         raise ElmokitError(f"{name} is not a {extension} file, although its name says so")
-    return found
+    return compression
 
 
-def _decompressed(blocks: Iterable[bytes], name: str, compression: str) -> Iterator[bytes]:
-    """Decompress a file, which may be several compressed streams one after another."""
+def _decompress(blocks: Iterable[bytes], name: str, compression: str) -> Iterator[bytes]:
+    """Decompress a file, which may be several compressed streams one after another.
+
+    `lzma.open` would silently end at a damaged second stream, and zstandard's `stream_reader` at
+    the end of a truncated file; here both are errors.
+    """
     _, make = COMPRESSIONS[compression]
     decompressor: Any = None
     for part in _small_blocks(blocks):
-        # Zero bytes between streams and behind the last one are padding.
+        # Zero bytes between streams and after the last one are padding.
         while part := part.lstrip(b"\0") if decompressor is None else part:
             if decompressor is None:
                 decompressor, corrupt = make()
@@ -159,7 +169,7 @@ def _decompressed(blocks: Iterable[bytes], name: str, compression: str) -> Itera
             if decompressor.eof:
                 part, decompressor = decompressor.unused_data, None
     if decompressor is not None:
-        raise ElmokitError(f"{name} is cut off: its compressed data has no end")
+        raise ElmokitError(f"{name} is truncated: its compressed data has no end")
 
 
 def _small_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -169,13 +179,13 @@ def _small_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Pass blocks on without a byte order mark, unless they begin like something else than text."""
+    """Remove a byte order mark, and raise if the start of the file does not look like text."""
     seen = 0
     for block in blocks:
         if seen < BINARY_CHECK_BYTES and b"\0" in block[: BINARY_CHECK_BYTES - seen]:
             is_utf16 = seen == 0 and block.startswith((b"\xff\xfe", b"\xfe\xff"))
-            what = "UTF-16 text: convert it to UTF-8" if is_utf16 else "a binary file, not text"
-            raise ElmokitError(f"{name} seems to be {what}")
+            kind = "UTF-16 text: convert it to UTF-8" if is_utf16 else "a binary file, not text"
+            raise ElmokitError(f"{name} seems to be {kind}")
         yield block.removeprefix(BYTE_ORDER_MARK) if seen == 0 else block
         seen += len(block)
 
@@ -183,13 +193,13 @@ def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
 def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[tuple[int, int, bytes, bool]]:
     r"""Split at "\n", and cut lines longer than `limit` bytes.
 
-    Yields the line's number from 1, the offset of the piece in the line, the piece, and whether
-    the line ends with it.
+    Yield the line number from 1, the offset of the piece in the line, the piece, and whether the
+    line ends with it.
     """
     number, offset, pending = 1, 0, bytearray()
     for block in blocks:
         for index, part in enumerate(block.split(b"\n")):
-            if index > 0:  # a newline stood before this part
+            if index > 0:  # There was a newline before this part.
                 yield number, offset, bytes(pending), True
                 number, offset = number + 1, 0
                 pending.clear()
@@ -204,16 +214,16 @@ def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[tuple[int, int, 
 
 
 def _cut_position(line: bytearray, limit: int) -> int:
-    """Where to cut a line of more than `limit` bytes: behind a blank, else between characters."""
+    """Return where to cut a line of more than `limit` bytes: after a blank, or a character."""
     cut = max(line.rfind(b" ", 0, limit), line.rfind(b"\t", 0, limit)) + 1
     if cut:
         return cut
-    boundaries = (at for at in range(limit, max(limit - 4, 0), -1) if line[at] & 0xC0 != 0x80)
+    boundaries = (i for i in range(limit, max(limit - 4, 0), -1) if line[i] & 0xC0 != 0x80)
     return next(boundaries, limit)
 
 
-def _decoded(
-    lines: Iterable[tuple[int, int, bytes, bool]], name: str, errors: str, on_warning: Report
+def _decode(
+    lines: Iterable[tuple[int, int, bytes, bool]], name: str, errors: str
 ) -> Iterator[Piece]:
     replaced = 0
     for number, offset, raw, ended in lines:
@@ -225,10 +235,12 @@ def _decoded(
             if errors == "strict":
                 raise ElmokitError(
                     f"line {number} of {name} is not UTF-8 at its byte {offset + error.start + 1} "
-                    f"(0x{raw[error.start]:02x}): convert the file, or go on with --errors replace"
+                    f"(0x{raw[error.start]:02x}): convert the file, or use --errors replace"
                 ) from None
             text = raw.decode(errors=errors)
             replaced += 1
         yield Piece(number, text, ended)
     if replaced and errors == "replace":
-        on_warning(f"{replaced} line(s) of {name} are not UTF-8: read in part as U+FFFD")
+        logger.warning(
+            "%d line(s) of %s are not UTF-8: invalid bytes are read as U+FFFD", replaced, name
+        )

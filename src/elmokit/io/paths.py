@@ -1,4 +1,4 @@
-"""Paths that a user names: input files, and places to write to."""
+"""Paths: the input files and outputs that a user names, and the cache folder."""
 
 from __future__ import annotations
 
@@ -11,28 +11,50 @@ from elmokit.errors import ElmokitError
 
 
 def find_files(corpus: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """The files that paths, globs and folders name, each once, in the order of their names."""
+    """Return the files that paths, globs and folders name, each once, sorted by name."""
     names = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
-    found: set[Path] = set()
-    for given in names:
-        name = os.fspath(given)
+    files: set[Path] = set()
+    for name in [os.fspath(given) for given in names]:
         path = Path(name).expanduser()
         if path.is_dir():
-            inside = {p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")}
+            matches = {p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")}
         elif path.is_file():
-            inside = {path}
+            matches = {path}
         else:
-            inside = {Path(p) for p in glob.glob(str(path), recursive=True)}  # noqa: PTH207
-            inside = {p for p in inside if p.is_file()}
-        if not inside:
+            matches = {Path(p) for p in glob.glob(str(path), recursive=True)}  # noqa: PTH207
+            matches = {p for p in matches if p.is_file()}
+        if not matches:
             raise ElmokitError(f"there is no text at {name!r}: give files, globs or folders")
-        found |= inside
-    if not found:
+        files |= matches
+    if not files:
         raise ElmokitError("no corpus was given: name files, globs or folders")
-    return sorted(found)
+    return sorted(files)
 
 
 def check_output(path: str | None) -> None:
-    """Say before the work, not after it, that a file cannot be written."""
+    """Raise before the work, not after it, if the folder to write `path` to does not exist."""
     if path is not None and not Path(path).absolute().parent.is_dir():
         raise ElmokitError(f"there is no folder {Path(path).absolute().parent} to write {path} to")
+
+
+def is_file(path: Path) -> bool:
+    """Like `Path.is_file()`, but False for invalid names instead of an exception."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def cache_folder(kind: str) -> Path | None:
+    """Return the folder for data that can be computed again; it need not exist.
+
+    It is below ELMOKIT_CACHE, XDG_CACHE_HOME or ~/.cache; None if the user has no home either.
+    """
+    if chosen := os.environ.get("ELMOKIT_CACHE"):
+        return Path(chosen) / kind
+    if (chosen := os.environ.get("XDG_CACHE_HOME", "")) and Path(chosen).is_absolute():
+        return Path(chosen) / "elmokit" / kind
+    try:
+        return Path.home() / ".cache" / "elmokit" / kind
+    except RuntimeError:
+        return None

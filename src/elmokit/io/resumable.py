@@ -1,246 +1,125 @@
-"""Vectors on their way to the disk, first step: numbered parts that outlive a kill.
+"""Long runs that can be resumed: an output is collected in a folder beside it, then renamed.
 
-`embed` produces vectors for hours; an HDF5 or zip file that is open for writing when the
-process dies is lost. So vectors go into a directory of parts, and a part is there whole or
-not at all:
+    out.parts/      settings of the run and what it has written so far
+    out             appears when all is done
 
-    part-000000.npy     float array (layers, rows, dim): the rows of its sentences
-    part-000000.json    number of the first sentence, rows and tokens of each sentence
-
-A sentence has one row a token, or exactly one row when its vectors were pooled. The json is
-renamed into place after the npy is safe on the disk: it is the mark that the part exists.
-`vectors.py` makes the final output from a complete directory, which `VectorShards` reads.
+A run that is killed at any moment continues with `resume`, if its settings and its input are the
+same. `ResumableFolder` has the rules that all such outputs share.
 """
 
 from __future__ import annotations
 
 import errno
-import io
+import hashlib
 import json
-import operator
 import os
-import re
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import accumulate, pairwise
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from elmokit.errors import ElmokitError
+from elmokit.io.atomic import locked, replace_folder, sync_folder
+from elmokit.io.lines import STANDARD_INPUT
 
-Vectors = NDArray[Any]  # float16 or float32
-
-SETTINGS, INDEX, ASSEMBLED = "settings.json", "index.json", "assembled.tmp"
-# Whatever is deleted is deleted by these names: a user's own file is never in danger.
-OUR_FILES = re.compile(
-    r"(part-\d{6,}\.(npy|json)|settings\.json|index\.json)(\.tmp)?|assembled\.tmp"
-)
-COMMITTED = re.compile(r"part-(\d{6,})\.json")
+IDENTITY_BYTES = 1 << 20
 
 
-class EmbeddedSentence(Protocol):
-    """What can be written: tokens with layers (K, tokens, dim), or (K, dim) when pooled."""
-
-    @property
-    def tokens(self) -> Sequence[str]: ...
-
-    @property
-    def layers(self) -> Vectors: ...
-
-
-@dataclass(frozen=True)
-class Part:
-    """The vectors of consecutive sentences; `part[i]` gives tokens and layers of its i-th."""
-
-    first: int
-    tokens: list[list[str]]
-    starts: list[int]  # row at which each sentence begins, and the end of the last one
-    array: Vectors  # (K, rows, dim), memory-mapped
-    pooled: bool
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def __getitem__(self, position: int) -> tuple[list[str], Vectors]:
-        if self.pooled:
-            return self.tokens[position], self.array[:, position]  # (K, dim)
-        rows = slice(self.starts[position], self.starts[position + 1])
-        return self.tokens[position], self.array[:, rows]  # (K, T, dim)
-
-
-@contextmanager
-def clear_disk_errors(out: Path) -> Iterator[None]:
-    """Turn what the operating system says about the output `out` into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            sentence = (
-                f"the disk is full ({reason}): {out} is not finished, but the parts done so far "
-                f"are kept in {parts_directory(out)}; free some space and go on with --resume"
-            )
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            sentence = f"{out} cannot be written because its directory does not allow it: {reason}"
-        else:
-            sentence = f"{out} cannot be written: {reason} ({error.filename or 'while writing'})"
-        raise ElmokitError(sentence) from error
-
-
-def parts_directory(out: Path) -> Path:
-    """Where the parts of the output `out` are gathered: beside it, so that a rename will do."""
+def parts_folder(out: Path) -> Path:
+    """Return the folder in which `out` is collected: beside it, so that a rename suffices."""
     return out.with_name(out.name + ".parts")
 
 
-def check_place(out: Path, parts: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuse a place without a folder, or with what nobody asked to go on with or to replace."""
-    if not out.parent.is_dir():
-        raise ElmokitError(f"there is no folder {out.parent} to write {out.name} into")
-    if parts.exists():
-        if not (resume or overwrite):
+class ResumableFolder:
+    """Base of writers whose output grows in `parts_folder(out)` and is resumed after a kill.
+
+    `settings` say what the output is made of: a run resumes only with the same ones. `resume`
+    continues an unfinished run, or starts one if there is none; `overwrite` discards what is there.
+    Both together continue an unfinished run or replace a finished output. As a context manager it
+    leaves nothing behind when the run fails before anything is committed.
+
+    A subclass commits data and implements the methods below that raise NotImplementedError.
+    """
+
+    KIND = "output of this kind"
+    """What the output is called in the message for a path that must not be replaced."""
+
+    def __init__(
+        self, out: str | Path, settings: Mapping[str, Any], *, resume: bool, overwrite: bool
+    ) -> None:
+        self.out = Path(out)
+        self.folder = parts_folder(self.out)
+        # Through JSON and back, so that a tuple equals the list that it is saved as.
+        self.settings: dict[str, Any] = json.loads(json.dumps(settings))
+        # While another process writes to the folder, nothing in it may be deleted.
+        lock = locked(self.folder) if self.folder.is_dir() else nullcontext()
+        with explain_disk_errors(self.out), lock:
+            self._check_output(resume, overwrite)
+            if resume and self.folder.exists():
+                self._resume()
+            else:
+                self._begin()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self._is_empty():
+            with suppress(OSError):
+                self._remove(self.folder)
+
+    def _is_replaceable(self, out: Path) -> bool:
+        """Tell whether `out`, which exists, is such an output or an empty folder."""
+        raise NotImplementedError
+
+    def _start(self) -> None:
+        """Write the first files of a run into the new folder."""
+        raise NotImplementedError
+
+    def _resume(self) -> None:
+        """Check the settings of the unfinished run and load its state."""
+        raise NotImplementedError
+
+    def _is_empty(self) -> bool:
+        """Tell whether nothing is committed yet."""
+        raise NotImplementedError
+
+    def _remove(self, folder: Path) -> None:
+        """Delete the files of such an output, and nothing that a user has put beside them."""
+        raise NotImplementedError
+
+    def _check_output(self, resume: bool, overwrite: bool) -> None:
+        """Raise if something is in the way that must not be resumed or replaced."""
+        out, parts = self.out, self.folder
+        if not out.parent.is_dir():
+            raise ElmokitError(f"there is no folder {out.parent} to write {out.name} into")
+        if parts.exists():
+            if not (resume or overwrite):
+                raise ElmokitError(
+                    f"{parts} holds an unfinished run: continue it with --resume, or start again "
+                    "with --overwrite"
+                )
+        elif out.exists() and not overwrite:
+            if resume:
+                raise ElmokitError(f"{out} is complete: there is nothing to resume")
             raise ElmokitError(
-                f"{parts} holds an unfinished run: go on with --resume, or start again with "
-                "--overwrite"
+                f"{out} already exists: choose another name, or replace it with --overwrite"
             )
-    elif out.exists() and not overwrite:
-        if resume:
-            raise ElmokitError(f"{out} is complete, there is nothing to resume: use it as it is")
-        raise ElmokitError(f"{out} exists: choose another name, or replace it by --overwrite")
+        if out.exists() and not self._is_replaceable(out):
+            raise ElmokitError(f"{out} is not an {self.KIND}, so it is not replaced")
+
+    def _begin(self) -> None:
+        if self.folder.exists():
+            self._remove(self.folder)
+        self.folder.mkdir()
+        sync_folder(self.folder.parent)
+        self._start()
+
+    def _publish(self) -> None:
+        """Rename the folder to `out`."""
+        aside = self.out.with_name(self.out.name + ".replaced")
+        replace_folder(self.folder, self.out, aside=aside, remove=self._remove)
 
 
-@contextmanager
-def durable_file(path: Path, *, temporary: Path | None = None) -> Iterator[io.BufferedRandom]:
-    """A file that appears as `path` only when all of it is on the disk, or not at all."""
-    temporary = temporary or path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # on a full disk the space is wanted back at once
-        raise
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the renames inside `directory` outlive a power cut, in their order."""
-    if os.name == "nt":  # a directory cannot be opened there
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write `content` durably, in ASCII: lone surrogates in tokens become escapes."""
-    with durable_file(path) as file:
-        file.write(json.dumps(content).encode("ascii"))
-
-
-def write_npy_header(file: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Begin an .npy file whose array of `shape` is then written row by row."""
-    description = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, description)
-
-
-def write_part(
-    directory: Path, number: int, first: int, sentences: Sequence[EmbeddedSentence], *, pooled: bool
-) -> None:
-    """Commit `sentences`, the first of which has the number `first`, as one part."""
-    name = directory / f"part-{number:06d}"
-    layers = [sentence.layers for sentence in sentences]
-    lengths = [1 if pooled else each.shape[1] for each in layers]
-    shape = (layers[0].shape[0], sum(lengths), layers[0].shape[-1])
-    with durable_file(name.with_suffix(".npy")) as file:
-        write_npy_header(file, shape, layers[0].dtype)
-        for layer in range(shape[0]):
-            for each in layers:  # one by one: no second copy of the part in memory
-                file.write(np.ascontiguousarray(each[layer]).data)
-    tokens = [list(sentence.tokens) for sentence in sentences]
-    description = {"first": first, "lengths": lengths, "tokens": tokens}
-    write_json(name.with_suffix(".json"), description)
-
-
-def open_part(directory: Path, number: int, *, pooled: bool) -> Part:
-    """Open a committed part; its vectors stay on the disk until they are looked at."""
-    name = directory / f"part-{number:06d}"
-    try:
-        description = json.loads(name.with_suffix(".json").read_bytes())
-        first, tokens = description["first"], description["tokens"]
-        starts = [0, *accumulate(description["lengths"])]
-        array = np.load(name.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
-        if (array.shape[1], len(tokens)) != (starts[-1], len(starts) - 1):
-            raise ValueError("its json and its npy do not fit")
-    except (ValueError, KeyError, IndexError, TypeError, EOFError, FileNotFoundError) as error:
-        raise damaged(directory, f"{name.name}: {error}") from error
-    return Part(first, tokens, starts, array, pooled)
-
-
-def damaged(directory: Path, reason: str) -> ElmokitError:
-    """The error for parts that are not as they were written."""
-    return ElmokitError(f"{directory} is damaged ({reason}): start again with --overwrite")
-
-
-def committed_parts(directory: Path, *, pooled: bool) -> Iterator[Part]:
-    """Check and yield the parts that exist, after removing what an interruption left over."""
-    found = [COMMITTED.fullmatch(path.name) for path in directory.iterdir()]
-    numbers = sorted(int(match[1]) for match in found if match)
-    if numbers != list(range(len(numbers))):
-        raise damaged(directory, "a part is missing between others")
-    for path in list(directory.iterdir()):
-        uncommitted = path.suffix == ".npy" and not path.with_suffix(".json").exists()
-        if OUR_FILES.fullmatch(path.name) and (uncommitted or path.suffix == ".tmp"):
-            path.unlink()
-    done = 0
-    for number in numbers:
-        part = open_part(directory, number, pooled=pooled)
-        if part.first != done:
-            raise damaged(directory, f"part {number} begins at {part.first} instead of {done}")
-        done += len(part)
-        yield part
-
-
-def remove_parts(directory: Path) -> None:
-    """Delete a directory of parts so that a kill meanwhile leaves a shorter, sound one."""
-
-    def turn(path: Path) -> tuple[bool, bool, bool, str]:
-        # Marks before arrays, later parts before earlier ones, the settings at the very end.
-        name = path.name
-        return name != SETTINGS, name.startswith("part-"), path.suffix == ".json", name
-
-    ours = [path for path in directory.iterdir() if OUR_FILES.fullmatch(path.name)]
-    for path in sorted(ours, key=turn, reverse=True):
-        path.unlink()
-    directory.rmdir()
-
-
-def read_settings(directory: Path) -> dict[str, Any] | None:
-    """The settings that a directory of parts was begun with; None if killed before that."""
-    try:
-        settings = json.loads((directory / SETTINGS).read_bytes())
-    except FileNotFoundError:
-        if any(directory.glob("part-*.json")):
-            raise damaged(directory, f"{SETTINGS} is missing") from None
-        return None
-    except ValueError as error:
-        raise damaged(directory, f"{SETTINGS}: {error}") from error
-    if not isinstance(settings, dict):
-        raise damaged(directory, f"{SETTINGS} holds no object")
-    return settings
-
-
-def check_settings(directory: Path, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse to go on with other settings: half of the vectors would be of another kind."""
+def check_settings(folder: Path, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise if a run would be resumed with other settings than it was started with."""
     for field in sorted(saved.keys() | given.keys()):
         before, now = (
             json.dumps(settings[field], ensure_ascii=False) if field in settings else "not set"
@@ -248,53 +127,49 @@ def check_settings(directory: Path, saved: Mapping[str, Any], given: Mapping[str
         )
         if before != now:
             raise ElmokitError(
-                f"{directory} was begun with other settings ({field} was {before} and is now "
-                f"{now}): go on with the same settings, or start again with --overwrite"
+                f"{folder} was started with other settings ({field} was {before} and is now "
+                f"{now}): resume with the same settings, or start again with --overwrite"
             )
 
 
-class VectorShards:
-    """A finished directory of parts: `shards[i]` gives tokens and vectors of sentence i.
+def input_identity(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what distinguishes an input file from others, without reading all of it."""
+    file = Path(path)
+    if os.fspath(path) == STANDARD_INPUT or not file.is_file():  # A pipe can be read only once.
+        return {"name": "a pipe"}
+    with file.open("rb") as stream:
+        start = hashlib.blake2b(stream.read(IDENTITY_BYTES), digest_size=16).hexdigest()
+    return {"bytes": file.stat().st_size, "start": start}
 
-    Vectors are (K, tokens, dim), or (K, dim) when pooled; without K if squeezed. They are
-    memory-mapped: only what is looked at is read.
-    """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        try:
-            index = json.loads((self.path / INDEX).read_bytes())
-            self._length: int = index["sentences"]
-            self._firsts: list[int] = index["firsts"]
-            self.pooled: bool = index["pooled"]
-            self.squeeze: bool = index["squeeze"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ElmokitError(f"{path} is not a finished directory of vectors") from error
-        # A few parts at a time: every open map holds a file descriptor.
-        self._open_part = lru_cache(maxsize=8)(partial(open_part, self.path, pooled=self.pooled))
+def other_input(input: str | os.PathLike[str], out: str | Path) -> ElmokitError:
+    """Return the error for a run that is resumed with another input than it was started with."""
+    return ElmokitError(
+        f"{os.fspath(input)} is not the input that the unfinished run of {out} was started with: "
+        "resume with the same input, or start again with --overwrite"
+    )
 
-    def __len__(self) -> int:
-        return self._length
 
-    def __getitem__(self, number: int) -> tuple[list[str], Vectors]:
-        number = operator.index(number)
-        if not -self._length <= number < self._length:
-            raise IndexError(f"sentence {number} of {self._length}")
-        number %= self._length
-        part = bisect_right(self._firsts, number) - 1
-        tokens, layers = self._open_part(part)[number - self._firsts[part]]
-        return tokens, layers[0] if self.squeeze else layers
+def damaged(folder: Path, reason: str) -> ElmokitError:
+    """Return the error for files of a run that are not as they were written."""
+    return ElmokitError(f"{folder} is damaged ({reason}): start again with --overwrite")
 
-    def __reduce__(self) -> tuple[type[VectorShards], tuple[Path]]:
-        return VectorShards, (self.path,)  # worker processes map the files themselves
 
-    def spans(self) -> list[range]:
-        """The sentence numbers of each part."""
-        return [range(first, end) for first, end in pairwise([*self._firsts, self._length])]
-
-    def kind(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and dtype of the first sentence's vectors; a guess if there is no sentence."""
-        if not self._length:
-            return (0,), np.dtype(np.float32)
-        vectors = self[0][1]
-        return vectors.shape, vectors.dtype
+@contextmanager
+def explain_disk_errors(out: Path, *, kept: Path | None = None) -> Iterator[None]:
+    """Turn an OSError while `out` is written into a sentence; `kept` is the folder of its parts."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            sentence = (
+                f"the disk is full ({reason}): {out} is not finished, but the parts done so far "
+                f"are kept in {kept or parts_folder(out)}; free some space and continue with "
+                "--resume"
+            )
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            sentence = f"cannot write {out}: its folder does not allow it ({reason})"
+        else:
+            sentence = f"cannot write {out}: {reason} ({error.filename or 'while writing'})"
+        raise ElmokitError(sentence) from error

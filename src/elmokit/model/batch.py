@@ -1,7 +1,7 @@
-"""Sentences as the model takes them: each distinct word once, and the row of each token.
+"""Sentences to tensors, the input of the model: each distinct word once, and a row for each token.
 
-The token encoder sees `features` (a row for each distinct word), the LSTMs see the vectors
-gathered through `index`. Rows 0 and 1 of the features are the sentence boundaries, so that the
+The token encoder sees `features` (one row per distinct word), the LSTMs see the vectors that
+`index` gathers from it. Rows 0 and 1 of the features are the sentence boundaries, so that the
 model can put them around every sentence without knowing any words.
 """
 
@@ -19,34 +19,50 @@ from elmokit.text.indexers import Indexer, refuse_strings
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Sentences as a model takes them."""
+    """A batch of sentences as the model takes it."""
 
     features: Tensor
     """Ids of the distinct words; rows 0 and 1 are `<S>` and `</S>`: (words, columns)."""
     index: Tensor
-    """The row of each token in `features`, 0 where a sentence has ended: (sentences, tokens)."""
+    """Row of each token in `features`, 0 where padded: (sentences, tokens)."""
     lengths: Tensor
-    """Tokens of each sentence, boundaries not counted: (sentences,)."""
+    """Number of tokens of each sentence, without boundaries: (sentences,)."""
 
     def to(self, device: torch.device | str) -> TokenBatch:
-        """The same batch on another device."""
+        """Return the batch on another device."""
         return TokenBatch(self.features.to(device), self.index.to(device), self.lengths.to(device))
 
     @property
     def mask(self) -> Tensor:
         """True where there is a token: (sentences, tokens)."""
-        steps = torch.arange(self.index.shape[1], device=self.lengths.device)
-        return steps < self.lengths[:, None]
+        return token_mask(self.lengths, self.index.shape[1])
 
 
 def make_batch(sentences: Sequence[Sequence[str]], indexer: Indexer) -> TokenBatch:
-    """Collect the distinct words of some sentences and index them."""
+    """Collect the distinct words of tokenized sentences and index them."""
     refuse_strings(sentences)
     rows = {BEGIN_SENTENCE: 0, END_SENTENCE: 1}
     flat = [rows.setdefault(word, len(rows)) for sentence in sentences for word in sentence]
     lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
     longest = max((len(sentence) for sentence in sentences), default=0)
-    index = torch.zeros(len(sentences), longest, dtype=torch.long)
-    mask = torch.arange(longest) < lengths[:, None]
-    index[mask] = torch.tensor(flat, dtype=torch.long)
+    index = torch.zeros(len(sentences), longest, dtype=torch.long)  # (sentences, tokens)
+    index[token_mask(lengths, longest)] = torch.tensor(flat, dtype=torch.long)
     return TokenBatch(torch.from_numpy(indexer.encode(list(rows))), index, lengths)
+
+
+def token_mask(lengths: Tensor, tokens: int) -> Tensor:
+    """Return True where a sentence has a token: lengths (sentences,) to (sentences, tokens)."""
+    return torch.arange(tokens, device=lengths.device) < lengths[:, None]
+
+
+def with_boundaries(batch: TokenBatch) -> tuple[Tensor, Tensor]:
+    """Put `<S>` (row 0) before and `</S>` (row 1) after each sentence.
+
+    Returns:
+        The new index (sentences, tokens + 2) and the new lengths (sentences,).
+    """
+    sentences, tokens = batch.index.shape
+    index = batch.index.new_zeros(sentences, tokens + 2)  # zeros are <S>
+    index[:, 1:-1] = batch.index
+    index.scatter_(1, batch.lengths[:, None] + 1, 1)
+    return index, batch.lengths + 2

@@ -1,8 +1,12 @@
 """The bidirectional language model: token vectors through L forward and L backward LSTMs.
 
-Layer 0 is the token vector twice; layer l the outputs of the l-th forward and backward LSTM side
-by side. Each sentence runs between `<S>` and `</S>`, which are taken off again unless asked for.
-Both directions share the token encoder and, for language modelling, the softmax.
+    token vectors x ─┬─► forward LSTM 1 ──► … ──► forward LSTM L  ─┐
+                     │                                             ├─► softmax (training only)
+                     └─► backward LSTM 1 ─► … ──► backward LSTM L ─┘
+
+Layer 0 is the token vector twice; layer l is the output of the l-th forward LSTM beside that of
+the l-th backward LSTM. Each sentence runs between `<S>` and `</S>`, which are removed from the
+output unless asked for. Both directions share the token encoder and the softmax.
 """
 
 from __future__ import annotations
@@ -18,31 +22,22 @@ from torch import Tensor, nn
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
-from elmokit.model.batch import TokenBatch
-from elmokit.model.char_cnn import CharCNN, WordTable
-from elmokit.model.lstm import LSTMLayer
-from elmokit.model.packing import pack
+from elmokit.model.batch import TokenBatch, token_mask, with_boundaries
+from elmokit.model.encoders import ENCODERS
+from elmokit.model.lstm import LayerState, LSTMLayer, pack
 from elmokit.model.softmax import Softmax
-from elmokit.model.unicode_encoder import UnicodeEncoder
-
-LayerState = tuple[Tensor, Tensor]
-ENCODERS: dict[str, Callable[[BiLMConfig], nn.Module]] = {
-    "characters": CharCNN,
-    "words": WordTable,
-    "unicode": UnicodeEncoder,
-}
 
 
 @dataclass(frozen=True)
 class BiLMState:
-    """What the LSTMs remember: (h, c) of every layer, a row for each place in the batch."""
+    """State (h, c) of every LSTM layer, with one row per sentence of the batch."""
 
     forward: list[LayerState]
     backward: list[LayerState]
 
     @property
     def rows(self) -> int:
-        """Places in the batch."""
+        """Number of sentences."""
         return len(self.forward[0][0])
 
     @classmethod
@@ -53,39 +48,45 @@ class BiLMState:
         device: torch.device | str,
         dtype: torch.dtype = torch.float32,
     ) -> BiLMState:
-        """What a model remembers before it has read anything."""
+        """Return the state of a model that has not read anything."""
 
-        def layer() -> LayerState:
-            return (
-                torch.zeros(rows, config.projection_dim, device=device, dtype=dtype),
-                torch.zeros(rows, config.lstm_dim, device=device, dtype=dtype),
-            )
+        def direction() -> list[LayerState]:
+            return [
+                (
+                    torch.zeros(rows, config.projection_dim, device=device, dtype=dtype),
+                    torch.zeros(rows, config.lstm_dim, device=device, dtype=dtype),
+                )
+                for _ in range(config.num_layers)
+            ]
 
-        return cls(
-            [layer() for _ in range(config.num_layers)], [layer() for _ in range(config.num_layers)]
+        return cls(direction(), direction())
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> BiLMState:
+        """Apply a function to every tensor."""
+        return BiLMState(
+            [(function(h), function(c)) for h, c in self.forward],
+            [(function(h), function(c)) for h, c in self.backward],
         )
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> BiLMState:
-        """The state with every tensor changed."""
-        ways = ([(change(h), change(c)) for h, c in way] for way in (self.forward, self.backward))
-        return BiLMState(*ways)
 
     @classmethod
     def cat(cls, states: Sequence[BiLMState]) -> BiLMState:
-        """The rows of several states, one after the other."""
+        """Concatenate the rows of several states."""
         if len(states) == 1:
             return states[0]
-        ways = (
-            [
+
+        def cat_layers(directions: list[list[LayerState]]) -> list[LayerState]:
+            return [
                 (torch.cat([h for h, _ in layer]), torch.cat([c for _, c in layer]))
-                for layer in zip(*parts, strict=True)
+                for layer in zip(*directions, strict=True)
             ]
-            for parts in ([s.forward for s in states], [s.backward for s in states])
+
+        return cls(
+            cat_layers([state.forward for state in states]),
+            cat_layers([state.backward for state in states]),
         )
-        return cls(*ways)
 
     def take(self, order: Tensor) -> BiLMState:
-        """The rows of a batch, in the order of its packing."""
+        """Return the rows of a batch in the order of its packing: order is (sentences,)."""
         if self.rows < len(order):
             raise ElmokitError(
                 f"the carried state has {self.rows} rows but the batch has {len(order)} "
@@ -94,7 +95,7 @@ class BiLMState:
         return self.map(lambda tensor: tensor[order])
 
     def put(self, order: Tensor, after: BiLMState) -> BiLMState:
-        """This state with a batch's rows replaced; rows beyond the batch stay as they were."""
+        """Return this state with a batch's rows replaced; rows beyond the batch are kept."""
 
         def replace(old: list[LayerState], new: list[LayerState]) -> list[LayerState]:
             return [
@@ -109,53 +110,54 @@ class BiLMState:
 
 @dataclass(frozen=True)
 class BiLMOutput:
-    """Every layer's vectors of a batch of sentences.
+    """Hidden states of all layers for a batch of sentences.
 
     The 2L + 1 single representations have names: `output["token"]`, `output["forward_1"]`,
     `output["backward_1"]`, and so on, each (sentences, tokens, projection_dim).
     """
 
-    layers: Tensor
-    """Layers 0..L, forward columns first: (L + 1, sentences, tokens, dim); 0 where padded."""
+    hidden_states: Tensor
+    """Layers 0 to L, forward columns first: (L + 1, sentences, tokens, dim); 0 where padded."""
     lengths: Tensor
-    """Tokens of each sentence (with boundaries where these were asked for): (sentences,)."""
+    """Number of tokens of each sentence, boundaries included if asked for: (sentences,)."""
     state: BiLMState | None = None
-    """The state after the batch, where the caller carries it."""
+    """State after the batch, if the caller carries it."""
 
     @property
     def mask(self) -> Tensor:
         """True where there is a token: (sentences, tokens)."""
-        steps = torch.arange(self.layers.shape[2], device=self.lengths.device)
-        return steps < self.lengths[:, None]
+        return token_mask(self.lengths, self.hidden_states.shape[2])
 
     @property
     def names(self) -> list[str]:
         """Names of the 2L + 1 single representations."""
-        return representation_names(len(self.layers) - 1)
+        return representation_names(len(self.hidden_states) - 1)
 
     def __getitem__(self, name: str) -> Tensor:
-        layer, columns = find_representation(name, len(self.layers) - 1, self.layers.shape[-1])
-        return self.layers[layer, ..., columns]
+        num_layers, dim = len(self.hidden_states) - 1, self.hidden_states.shape[-1]
+        layer, columns = find_representation(name, num_layers, dim)
+        return self.hidden_states[layer, ..., columns]
 
 
-def representation_names(layers: int) -> list[str]:
-    """`token`, then forward and backward of each layer."""
-    ways = ("forward", "backward")
-    return ["token", *(f"{way}_{layer}" for layer in range(1, layers + 1) for way in ways)]
+def representation_names(num_layers: int) -> list[str]:
+    """Return `token`, then `forward_l` and `backward_l` for each layer."""
+    layers = range(1, num_layers + 1)
+    directions = ("forward", "backward")
+    return ["token", *(f"{direction}_{layer}" for layer in layers for direction in directions)]
 
 
-def find_representation(name: str, layers: int, dim: int) -> tuple[int, slice]:
-    """The layer and the columns of a named representation."""
-    if name not in representation_names(layers):
-        names = ", ".join(representation_names(layers))
-        raise ElmokitError(f"there is no representation {name!r}; it may be {names}")
-    way, _, layer = name.partition("_")
-    half = slice(dim // 2, dim) if way == "backward" else slice(0, dim // 2)
-    return int(layer or 0), half
+def find_representation(name: str, num_layers: int, dim: int) -> tuple[int, slice]:
+    """Return the layer and the columns of a named representation."""
+    names = representation_names(num_layers)
+    if name not in names:
+        raise ElmokitError(f"unknown representation {name!r}; choose from {', '.join(names)}")
+    direction, _, layer = name.partition("_")
+    columns = slice(dim // 2, dim) if direction == "backward" else slice(0, dim // 2)
+    return int(layer or 0), columns
 
 
 class BiLM(nn.Module):
-    """A token encoder, L forward and L backward LSTMs, and the softmax if there is one."""
+    """A token encoder, L forward and L backward LSTMs, and optionally a softmax."""
 
     def __init__(self, config: BiLMConfig) -> None:
         super().__init__()
@@ -177,57 +179,57 @@ class BiLM(nn.Module):
         state: BiLMState | Literal["carry"] | None = None,
         boundaries: bool = False,
     ) -> BiLMOutput:
-        """Every layer's vectors, differentiable.
+        """Compute the hidden states of all layers, differentiable.
 
         Args:
             batch: the sentences.
-            state: None starts every sentence afresh. "carry" does so too and returns the state
-                after the batch; a returned state continues there, row by row, as the original
+            state: None starts every sentence from zeros. "carry" does too, and returns the state
+                after the batch. A returned state continues from there, row by row, as the original
                 systems did from batch to batch.
             boundaries: keep `<S>` and `</S>` in the output.
         """
         vectors = self.token_encoder(batch.features)  # (words, projection_dim)
         device = vectors.device
-        index, lengths = with_boundaries(batch)  # boundary words are rows 0 and 1
+        index, lengths = with_boundaries(batch)  # (sentences, tokens + 2), (sentences,)
         packing = pack(lengths.cpu())
-        flat = index[mask_of(lengths, index.shape[1])]  # sentence-major rows
+        flat = index[token_mask(lengths, index.shape[1])]  # sentence-major (positions,)
         x = vectors[flat[packing.sentence_major.to(device)]]  # packed (positions, projection_dim)
-        order = packing.order.to(device)
-        dtype = next(self.parameters()).dtype  # whatever autocast makes of x
+        order, reverse = packing.order.to(device), packing.reversed.to(device)
+        dtype = next(self.parameters()).dtype  # Autocast may give x another one.
         zeros = BiLMState.zeros(self.config, len(lengths), device, dtype)
         before = given_state(state) or zeros
         start = before.take(order)
-        turned = packing.turned.to(device)
         forward, forward_state = self._run(self.forward_layers, x, packing.sizes, start.forward)
         backward, backward_state = self._run(
-            self.backward_layers, x[turned], packing.sizes, start.backward
+            self.backward_layers, x[reverse], packing.sizes, start.backward
         )
-        both = [torch.cat([f, b[turned]], 1) for f, b in zip(forward, backward, strict=True)]
-        layers = torch.stack(both)[:, packing.packed.to(device)]  # sentence-major (L+1, n, dim)
-        padded = unflatten(layers, lengths, index.shape[1])
+        packed = torch.stack(
+            [torch.cat([f, b[reverse]], 1) for f, b in zip(forward, backward, strict=True)]
+        )  # (L + 1, positions, dim)
+        hidden_states = unflatten(packed[:, packing.packed.to(device)], lengths, index.shape[1])
         if not boundaries:
-            padded, lengths = padded[:, :, 1:-1], batch.lengths
-            padded = padded.masked_fill(~batch.mask[None, :, :, None], 0.0)
+            hidden_states, lengths = hidden_states[:, :, 1:-1], batch.lengths
+            hidden_states = hidden_states.masked_fill(~batch.mask[None, :, :, None], 0.0)
         after = None
         if state is not None:
             after = before.put(order, BiLMState(forward_state, backward_state))
-        return BiLMOutput(padded, lengths, after)
+        return BiLMOutput(hidden_states, lengths, after)
 
     def _run(
         self, layers: nn.ModuleList, x: Tensor, sizes: list[int], start: list[LayerState]
     ) -> tuple[list[Tensor], list[LayerState]]:
-        """One direction: every layer's packed output and its last state."""
+        """Run one direction; return x and each layer's output, packed, and the last states."""
         outputs, states = [x], []
-        for number, layer in enumerate(layers):
-            y, last = layer(self.dropout(x), sizes, start[number])
-            x = y + x if number and self.config.skip_connections else y
+        for i, layer in enumerate(layers):
+            y, last = layer(self.dropout(x), sizes, start[i])
+            x = y + x if i and self.config.skip_connections else y  # (positions, projection_dim)
             outputs.append(x)
             states.append(last)
         return outputs, states
 
 
 def given_state(state: BiLMState | str | None) -> BiLMState | None:
-    """The state to go on from, or None where there is none yet."""
+    """Return the state to continue from, None if there is none yet; raise for other strings."""
     if isinstance(state, str):
         if state != "carry":
             raise ElmokitError(f"state must be 'carry', a returned state or None, not {state!r}")
@@ -235,25 +237,19 @@ def given_state(state: BiLMState | str | None) -> BiLMState | None:
     return state
 
 
-def with_boundaries(batch: TokenBatch) -> tuple[Tensor, Tensor]:
-    """The index with `<S>` (row 0) before and `</S>` (row 1) after each sentence, and lengths."""
-    rows, tokens = batch.index.shape
-    index = batch.index.new_zeros(rows, tokens + 2)
-    index[:, 1:-1] = batch.index
-    index.scatter_(1, batch.lengths[:, None] + 1, 1)
-    return index, batch.lengths + 2
-
-
-def mask_of(lengths: Tensor, tokens: int) -> Tensor:
-    """True where a sentence has a token: (sentences, tokens)."""
-    return torch.arange(tokens, device=lengths.device) < lengths[:, None]
-
-
-def unflatten(layers: Tensor, lengths: Tensor, tokens: int) -> Tensor:
-    """Sentence-major (L + 1, positions, dim) to padded (L + 1, sentences, tokens, dim)."""
-    padded = layers.new_zeros(len(layers), len(lengths), tokens, layers.shape[-1])
-    padded[:, mask_of(lengths, tokens)] = layers
+def unflatten(flat: Tensor, lengths: Tensor, tokens: int) -> Tensor:
+    """Pad sentence-major (L + 1, positions, dim) to (L + 1, sentences, tokens, dim)."""
+    padded = flat.new_zeros(len(flat), len(lengths), tokens, flat.shape[-1])
+    padded[:, token_mask(lengths, tokens)] = flat
     return padded
+
+
+def weights_version(model: nn.Module) -> tuple[int, ...]:
+    """Return integers that change when any parameter is modified in place, replaced or moved.
+
+    Writing through `.data` does not change them.
+    """
+    return tuple(x for p in model.parameters() for x in (p.data_ptr(), p._version))
 
 
 def expected_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
@@ -264,7 +260,7 @@ def expected_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
 
 
 def build(config: BiLMConfig, tensors: Mapping[str, NDArray[np.float32]]) -> BiLM:
-    """Return a model with these weights, ready to run."""
+    """Return a model with these weights, in evaluation mode."""
     with torch.device("meta"):
         model = BiLM(config)
     state = {

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.io.atomic import sync
+from elmokit.io.atomic import atomic_file
 from elmokit.model.bilm import BiLMState
 
 
@@ -22,11 +22,11 @@ def publish(model: Checkpoint, folder: Path) -> None:
     best = folder / "training" / "best"
     native.write(model, best, overwrite=True)
     for name in (native.WEIGHTS, native.VOCABULARY, native.CONFIG):
-        making = folder / f".{name}.part"
-        making.unlink(missing_ok=True)
-        shutil.copyfile(best / name, making)
-        sync(making)
-        making.replace(folder / name)
+        with (
+            (best / name).open("rb") as source,
+            atomic_file(folder / name, temporary=folder / f".{name}.part") as target,
+        ):
+            shutil.copyfileobj(source, target)
 
 
 def state_tensors(state: BiLMState) -> dict[str, Tensor]:

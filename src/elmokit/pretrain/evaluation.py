@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import write_whole
+from elmokit.io.atomic import write_file
 from elmokit.language import Perplexity, sentence_losses
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.pretrain.corpus import Corpus, Sentences, prepare
@@ -131,7 +131,7 @@ def evaluate_text(
             elmo, corpus, carry=state == "carry", stretches=stretches, quiet=quiet
         )
         if sentences is not None:
-            write_whole(Path(sentences).expanduser(), sentence_table(corpus, losses))
+            write_file(Path(sentences).expanduser(), sentence_table(corpus, losses))
         predictions = count_predictions(corpus.train)
         words = predictions - len(corpus.train)
     return EvaluationResult(Perplexity.of(losses.sum(1), predictions), words, unknown)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from elmokit.errors import require
 from elmokit.figures import FAINT
+from elmokit.io.atomic import write_file
 from elmokit.model.bilm import BiLM
 from elmokit.training.curves import Curve, Panel, draw_curves
 from elmokit.training.optim import count_parameters
@@ -52,9 +53,7 @@ class RunLog:
         """Open the log after `step`, with `tokens` of `total` done."""
         if self.writes:
             kept = [line for line in read_log(self.path) if line["step"] <= step]
-            making = self.path.with_suffix(".part")
-            making.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-            making.replace(self.path)
+            write_file(self.path, (json.dumps(line) + "\n" for line in kept))
             self._stream = self.path.open("a", encoding="utf-8")
             if self.tensorboard:
                 from torch.utils.tensorboard import SummaryWriter

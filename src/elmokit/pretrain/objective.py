@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from elmokit.errors import ElmokitError
-from elmokit.model.bilm import BiLM, BiLMState, LayerState
+from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.model.fast.lstm_gradient import run_both_stacks
-from elmokit.model.lstm import LSTMLayer
+from elmokit.model.lstm import LayerState, LSTMLayer
 from elmokit.model.softmax import Sample, Softmax
 from elmokit.pretrain.corpus import Types
 from elmokit.pretrain.windows import NOTHING, Window

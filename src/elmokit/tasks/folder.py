@@ -1,6 +1,6 @@
 """A trained task model as one folder, which `predict` loads anywhere; no pickles.
 
-MODEL/config.json         task, settings, labels, the biLM's name and fingerprint, dev scores
+MODEL/config.json         task, settings, labels, name and fingerprint of the biLM, dev scores
 MODEL/model.safetensors   what was trained: not the frozen biLM
 MODEL/words.json          words that have learned vectors
 MODEL/vectors/            static word vectors, if there are any
@@ -17,20 +17,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from elmokit.data.examples import Labelled, Tagged
+from elmokit.data.examples import Labeled, Tagged
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import read_json, write_whole
+from elmokit.io.atomic import write_file
+from elmokit.io.jsonfile import read_json
 from elmokit.tasks.fit import predict
 from elmokit.tasks.layers.embedder import Inputs
-from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Task, find_task
+from elmokit.training.folder import CONFIG
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
+    from elmokit.tasks.settings import TrainSettings
     from elmokit.vectors.static.table import StaticVectors
 
 FORMAT = "elmokit task model 1"
-CONFIG, WEIGHTS, WORDS, VECTORS = "config.json", "model.safetensors", "words.json", "vectors"
+WEIGHTS, WORDS, VECTORS = "model.safetensors", "words.json", "vectors"
+PLACEMENTS = ("input", "output")
 
 
 @dataclass
@@ -39,37 +42,38 @@ class TrainedTask:
 
     task: Task
     model: Any
-    settings: Settings
-    facts: dict[str, Any]
-    """What the training examples fixed, such as the labels."""
+    settings: TrainSettings
+    learned: dict[str, Any]
+    """What the training examples determined, such as the labels."""
     words: list[str]
+    """Words that have learned vectors."""
     elmo: Embedder | None
     elmo_name: str | None
     elmo_fingerprint: str | None
     vectors: StaticVectors | None
 
     def predict(self, examples: Sequence[Any], *, quiet: bool = True) -> list[Any]:
-        """What the model says of each example."""
+        """Return a prediction for each example."""
         return predict(self.model, examples, self.settings.batch_size, quiet=quiet)
 
     def predict_texts(self, texts: Sequence[str | Sequence[str]]) -> list[Any]:
-        """What a classifier or a tagger says of texts: strings, or lists of tokens."""
+        """Return what a classifier or a tagger predicts for texts: strings, or lists of tokens."""
         from elmokit.text.tokenize import tokenizer
 
         if self.task.name not in ("classifier", "tagger"):
-            raise ElmokitError(f"a text alone is no example of the task {self.task.name}")
+            raise ElmokitError(f"{self.task.name} needs more than a text: use predict()")
         split = tokenizer(self.settings.tokenizer)
         examples: list[Any] = []
         for number, text in enumerate(texts, start=1):
             tokens = tuple(split(text) if isinstance(text, str) else text)
             if not tokens:
                 raise ElmokitError(f"text {number} is empty")
-            kind = Labelled if self.task.name == "classifier" else Tagged
+            kind = Labeled if self.task.name == "classifier" else Tagged
             examples.append(kind((tokens,), f"text {number}", None))
         return self.predict(examples)
 
     def score(self, examples: Sequence[Any], *, quiet: bool = True) -> dict[str, float]:
-        """The task's scores on examples whose answers are known."""
+        """Return the scores of the task on examples with known answers."""
         return self.task.score(examples, self.predict(examples, quiet=quiet))
 
     def save(self, folder: Path, report: dict[str, Any]) -> None:
@@ -80,23 +84,23 @@ class TrainedTask:
             "format": FORMAT,
             "task": self.task.name,
             "settings": self.settings.to_dict(),
-            "facts": self.facts,
+            "learned": self.learned,
             "elmo": self.elmo_name,
             "elmo_fingerprint": self.elmo_fingerprint,
             "vectors": None if self.vectors is None else self.vectors.source,
             "report": report,
         }
         tensors = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
-        write_whole(folder / WORDS, json.dumps(self.words, ensure_ascii=False).encode())
-        write_whole(folder / WEIGHTS, save(tensors))
+        write_file(folder / WORDS, json.dumps(self.words, ensure_ascii=False).encode())
+        write_file(folder / WEIGHTS, save(tensors))
         text = json.dumps(config, indent=2, ensure_ascii=False)
-        write_whole(folder / CONFIG, (text + "\n").encode())
+        write_file(folder / CONFIG, (text + "\n").encode())
 
 
 def build(
     task: Task,
-    settings: Settings,
-    facts: dict[str, Any],
+    settings: TrainSettings,
+    learned: dict[str, Any],
     words: list[str],
     *,
     elmo: Embedder | None = None,
@@ -104,35 +108,36 @@ def build(
     vectors: StaticVectors | None = None,
     store: Any = None,
 ) -> TrainedTask:
-    """A new model, with the weights that the seed gives."""
+    """Build a new model with the weights that the seed gives."""
     fingerprint = None if elmo is None else elmo.fingerprint()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         inputs = Inputs(settings, words, vectors=vectors, elmo=elmo, store=store)
-        model: nn.Module = task.model(inputs, settings, facts)
-    return TrainedTask(task, model, settings, facts, words, elmo, elmo_name, fingerprint, vectors)
+        model: nn.Module = task.model(inputs, settings, learned)
+    return TrainedTask(task, model, settings, learned, words, elmo, elmo_name, fingerprint, vectors)
 
 
 def load_task(
     folder: str | Path, *, elmo: str | Embedder | None = None, device: str = "cpu"
 ) -> TrainedTask:
-    """A task model from its folder.
+    """Load a task model from its folder.
 
     Args:
-        folder: what `elmokit train` wrote.
-        elmo: the biLM, where it lies elsewhere than in training; another one is refused.
-        device: cpu or cuda.
+        folder: Folder that `elmokit train` wrote.
+        elmo: biLM, if it has moved since training; it must be the same one.
+        device: Device to compute on, such as cpu or cuda.
     """
     from elmokit.vectors.static import table as static
 
     folder = Path(folder).expanduser()
     config = read_config(folder)
-    task, settings = find_task(config["task"]), Settings.from_dict(config["settings"])
+    task = find_task(config["task"])
+    settings = task.settings.from_dict(config["settings"])
     vectors = static.load(folder / VECTORS) if config["vectors"] is not None else None
     words = _read_words(folder / WORDS)
-    given = elmo if elmo is not None else config["elmo"]
+    name = elmo if elmo is not None else config["elmo"]
     try:
-        bilm = None if config["elmo"] is None else load_elmo(given, device)
+        bilm = None if config["elmo"] is None else load_elmo(name, device)
     except ElmokitError as error:
         if elmo is not None:
             raise
@@ -142,7 +147,7 @@ def load_task(
     trained = build(
         task,
         settings,
-        config["facts"],
+        config["learned"],
         words,
         elmo=bilm,
         elmo_name=config["elmo"],
@@ -150,7 +155,7 @@ def load_task(
     )
     if trained.elmo_fingerprint != config["elmo_fingerprint"]:
         raise ElmokitError(
-            f"{folder} was trained with another biLM than {given}: name the right one with --elmo"
+            f"{folder} was trained with another biLM than {name}: name the right one with --elmo"
         )
     _load_weights(trained.model, folder / WEIGHTS)
     trained.model.to(device).eval()
@@ -158,17 +163,41 @@ def load_task(
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What a task model's folder says of it."""
+    """Return the config.json of a task model; raise if it is not one of this version."""
     if not (folder / CONFIG).is_file():
         raise ElmokitError(f"there is no task model in {folder}")
     config = read_json(folder / CONFIG)
     if config.get("format") != FORMAT:
-        raise ElmokitError(f"{folder} holds no task model that this version can read")
+        raise ElmokitError(f"{folder} is not a task model that this version can read")
     return config
 
 
+@dataclass(frozen=True)
+class LearnedMixes:
+    """The layer weights that a task model has learned."""
+
+    task: str
+    weights: dict[str, list[float]]
+    """Weights of layers 0..L in the mix of each placement, input or output or both."""
+    scales: dict[str, float]
+    """Factor of each mix."""
+
+
+def read_mixes(folder: str | Path) -> LearnedMixes | None:
+    """Return the mixes of a task model's folder; None if it has not learned any."""
+    config = read_config(Path(folder).expanduser())
+    try:
+        mixes = config["report"]["mixes"] if config["settings"]["layers"] == "all" else {}
+        placements = [placement for placement in PLACEMENTS if placement in mixes]
+        weights = {placement: mixes[placement]["weights"] for placement in placements}
+        scales = {placement: mixes[placement]["scale"] for placement in placements}
+        return LearnedMixes(config["task"], weights, scales) if weights else None
+    except (KeyError, TypeError):
+        raise ElmokitError(f"the report in {folder}/config.json cannot be read") from None
+
+
 def load_elmo(name: str | Embedder, device: str) -> Embedder:
-    """A biLM by name, or one that is loaded already."""
+    """Load a biLM by its name, or take one that is loaded already."""
     from elmokit.embed import Embedder
     from elmokit.loading import load
 

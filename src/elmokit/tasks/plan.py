@@ -1,37 +1,63 @@
-"""One training run of a task: load what the vectors come from, set up, train, save, report."""
+"""One training run of a task: load the sources of the vectors, set up, train, save, report."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.errors import ElmokitError
 from elmokit.formats.detect import lasting_name
-from elmokit.io.atomic import locked, write_whole
+from elmokit.io.atomic import write_file
 from elmokit.tasks.fit import Progress, fit
-from elmokit.tasks.folder import CONFIG, VECTORS, TrainedTask, build, load_elmo
+from elmokit.tasks.folder import VECTORS, TrainedTask, build, load_elmo
 from elmokit.tasks.layers.embedder import known_words
-from elmokit.tasks.report import draw_curves, make_report, mixes_table, scores_table
-from elmokit.tasks.settings import Settings
-from elmokit.tasks.splits import Data
-from elmokit.tasks.task import Task
+from elmokit.tasks.report import draw_curves, make_report
+from elmokit.training.folder import TRAINING
+from elmokit.training.optim import count_parameters
 from elmokit.training.stopping import stop_signals
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
     from elmokit.store import LayerStore
+    from elmokit.tasks.settings import TrainSettings
+    from elmokit.tasks.splits import Data
+    from elmokit.tasks.task import Task
     from elmokit.vectors.static.table import StaticVectors
+
+REPORT = "report.json"
+log = logging.getLogger("elmokit")
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """The outcome of a training run."""
+
+    folder: Path
+    """Folder of the model."""
+    report: dict[str, Any]
+    """What `report.json` has: scores, mixes, settings, and the history of all epochs."""
+    stopped_by: int = 0
+    """The signal that stopped the run; 0 if it came to its end."""
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Dev scores of the best epoch, from 0 to 1."""
+        scores: dict[str, float] = self.report["dev"]
+        return scores
+
+    @property
+    def mixes(self) -> dict[str, dict[str, Any]]:
+        """Layer weights and scale of each ELMo mix, at the best epoch."""
+        mixes: dict[str, dict[str, Any]] = self.report["mixes"]
+        return mixes
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What the vectors of words come from; several runs may share it."""
+    """Where the vectors of words come from; several runs may share it."""
 
     vectors: StaticVectors | None
     elmo: Embedder | None
@@ -39,7 +65,7 @@ class Sources:
 
     @cached_property
     def fingerprints(self) -> dict[str, str | None]:
-        """By which a run knows, when it goes on, that nothing changed."""
+        """Fingerprints by which a resumed run knows that nothing changed."""
         return {
             "biLM": None if self.elmo is None else self.elmo.fingerprint(),
             "static vectors": None if self.vectors is None else self.vectors.fingerprint(),
@@ -51,7 +77,7 @@ class Plan:
     """One training run, from the data to the report."""
 
     task: Task
-    settings: Settings
+    settings: TrainSettings
     data: Data
     elmo: str | None
     vectors: str | None = None
@@ -60,17 +86,17 @@ class Plan:
     device: str = "cpu"
     quiet: bool = False
     sources: Sources | None = None
-    """Loaded already, to be shared by several runs; None to load what is named."""
+    """Sources that are loaded already, to be shared by several runs; None to load them."""
 
-    def run(self, folder: Path) -> int:
-        """Set up, train, save, report; gives the exit code."""
+    def run(self, folder: Path) -> TrainResult:
+        """Set up, train, save and report."""
         sources = self.sources or self.load()
         trained = self.set_up(folder, sources)
-        self.say(what_is_trained(trained, self.data))
-        same = {"data": self.data.fingerprint(), **sources.fingerprints}
+        log.info(describe_run(trained, self.data))
+        fingerprints = {"data": self.data.fingerprint(), **sources.fingerprints}
 
         def keep(progress: Progress) -> None:
-            trained.save(folder, make_report(trained, self.data, progress, same))
+            trained.save(folder, make_report(trained, self.data, progress, fingerprints))
 
         with stop_signals() as stop:
             progress = fit(
@@ -79,18 +105,26 @@ class Plan:
                 self.data.train,
                 self.data.dev,
                 self.settings,
-                folder / "training",
+                folder / TRAINING,
                 stop=stop,
                 keep=keep,
-                same=same,
+                fingerprints=fingerprints,
                 quiet=self.quiet,
             )
-        report = make_report(trained, self.data, progress, same)
-        self.finish(folder, report, stopped=bool(stop.signal))
-        return 128 + stop.signal if stop.signal else 0
+        report = make_report(trained, self.data, progress, fingerprints)
+        draw_curves(report, folder / "curves.png")
+        text = json.dumps(report, indent=2, ensure_ascii=False)
+        write_file(folder / REPORT, [text + "\n"])
+        if stop.signal:
+            log.info(f"stopped after epoch {progress.epoch}; run the same command to resume")
+        else:
+            log.info(
+                f"trained {folder}: epoch {progress.best_epoch} of {progress.epoch} was the best"
+            )
+        return TrainResult(folder, report, stop.signal)
 
     def load(self) -> Sources:
-        """The biLM and the static vectors; the layers of all texts, if the biLM is frozen."""
+        """Load the biLM and the static vectors; compute the layers of all texts if it is frozen."""
         from elmokit.store import LayerStore
         from elmokit.vectors.static import table as static
 
@@ -98,17 +132,17 @@ class Plan:
         bilm = None if self.elmo is None else load_elmo(self.elmo, self.device)
         store = None
         if bilm is not None and not self.settings.tune_elmo:
-            place = None if self.cache is None else Path(self.cache).expanduser()
-            store = LayerStore(bilm, folder=place, limit_bytes=self.cache_bytes)
+            folder = None if self.cache is None else Path(self.cache).expanduser()
+            store = LayerStore(bilm, folder=folder, limit_bytes=self.cache_bytes)
             store.prepare(self.data.texts, quiet=self.quiet)
         return Sources(vectors, bilm, store)
 
     def set_up(self, folder: Path, sources: Sources) -> TrainedTask:
-        """The model with everything around it."""
+        """Build the model with everything that belongs to it."""
         from elmokit.vectors.static import table as static
 
-        if self.data.bad:
-            self.say(self.data.bad)
+        if self.data.skipped:
+            log.info(self.data.skipped)
         vectors = None
         if sources.vectors is not None:
             if not (folder / VECTORS).exists():
@@ -118,7 +152,7 @@ class Plan:
         trained = build(
             self.task,
             self.settings,
-            self.data.facts,
+            self.data.learned,
             known_words(texts, self.settings),
             elmo=sources.elmo,
             elmo_name=None if self.elmo is None else lasting_name(self.elmo),
@@ -128,51 +162,12 @@ class Plan:
         trained.model.to(self.device)
         return trained
 
-    def finish(self, folder: Path, report: dict[str, Any], *, stopped: bool) -> None:
-        """Write the picture and the report, and say how it went."""
-        draw_curves(report, folder / "curves.png")
-        text = json.dumps(report, indent=2, ensure_ascii=False)
-        write_whole(folder / "report.json", [text + "\n"])
-        epoch, best = report["epochs"], report["best_epoch"]
-        if stopped:
-            self.say(f"stopped after epoch {epoch}; the same command goes on from there")
-            return
-        if not self.quiet:
-            print(scores_table(report["dev"]))
-            print(mixes_table(report["mixes"]), end="")
-        self.say(f"{folder} is trained: epoch {best} of {epoch} was best")
 
-    def say(self, text: str) -> None:
-        """A sentence for the user."""
-        if not self.quiet:
-            print(f"elmokit: {text}", file=sys.stderr)
-
-
-def what_is_trained(trained: TrainedTask, data: Data) -> str:
-    """A sentence for the beginning of a run."""
-    weights = sum(p.numel() for p in trained.model.parameters() if p.requires_grad)
-    beside = f"with ELMo ({trained.elmo_name})" if trained.elmo_name else "without ELMo"
+def describe_run(trained: TrainedTask, data: Data) -> str:
+    """Describe in a sentence what is about to be trained."""
+    elmo = f"with ELMo ({trained.elmo_name})" if trained.elmo_name else "without ELMo"
     vectors = "" if trained.vectors is None else f" and {trained.vectors.source}"
     return (
-        f"a {trained.task.name} {beside}{vectors}, {weights:,} weights to train, "
-        f"{len(data.train):,} examples and {len(data.dev):,} to measure by"
+        f"training a {trained.task.name} {elmo}{vectors}: {count_parameters(trained.model):,} "
+        f"weights, {len(data.train):,} training examples, {len(data.dev):,} dev examples"
     )
-
-
-@contextmanager
-def open_folder(folder: Path) -> Iterator[Path]:
-    """The output folder for this run alone; one with another model is refused."""
-    training = folder / "training"
-    if (folder / CONFIG).exists() and not training.is_dir():
-        raise ElmokitError(f"{folder} holds a model already: choose another folder")
-    try:
-        training.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
-    with locked(training):
-        try:
-            yield folder
-        finally:
-            with suppress(OSError):  # they are not empty, as after most runs
-                training.rmdir()
-                folder.rmdir()

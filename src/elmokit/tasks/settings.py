@@ -1,4 +1,8 @@
-"""How a task model is built and trained: one flat, validated dataclass for all tasks."""
+"""How a task model is built and trained: a validated dataclass for each task.
+
+`TrainSettings` has what all tasks share. Each task adds the fields that only it uses and its own
+defaults. The docstrings of the fields are the help of the command line.
+"""
 
 from __future__ import annotations
 
@@ -6,166 +10,263 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from elmokit.errors import ElmokitError
+from elmokit.training.changes import find_change
 
-# Settings that are None until `completed` gives them the task's own value; after that they never
-# are, and so they are not typed as such.
-_UNSET: Any = None
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# A run may become longer or more patient: what it has learned until then is the same.
+MAY_CHANGE = ("epochs", "patience", "beam")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a task model depends on, besides the data, the biLM and the static vectors.
-
-    Args:
-        layers: of the biLM: all (a learned mix), top, average (a fixed mix), or the number of one.
-        placement: where ELMo's vectors join: at the input of the task's RNN, at its output, or
-            both, each with a mix of its own.
-        l2: pulls the weights of the mixes to the average.
-        elmo_dropout: of ELMo's vectors.
-        layer_norm: normalise each layer before mixing.
-        tune_elmo: train the biLM too, not only the mixes.
-        word_dim: columns of word vectors that are learned with the task; by itself 0 with
-            --vectors and 100 without.
-        tune_words: learn a correction to the static vectors of the words that the training text
-            has.
-        characters: columns of a small character CNN beside the word vectors; 0 for none.
-        encoder: of classifier: lstm, or mean for the plain mean of all vectors, which is fast.
-        pooling: of classifier and relation: max, mean or attention over the tokens.
-        hidden: cells of the task's LSTM in each direction.
-        depth: LSTM layers of the task.
-        dropout: of word vectors and of what the LSTM gives.
-        epochs: times that the training data is read, at most.
-        patience: epochs without a better dev score until training ends.
-        batch_size: examples of a step.
-        lr: learning rate of AdamW.
-        elmo_lr: learning rate of a biLM that is trained too.
-        weight_decay: of AdamW.
-        clip: largest norm of the gradient.
-        seed: of weights, order and dropout.
-        tokenizer: what splits text that is no list of tokens: elmokit, whitespace or chinese.
-        text_column: name or number of the column with the text, of a TSV, CSV or JSONL file.
-        second_column: of pair: the column with the second text.
-        label_column: name or number of the column with the label or the tag.
-        predicate_column: of tagger: the column that marks predicates; each column behind it has
-            the roles of one of them.
-        scheme: of tagger: how spans are written: auto, iob1, iob2, iobes, bilou, bmes, or plain
-            for tags that are no spans.
-        crf: of tagger: choose the tags of a sentence together, not one by one.
-        longest_answer: of question: tokens.
-        target_elmo: of translate and summarize: a model of the target's language, for the
-            decoder's input.
-        copy: of translate and summarize: copy words out of the source.
-        beam: of translate and summarize: hypotheses that are followed.
-        longest_target: of translate and summarize: tokens.
-        target_words: of translate and summarize: size of the target's vocabulary.
-        longest_text: of classifier, pair, question (in training), translate and summarize: tokens
-            of a text, the others are cut off; 0 for no bound.
-    """
+class TrainSettings:
+    """The settings of all tasks."""
 
     layers: str = "all"
+    """Layers of the biLM to use: all (a learned mix), top, average (a fixed mix) or an index."""
     placement: Literal["input", "output", "both"] = "input"
+    """Where the ELMo vectors enter the task's LSTM; both has two mixes."""
     l2: float = 0.001
+    """Strength of the penalty that pulls the weights of a mix to the average."""
     elmo_dropout: float = 0.5
+    """Dropout of the ELMo vectors."""
     layer_norm: bool = False
+    """Normalize each layer before mixing."""
     tune_elmo: bool = False
-    word_dim: int = _UNSET
-    tune_words: bool = False
-    characters: int = _UNSET
-    encoder: Literal["lstm", "mean"] = "lstm"
-    pooling: Literal["max", "mean", "attention"] = "max"
-    hidden: int = _UNSET
-    depth: int = _UNSET
-    dropout: float = _UNSET
-    epochs: int = _UNSET
-    patience: int = _UNSET
-    batch_size: int = _UNSET
-    lr: float = _UNSET
+    """Train the biLM too, not only the mixes."""
     elmo_lr: float = 0.0001
+    """Learning rate of the biLM with --tune-elmo."""
+    word_dim: int | None = None
+    """Size of the learned word vectors (default: 0 with --vectors, else 100)."""
+    tune_words: bool = False
+    """Learn a correction to the static vectors of the words in the training data."""
+    char_dim: int = 0
+    """Size of the output of a small character CNN beside the word vectors; 0 for none."""
+    hidden: int = 200
+    """Number of cells of the task's LSTM in each direction."""
+    depth: int = 1
+    """Number of LSTM layers of the task."""
+    dropout: float = 0.5
+    """Dropout of the word vectors and of the output of the LSTM."""
+    epochs: int = 30
+    """Maximum number of epochs."""
+    patience: int = 5
+    """Number of epochs without a better dev score after which training ends."""
+    batch_size: int = 32
+    """Number of examples per step."""
+    lr: float = 0.001
+    """Learning rate of AdamW."""
     weight_decay: float = 0.0001
+    """Weight decay of AdamW."""
     clip: float = 5.0
+    """Maximum norm of the gradient."""
     seed: int = 1
+    """Seed of the weights, the order of the examples, and dropout."""
     tokenizer: Literal["elmokit", "whitespace", "chinese"] = "elmokit"
-    text_column: str | None = None
-    second_column: str | None = None
-    label_column: str | None = None
-    predicate_column: str | None = None
-    scheme: Literal["auto", "iob1", "iob2", "iobes", "bilou", "bmes", "plain"] = "auto"
-    crf: bool = True
-    longest_answer: int = 20
-    target_elmo: str | None = None
-    copy: bool = _UNSET
-    beam: int = 5
-    longest_target: int = 60
-    target_words: int = 10_000
-    longest_text: int = _UNSET
+    """Tokenizer of text that is not a list of tokens."""
 
     def __post_init__(self) -> None:
         if self.layers not in ("all", "top", "average") and not re.fullmatch(r"\d+", self.layers):
             raise ElmokitError(
-                f"layers must be all, top, average or the number of a layer, not {self.layers!r}"
+                f"layers must be all, top, average or the index of a layer, not {self.layers!r}"
             )
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value:
-                raise ElmokitError(f"{name} must be at least {least}, not {value}")
-        for name in ("lr", "elmo_lr", "clip"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ElmokitError(f"{name} must be above 0, not {value}")
-        for name in ("dropout", "elmo_dropout"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise ElmokitError(f"{name} must be at least 0 and below 1, not {value}")
+        for name, choices in _choices(type(self)).items():
+            if getattr(self, name) not in choices:
+                raise ElmokitError(
+                    f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"
+                )
+        for name, value in vars(self).items():
+            if value is not None:
+                self._check_range(name, value)
 
-    def completed(self, defaults: Mapping[str, Any], *, has_vectors: bool) -> Settings:
-        """The same with a task's own values where none was given."""
-        own = {**DEFAULTS, "word_dim": 0 if has_vectors else 100, **defaults}
-        return replace(self, **{k: v for k, v in own.items() if getattr(self, k) is None})
+    def _check_range(self, name: str, value: Any) -> None:
+        """Raise if a value is outside the range of its field."""
+        if name in _MINIMUM and not _MINIMUM[name] <= value:
+            raise ElmokitError(f"{name} must be at least {_MINIMUM[name]}, not {value}")
+        if name in ("lr", "elmo_lr", "clip") and not 0 < value < math.inf:
+            raise ElmokitError(f"{name} must be above 0, not {value}")
+        if name in ("dropout", "elmo_dropout") and not 0 <= value < 1:
+            raise ElmokitError(f"{name} must be at least 0 and below 1, not {value}")
+
+    def with_word_dim(self, *, has_vectors: bool) -> Self:
+        """Return the same settings with the default of `word_dim` filled in."""
+        if self.word_dim is not None:
+            return self
+        return replace(self, word_dim=0 if has_vectors else 100)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
+        """Return the fields as JSON takes them."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
-        """Settings out of a model's folder; fields that are not known are refused."""
-        known = {field.name for field in fields(cls)}
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Return settings with the given values; raise if the task does not have one of them."""
+        names = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in names:
+                close = get_close_matches(name, names, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names)}"
+                raise ElmokitError(f"this task has no option {name!r}: {hint}")
+        return cls(**options)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the settings of a saved model; skip fields that only other tasks have."""
+        own, known = _names(cls), set[str]().union(*map(_names, ALL_SETTINGS))
         if unknown := sorted(set(values) - known):
-            raise ElmokitError(f"the settings have a field {unknown[0]!r} that is not known here")
-        return cls(**values)
+            raise ElmokitError(f"the settings have an unknown field {unknown[0]!r}")
+        return cls(**{name: value for name, value in values.items() if name in own})
 
     def changed_from(self, old: Mapping[str, Any]) -> str | None:
-        """How these settings differ from those of a run that is to go on; None if they do not.
-
-        A run may become longer or more patient: what it has learned until then is the same.
-        """
-        for field in fields(self):
-            before, now = old.get(field.name, field.default), getattr(self, field.name)
-            if field.name not in ("epochs", "patience", "beam") and before != now:
-                return f"{field.name} was {before!r} and is now {now!r}"
-        return None
+        """Describe how the settings differ from those of a run to resume; None if they do not."""
+        return find_change(old, self, ignore=MAY_CHANGE)
 
 
-# What tasks use that do not say otherwise.
-DEFAULTS: dict[str, Any] = {
-    "characters": 0,
-    "hidden": 200,
-    "depth": 1,
-    "dropout": 0.5,
-    "epochs": 30,
-    "patience": 5,
-    "batch_size": 32,
-    "lr": 0.001,
-    "copy": False,
-    "longest_text": 0,
-}
-_LEAST = {
+@dataclass(frozen=True, kw_only=True)
+class ClassifierSettings(TrainSettings):
+    """The settings of `classifier`."""
+
+    text_column: str | None = None
+    """Name or number of the column of the text, in a TSV, CSV or JSONL file."""
+    label_column: str | None = None
+    """Name or number of the column of the label."""
+    max_tokens: int = 0
+    """Maximum number of tokens of a text, which is cut there; 0 for no limit."""
+    encoder: Literal["lstm", "mean"] = "lstm"
+    """Encoder of the text; mean is the plain mean of all vectors, which is fast."""
+    pooling: Literal["max", "mean", "attention"] = "max"
+    """How the outputs of the LSTM become one vector."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggerSettings(TrainSettings):
+    """The settings of `tagger`."""
+
+    char_dim: int = 50
+    text_column: str | None = None
+    """Name or number of the column of the token (default: the first, FORM in CoNLL-U)."""
+    label_column: str | None = None
+    """Name or number of the column of the tag (default: the last, UPOS in CoNLL-U)."""
+    predicate_column: str | None = None
+    """Column that marks predicates; each column after it has the roles of one of them."""
+    scheme: Literal["auto", "iob1", "iob2", "iobes", "bilou", "bmes", "plain"] = "auto"
+    """How the tags mark spans; plain for tags that mark none."""
+    crf: bool = True
+    """Choose the tags of a sentence together with a CRF, not one by one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSettings(TrainSettings):
+    """The settings of `pair`."""
+
+    dropout: float = 0.3
+    batch_size: int = 16
+    text_column: str | None = None
+    """Name or number of the column of the first text."""
+    second_column: str | None = None
+    """Name or number of the column of the second text."""
+    label_column: str | None = None
+    """Name or number of the column of the label."""
+    max_tokens: int = 0
+    """Maximum number of tokens of a text, which is cut there; 0 for no limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationSettings(TrainSettings):
+    """The settings of `relation`."""
+
+    dropout: float = 0.3
+    batch_size: int = 16
+    pooling: Literal["max", "mean", "attention"] = "max"
+    """How the outputs of the LSTM become one vector; attention weighs them by the entities."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionSettings(TrainSettings):
+    """The settings of `question`."""
+
+    hidden: int = 100
+    dropout: float = 0.2
+    epochs: int = 20
+    patience: int = 3
+    max_tokens: int = 400
+    """Maximum number of tokens of a passage in training, cut around the answer; 0 for no limit."""
+    max_answer_tokens: int = 20
+    """Maximum number of tokens of an answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreferenceSettings(TrainSettings):
+    """The settings of `coreference`."""
+
+    hidden: int = 100
+    patience: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seq2SeqSettings(TrainSettings):
+    """The settings of `translate` and `summarize`."""
+
+    hidden: int = 256
+    dropout: float = 0.3
+    epochs: int = 20
+    patience: int = 3
+    text_column: str | None = None
+    """Name or number of the column of the source, in a TSV, CSV or JSONL file."""
+    label_column: str | None = None
+    """Name or number of the column of the target."""
+    max_tokens: int = 0
+    """Maximum number of tokens of a source, which is cut there; 0 for no limit."""
+    target_elmo: str | None = None
+    """Model of the target's language for the input of the decoder (default: none)."""
+    copy: bool = False
+    """Copy words from the source."""
+    beam: int = 5
+    """Number of hypotheses of the beam search."""
+    max_target_tokens: int = 60
+    """Maximum number of tokens of a target."""
+    target_vocab_size: int = 10_000
+    """Maximum number of words in the vocabulary of the target."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateSettings(Seq2SeqSettings):
+    """The settings of `translate`."""
+
+    word_dim: int | None = 256
+    """Size of the learned word vectors."""
+    batch_size: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizeSettings(Seq2SeqSettings):
+    """The settings of `summarize`."""
+
+    word_dim: int | None = 128
+    """Size of the learned word vectors."""
+    max_tokens: int = 100
+    copy: bool = True
+
+
+ALL_SETTINGS: tuple[type[TrainSettings], ...] = (
+    ClassifierSettings,
+    TaggerSettings,
+    PairSettings,
+    RelationSettings,
+    QuestionSettings,
+    CoreferenceSettings,
+    TranslateSettings,
+    SummarizeSettings,
+)
+_MINIMUM = {
     "l2": 0,
     "word_dim": 0,
-    "characters": 0,
+    "char_dim": 0,
     "hidden": 1,
     "depth": 1,
     "epochs": 1,
@@ -173,9 +274,19 @@ _LEAST = {
     "batch_size": 1,
     "weight_decay": 0,
     "seed": 0,
-    "longest_answer": 1,
+    "max_tokens": 0,
+    "max_answer_tokens": 1,
     "beam": 1,
-    "longest_target": 1,
-    "target_words": 10,
-    "longest_text": 0,
+    "max_target_tokens": 1,
+    "target_vocab_size": 10,
 }
+
+
+def _names(settings: type[TrainSettings]) -> set[str]:
+    return {field.name for field in fields(settings)}
+
+
+def _choices(settings: type[TrainSettings]) -> dict[str, tuple[str, ...]]:
+    """Return the allowed values of the fields that are a `Literal`."""
+    hints = get_type_hints(settings).items()
+    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}

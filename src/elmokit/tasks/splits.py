@@ -1,39 +1,43 @@
-"""Files to the examples that a model learns from, is measured by, or predicts for."""
+"""From files to the examples that a model learns from, is measured on, or predicts for."""
 
 from __future__ import annotations
 
 import hashlib
-import sys
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
-from elmokit.tasks.settings import Settings
-from elmokit.tasks.task import Task
+
+if TYPE_CHECKING:
+    from elmokit.tasks.settings import TrainSettings
+    from elmokit.tasks.task import Task
+
+log = logging.getLogger("elmokit")
 
 
 @dataclass(frozen=True)
 class Data:
-    """Examples to learn from and examples to measure by."""
+    """Examples to learn from and examples to measure on."""
 
     train: list[Any]
     dev: list[Any]
-    facts: dict[str, Any]
-    """What the training examples fix, such as the labels."""
-    bad: str
-    """What was left out, in a sentence; empty if nothing was."""
+    learned: dict[str, Any]
+    """What the training examples determine, such as the labels."""
+    skipped: str
+    """A sentence about the lines that were skipped; empty if none were."""
 
-    def with_part(self, part: float, seed: int) -> Data:
-        """The same with some of the training examples, chosen by a seed."""
-        if part == 1:
+    def with_fraction(self, fraction: float, seed: int) -> Data:
+        """Return the same data with a random fraction of the training examples."""
+        if fraction == 1:
             return self
-        count = max(1, round(part * len(self.train)))
+        count = max(1, round(fraction * len(self.train)))
         chosen = np.random.default_rng([seed, 7]).permutation(len(self.train))[:count]
-        return replace(self, train=[self.train[number] for number in sorted(chosen)])
+        return replace(self, train=[self.train[i] for i in sorted(chosen)])
 
     @property
     def texts(self) -> Iterator[Sequence[str]]:
@@ -41,7 +45,7 @@ class Data:
         return (text for example in [*self.train, *self.dev] for text in example.texts)
 
     def fingerprint(self) -> str:
-        """A hash of all examples, wherever they were read from."""
+        """Return a hash of all examples that does not depend on their files."""
         total = hashlib.sha256()
         for examples in (self.train, self.dev):
             for example in examples:
@@ -53,44 +57,44 @@ class Data:
 
 def read_data(
     task: Task,
-    settings: Settings,
+    settings: TrainSettings,
     train: str,
     dev: str | None,
     *,
     dev_fraction: float = 0.1,
     skip_bad: bool = False,
 ) -> Data:
-    """Read the examples; without dev data, some of them are drawn to be set apart."""
+    """Read training and dev examples; without a dev file, hold out some of the training data."""
     bad = BadLines(skip=skip_bad)
     examples = list(task.read(train, settings, bad, True))
     if dev is None:
         order = np.random.default_rng(0).permutation(len(examples))
-        apart = set(order[: max(1, round(dev_fraction * len(examples)))].tolist())
-        held = [example for number, example in enumerate(examples) if number in apart]
-        examples = [example for number, example in enumerate(examples) if number not in apart]
+        held_out = set(order[: max(1, round(dev_fraction * len(examples)))].tolist())
+        dev_examples = [example for i, example in enumerate(examples) if i in held_out]
+        examples = [example for i, example in enumerate(examples) if i not in held_out]
     else:
-        held = list(task.read(dev, settings, bad, True))
-    _refuse_nothing(train, examples)
-    facts = task.learn(examples, settings)
-    held = with_known_answers(held, facts, bad)
-    _refuse_nothing(dev or train, held)
-    return Data(examples, held, facts, bad.summary())
+        dev_examples = list(task.read(dev, settings, bad, True))
+    _check_not_empty(train, examples)
+    learned = task.learn(examples, settings)
+    dev_examples = with_known_answers(dev_examples, learned, bad)
+    _check_not_empty(dev or train, dev_examples)
+    return Data(examples, dev_examples, learned, bad.summary())
 
 
-def _refuse_nothing(path: str, examples: list[Any]) -> None:
+def _check_not_empty(path: str, examples: list[Any]) -> None:
     if not examples:
         raise ElmokitError(f"{path} has no examples")
 
 
-def with_known_answers(examples: list[Any], facts: dict[str, Any], bad: BadLines) -> list[Any]:
-    """The examples whose labels or tags the training data has; the others are bad lines."""
+def with_known_answers(examples: list[Any], learned: dict[str, Any], bad: BadLines) -> list[Any]:
+    """Return the examples whose labels or tags are in the training data; report the others."""
+    known = learned.get("tags") or learned.get("labels")
     kept = []
     for example in examples:
         answers = getattr(example, "tags", None) or [getattr(example, "label", None)]
-        known = facts.get("tags") or facts.get("labels")
         unknown = [a for a in answers if known and a is not None and a not in known]
         if unknown:
-            bad(example.where, f"{unknown[0]!r} does not stand in the training data")
+            bad(example.where, f"{unknown[0]!r} is not in the training data")
         else:
             kept.append(example)
     return kept
@@ -98,28 +102,27 @@ def with_known_answers(examples: list[Any], facts: dict[str, Any], bad: BadLines
 
 def read_examples(
     task: Task,
-    settings: Settings,
+    settings: TrainSettings,
     path: str,
     *,
-    facts: dict[str, Any] | None = None,
+    learned: dict[str, Any] | None = None,
     skip_bad: bool = False,
-    quiet: bool = False,
 ) -> list[Any]:
-    """The examples of a file for a trained model.
+    """Read the examples of a file for a trained model.
 
     Args:
-        task: the model's.
-        settings: the model's.
-        path: of the file.
-        facts: what the model knows, if the file must have the answers; None if it need not.
-        skip_bad: leave bad lines out and count them.
-        quiet: do not say how many.
+        task: Task of the model.
+        settings: Settings of the model.
+        path: File to read.
+        learned: What the model has learned, if the file must have the answers; None if it need
+            not.
+        skip_bad: Skip bad lines and count them.
     """
     bad = BadLines(skip=skip_bad)
-    examples = list(task.read(path, settings, bad, facts is not None))
-    if facts is not None:
-        examples = with_known_answers(examples, facts, bad)
-    if (left_out := bad.summary()) and not quiet:
-        print(f"elmokit: {left_out}", file=sys.stderr)
-    _refuse_nothing(path, examples)
+    examples = list(task.read(path, settings, bad, learned is not None))
+    if learned is not None:
+        examples = with_known_answers(examples, learned, bad)
+    if skipped := bad.summary():
+        log.info(skipped)
+    _check_not_empty(path, examples)
     return examples

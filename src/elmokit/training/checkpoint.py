@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import new_folder, read_json
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json
 
 KEPT = 2
 TENSORS, METADATA = "state.safetensors", "state.json"
@@ -58,7 +59,7 @@ def save(
         for key, value in entries.items():
             tensors[f"optimizer.{key}.{names[index]}"] = torch.as_tensor(value)
     tensors |= extra or {}
-    with new_folder(folder / f"step-{step:08d}", overwrite=True) as making:
+    with atomic_folder(folder / f"step-{step:08d}", overwrite=True) as making:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, making / TENSORS)
         text = json.dumps(metadata, indent=2, ensure_ascii=False)
         (making / METADATA).write_text(text + "\n", encoding="utf-8")

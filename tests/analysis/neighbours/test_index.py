@@ -231,7 +231,7 @@ indexing.build_index(elmokit.load(sys.argv[1], batch_tokens=4), lines, sys.argv[
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    tiny_elmo().save(tmp_path / "model")
+    tiny_elmo().save_pretrained(tmp_path / "model")
     lines = [line for line in TEXT if line and "\ud800" not in line] * 9
     (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     running = subprocess.Popen(
@@ -309,7 +309,9 @@ def test_an_index_of_nothing_is_refused(elmo: Embedder, tmp_path: Path) -> None:
     assert "none of the words zebra" in complaint(
         lambda: build_index(elmo, SENTENCES, out, words=["zebra"])
     )
-    assert "no layer 7" in complaint(lambda: build_index(elmo, SENTENCES, out, layer=7))
+    assert "layer must be 0 to 2, top or average, not '7'" in complaint(
+        lambda: build_index(elmo, SENTENCES, out, layer=7)
+    )
     assert "not 'all'" in complaint(lambda: build_index(elmo, SENTENCES, out, layer="all"))
     assert list(tmp_path.iterdir()) == []
 

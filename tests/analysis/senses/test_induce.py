@@ -180,7 +180,7 @@ def test_the_uses_nearest_to_the_middle_come_first(store: LayerStore) -> None:
     uses = two_kinds()
     induced = induce_senses(store, uses, layer="top", clusters=2)
     assert induced.layer == "layer 2"
-    layers = {use: store.elmo.embed(list(use.tokens)).layers for use in uses}
+    layers = {use: store.elmo.embed_tokens(list(use.tokens)).layers for use in uses}
     mean = np.mean([layers[use][2, use.start] for use in uses], axis=0)
     for cluster in induced.clusters:
         vectors = unit(np.stack([layers[use][2, use.start] - mean for use in cluster.uses]))

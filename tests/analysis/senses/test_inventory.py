@@ -63,7 +63,7 @@ def vectors_by_hand(store: LayerStore) -> dict[tuple[str, str, str], list[np.nda
     """The vectors of each sense's uses, straight from the model."""
     found: dict[tuple[str, str, str], list[np.ndarray]] = {}
     for each in TEXT:
-        layers = store.elmo.embed(list(each.tokens)).layers
+        layers = store.elmo.embed_tokens(list(each.tokens)).layers
         for instance in each.instances:
             vector = layers[:, instance.start : instance.end].mean(axis=1)
             for key in instance.keys:
@@ -80,7 +80,7 @@ def test_a_sense_is_the_mean_of_its_uses(store: LayerStore) -> None:
             own = expected[lemma, pos, inventory.senses[row]]
             assert inventory.counts[row] == len(own)
             assert np.allclose(inventory.vectors[row], np.mean(own, axis=0), atol=2e-3)
-    tokens = [store.elmo.embed(list(each.tokens)).layers for each in TEXT]
+    tokens = [store.elmo.embed_tokens(list(each.tokens)).layers for each in TEXT]
     assert np.allclose(inventory.mean, np.concatenate(tokens, axis=1).mean(axis=1), atol=2e-3)
 
 

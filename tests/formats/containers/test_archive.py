@@ -1,4 +1,4 @@
-"""Archives: models inside are found, tricks are refused."""
+"""Archives: models inside are found, malicious archives are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reference import make_reference
 from tiny import complaint
 
 import elmokit
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, UnsupportedFormat
 from elmokit.formats import native
 from elmokit.formats.containers import archive
 from elmokit.formats.detect import read_checkpoint
@@ -48,7 +48,7 @@ def pack(path: Path, members: dict[str, bytes]) -> Path:
     return path
 
 
-# ---------------------------------------------------------------------- good ones
+# ---------------------------------------------------------------------- valid archives
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_in_a_subfolder_of_an_archive_is_found(
     tmp_path: Path, contents: dict[str, bytes], kind: str
@@ -66,7 +66,7 @@ def test_a_loaded_archive_gives_the_vectors_and_leaves_no_files(
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     elmo = elmokit.load(pack(tmp_path / "model.zip", contents))
-    found = elmo.embed(["the", "bank"]).layers
+    found = elmo.embed_tokens(["the", "bank"]).layers
     np.testing.assert_allclose(found, make_reference().embed(["the", "bank"]), atol=1e-5)
     assert list((tmp_path / "temporary").iterdir()) == []
 
@@ -80,14 +80,14 @@ def test_a_native_model_in_an_archive_is_found(tmp_path: Path, contents: dict[st
     assert found.fingerprint() == source.fingerprint()
 
 
-def test_what_macos_adds_to_an_archive_is_no_model(
+def test_what_macos_adds_to_an_archive_is_not_a_model(
     tmp_path: Path, contents: dict[str, bytes]
 ) -> None:
     extra = {"__MACOSX/elmo/._weights.hdf5": b"\0", "elmo/._weights.hdf5": b"\0"}
     assert read_checkpoint(pack(tmp_path / "model.zip", contents | extra)).config.num_layers == 2
 
 
-# ---------------------------------------------------------------------- tricks
+# ---------------------------------------------------------------------- malicious archives
 BAD_NAMES = ["../evil.txt", "elmo/../../evil.txt", "/tmp/evil.txt", "..\\evil.txt", "C:\\evil.txt",
              "C:/evil.txt", "//server/share/evil.txt", "a/b/../../../evil.txt"]  # fmt: skip
 
@@ -159,9 +159,10 @@ def test_more_data_than_a_model_can_have_is_not_unpacked(
 ) -> None:
     path = pack(tmp_path / f"bomb{kind}", {"weights.hdf5": bytes(1 << 20)})
     assert path.stat().st_size < 1 << 13
-    written: list[Path] = []
-    monkeypatch.setattr(archive, "LARGEST", 1 << 19)
-    monkeypatch.setattr(archive, "_copy", lambda *arguments: written.append(arguments[0]))
+    written: list[str] = []
+    monkeypatch.setattr(archive, "MAX_BYTES", 1 << 19)
+    for kind_of_archive in (zipfile.ZipFile, tarfile.TarFile):
+        monkeypatch.setattr(kind_of_archive, "extract", lambda *_, **__: written.append("a member"))
     with pytest.raises(ElmokitError, match=r"bomb.* unpacks to more than a model can be"):
         read_checkpoint(path)
     assert written == []
@@ -172,7 +173,7 @@ def test_more_data_than_an_archive_of_its_size_can_have_is_not_unpacked(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = pack(tmp_path / f"zeros{kind}", {"weights.hdf5": bytes(1 << 20)})
-    monkeypatch.setattr(archive, "SMALL", 1 << 19)
+    monkeypatch.setattr(archive, "MIN_LIMIT", 1 << 19)
     with pytest.raises(ElmokitError, match=r"zeros.* unpacks to more than a model can be"):
         read_checkpoint(path)
 
@@ -183,7 +184,7 @@ def test_what_is_packed_behind_the_end_of_a_tar_is_bounded_too(
     path = pack(tmp_path / "model.tar.gz", contents)
     path.write_bytes(path.read_bytes() + gzip.compress(bytes(1 << 22)))
     assert read_checkpoint(path).config.num_layers == 2
-    monkeypatch.setattr(archive, "SMALL", 1 << 20)
+    monkeypatch.setattr(archive, "MIN_LIMIT", 1 << 20)
     assert "unpacks to more than a model can be" in complaint(lambda: read_checkpoint(path))
 
 
@@ -204,15 +205,15 @@ def test_a_name_of_any_length_in_a_tar_is_not_read(tmp_path: Path, kind: bytes) 
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("way", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_zip_packed_in_a_rare_way_is_refused(
-    tmp_path: Path, contents: dict[str, bytes], way: int
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_with_a_rare_compression_method_is_refused(
+    tmp_path: Path, contents: dict[str, bytes], method: int
 ) -> None:
-    with zipfile.ZipFile(tmp_path / "model.zip", "w", way) as file:
+    with zipfile.ZipFile(tmp_path / "model.zip", "w", method) as file:
         for name, content in contents.items():
             file.writestr(name, content)
     said = complaint(lambda: read_checkpoint(tmp_path / "model.zip"))
-    assert said == f"{tmp_path}/model.zip is encrypted or packed in an unknown way"
+    assert said == f"{tmp_path}/model.zip is encrypted or uses an unsupported compression method"
 
 
 def test_a_sparse_file_in_a_tar_is_refused(tmp_path: Path) -> None:
@@ -231,9 +232,48 @@ def test_a_sparse_file_in_a_tar_is_refused(tmp_path: Path) -> None:
 def test_more_files_than_a_model_can_have_are_not_unpacked(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "MOST_FILES", 20)
+    monkeypatch.setattr(archive, "MAX_FILES", 20)
     path = pack(tmp_path / f"many{kind}", {f"{number}.txt": b"" for number in range(21)})
     with pytest.raises(ElmokitError, match=r"many.* unpacks to more than a model can be"):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize("kind", [".zip", ".tar.gz"])
+def test_backslashes_separate_folders_also_here(
+    tmp_path: Path, contents: dict[str, bytes], kind: str
+) -> None:
+    members = {f"a\\{name}": content for name, content in contents.items()}
+    assert read_checkpoint(pack(tmp_path / f"model{kind}", members)).format == "bilm"
+
+
+def test_links_inside_the_archive_are_refused_too(tmp_path: Path) -> None:
+    """Only regular files are unpacked, though tarfile's filter would accept these."""
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+        with tarfile.open(tmp_path / "model.tar", "w") as file:
+            file.addfile(tarfile.TarInfo("elmo/a"), io.BytesIO(b""))
+            member = tarfile.TarInfo("elmo/trick")
+            member.type, member.linkname = kind, "a" if kind == tarfile.SYMTYPE else "elmo/a"
+            file.addfile(member)
+        with pytest.raises(UnsupportedFormat, match=r"'elmo/trick' is a link or a device"):
+            read_checkpoint(tmp_path / "model.tar")
+
+
+def test_a_file_without_permissions_in_a_tar_is_read(
+    tmp_path: Path, contents: dict[str, bytes]
+) -> None:
+    with tarfile.open(tmp_path / "model.tar", "w") as file:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0
+            file.addfile(member, io.BytesIO(content))
+    assert read_checkpoint(tmp_path / "model.tar").format == "bilm"
+
+
+def test_a_zip_member_shorter_than_declared_is_refused(tmp_path: Path) -> None:
+    path = pack(tmp_path / "model.zip", {"a.txt": bytes(5000)})
+    content = path.read_bytes().replace((5000).to_bytes(4, "little"), (5001).to_bytes(4, "little"))
+    path.write_bytes(content)
+    with pytest.raises(UnsupportedFormat, match=r"'a.txt' is shorter than the archive declares"):
         read_checkpoint(path)
 
 
@@ -242,28 +282,28 @@ def test_a_member_larger_than_it_says_is_refused(
 ) -> None:
     path = pack(tmp_path / "model.zip", {"a.txt": bytes(5000)})
     content = bytearray(path.read_bytes())
-    for place in range(len(content) - 4):  # both places that give the size
-        if content[place : place + 4] == (5000).to_bytes(4, "little"):
-            content[place : place + 4] = (50).to_bytes(4, "little")
+    for start in range(len(content) - 4):  # the size is stored twice
+        if content[start : start + 4] == (5000).to_bytes(4, "little"):
+            content[start : start + 4] = (50).to_bytes(4, "little")
     path.write_bytes(content)
     with pytest.raises(ElmokitError, match=r"model\.zip"):
         read_checkpoint(path)
 
 
-def test_an_encrypted_archive_is_told_of(tmp_path: Path, contents: dict[str, bytes]) -> None:
+def test_an_encrypted_archive_is_reported(tmp_path: Path, contents: dict[str, bytes]) -> None:
     path = pack(tmp_path / "model.zip", contents)
     content = bytearray(path.read_bytes())
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        place = content.find(signature)
-        while place >= 0:
-            content[place + offset] |= 1
-            place = content.find(signature, place + 1)
+        start = content.find(signature)
+        while start >= 0:
+            content[start + offset] |= 1
+            start = content.find(signature, start + 1)
     path.write_bytes(content)
     with pytest.raises(ElmokitError, match=r"model\.zip is encrypted"):
         read_checkpoint(path)
 
 
-# ---------------------------------------------------------------------- damaged ones
+# ---------------------------------------------------------------------- damaged archives
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_truncated_archive_is_refused_wherever_it_ends(
     tmp_path: Path, contents: dict[str, bytes], kind: str
@@ -303,19 +343,19 @@ def test_a_text_file_with_an_archives_name_is_refused(tmp_path: Path, kind: str)
         read_checkpoint(tmp_path / f"model{kind}")
 
 
-def test_an_archive_with_no_model_or_with_two_is_told_of(
+def test_an_archive_with_no_model_or_with_two_is_reported(
     tmp_path: Path, contents: dict[str, bytes]
 ) -> None:
-    with pytest.raises(ElmokitError, match=r"none\.zip holds no model"):
+    with pytest.raises(ElmokitError, match=r"none\.zip does not contain a model"):
         read_checkpoint(pack(tmp_path / "none.zip", {"a.txt": b"a"}))
-    with pytest.raises(ElmokitError, match=r"empty\.zip holds no model"):
+    with pytest.raises(ElmokitError, match=r"empty\.zip does not contain a model"):
         read_checkpoint(pack(tmp_path / "empty.zip", {}))
     twice = contents | {name.replace("elmo", "other"): x for name, x in contents.items()}
-    with pytest.raises(ElmokitError, match=r"two\.tar holds several models"):
+    with pytest.raises(ElmokitError, match=r"two\.tar contains several models"):
         read_checkpoint(pack(tmp_path / "two.tar", twice))
 
 
-def test_trouble_inside_names_the_archive_and_not_a_temporary_folder(
+def test_an_error_inside_names_the_archive_and_not_a_temporary_folder(
     tmp_path: Path, contents: dict[str, bytes]
 ) -> None:
     path = pack(tmp_path / "model.zip", contents | {"elmo/options.json": b"{"})

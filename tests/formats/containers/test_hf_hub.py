@@ -14,7 +14,7 @@ from tiny import tiny_elmo
 import elmokit
 from elmokit.errors import ElmokitError
 from elmokit.formats import native
-from elmokit.formats.containers import hf_hub as hub
+from elmokit.formats.containers import hf_hub
 from elmokit.formats.detect import read_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -55,7 +55,7 @@ def test_a_model_in_the_cache_is_loaded_by_its_name(tmp_path: Path, cache: Path,
     reference.save(tmp_path / "bilm")
     native.write(read_checkpoint(tmp_path / "bilm"), tmp_path / "native")
     fill(snapshot(cache, "somebody/small-elmo"), tmp_path / form)
-    found = elmokit.load("somebody/small-elmo").embed(["the", "bank"]).layers
+    found = elmokit.load("somebody/small-elmo").embed_tokens(["the", "bank"]).layers
     np.testing.assert_allclose(found, reference.embed(["the", "bank"]), atol=1e-5)
 
 
@@ -91,7 +91,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_cannot_be_a_name_on_the_hub_is_taken_for_a_path(
     cache: Path, name: str, empty: Path
 ) -> None:
-    assert not hub.is_repository(name)
+    assert not hf_hub.is_repository(name)
     if name:  # an empty name is the current folder
         with pytest.raises(ElmokitError, match="there is no file or folder"):
             read_checkpoint(name)
@@ -111,8 +111,8 @@ def test_whatever_goes_wrong_in_a_download_is_told_in_a_sentence(
         raise error
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(ElmokitError, match="cannot fetch a/b from the Hub: ") as caught:
-        hub.download("a/b")
+    with pytest.raises(ElmokitError, match="cannot download a/b from the Hub: ") as caught:
+        hf_hub.download("a/b")
     assert "\n" not in str(caught.value)
 
 
@@ -142,7 +142,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> type[FakeApi]:
 
 def test_a_pushed_model_is_a_native_folder(api: type[FakeApi], tmp_path: Path) -> None:
     elmo = tiny_elmo()
-    address = elmo.push("somebody/small-elmo", private=True)
+    address = elmo.push_to_hub("somebody/small-elmo", private=True)
     assert address == "https://huggingface.co/somebody/small-elmo"
     [(first, made), (second, sent)] = api.calls
     assert (first, second) == ("create", "upload")
@@ -157,8 +157,8 @@ def test_a_pushed_model_is_a_native_folder(api: type[FakeApi], tmp_path: Path) -
 
 def test_a_push_may_be_of_half_the_size(api: type[FakeApi]) -> None:
     elmo = tiny_elmo()
-    elmo.push("a/b", dtype="float16")
-    elmo.push("a/c")
+    elmo.push_to_hub("a/b", dtype="float16")
+    elmo.push_to_hub("a/c")
     half, full = (len(call["files"]["model.safetensors"]) for kind, call in api.calls[1::2])
     assert half < 0.6 * full
 
@@ -167,12 +167,12 @@ def test_a_push_may_be_of_half_the_size(api: type[FakeApi]) -> None:
 def test_a_push_that_fails_is_told_in_a_sentence(api: type[FakeApi], error: Exception) -> None:
     api.error = error
     with pytest.raises(ElmokitError, match="cannot upload a/b: ") as caught:
-        tiny_elmo().push("a/b")
+        tiny_elmo().push_to_hub("a/b")
     assert "\n" not in str(caught.value)
 
 
 def test_a_push_needs_an_owner_and_a_name(api: type[FakeApi]) -> None:
     for name in ("small-elmo", "a/b/c", ""):
-        with pytest.raises(ElmokitError, match="a Hub repository is named owner/name, not"):
-            tiny_elmo().push(name)
+        with pytest.raises(ElmokitError, match="the name of a Hub repository is owner/name, not"):
+            tiny_elmo().push_to_hub(name)
     assert api.calls == []

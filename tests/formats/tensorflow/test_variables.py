@@ -25,7 +25,7 @@ from tiny import WORDS, complaint, difference
 import elmokit
 from elmokit.cli.main import main
 from elmokit.formats.checkpoint import check_tensors
-from elmokit.formats.containers import hf_hub as hub
+from elmokit.formats.containers import hf_hub
 from elmokit.formats.detect import read_checkpoint
 from elmokit.formats.tensorflow.variables import dataset_name
 from elmokit.model.bilm import expected_shapes
@@ -155,7 +155,7 @@ def test_the_checkpoint_that_is_named_is_taken_and_else_the_last(tmp_path: Path)
     expected = {step: make_reference(seed=step).embed(["the"]) for step in (8, 9, 10)}
 
     def step_of(path: Path) -> int:
-        found = elmokit.load(path).embed(["the"]).layers
+        found = elmokit.load(path).embed_tokens(["the"]).layers
         return next(step for step, layers in expected.items() if difference(found, layers) < 1e-5)
 
     assert step_of(tmp_path) == 8  # the last that was written
@@ -213,7 +213,7 @@ def test_the_files_are_among_those_fetched_from_the_hugging_face_hub(
     folder = save(with_softmax(make_reference()), tmp_path)
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     assert len(names) >= 3
-    assert sorted(filter_repo_objects(names, allow_patterns=hub.WANTED)) == sorted(names)
+    assert sorted(filter_repo_objects(names, allow_patterns=hf_hub.PATTERNS)) == sorted(names)
 
 
 # ---------------------------------------------------------------------- what is refused
@@ -224,11 +224,11 @@ def test_the_files_are_among_those_fetched_from_the_hugging_face_hub(
         (lambda t: t.pop("lm/CNN/b_cnn_1"), "lacks the variable 'CNN/b_cnn_1'"),
         (
             lambda t: t.update({"lm/attention": np.zeros((2, 3), np.float32)}),
-            r"not an ELMo that is known here; not recognised: 'lm/attention' \[2, 3\]$",
+            r"not a known kind of ELMo; unknown variables: 'lm/attention' \[2, 3\]$",
         ),
         (
             lambda t: t.update({f"x{i}": np.zeros(1, np.float32) for i in range(9)}),
-            r"not recognised: 'x0' \[1\], .*'x4' \[1\] and 4 more$",
+            r"unknown variables: 'x0' \[1\], .*'x4' \[1\] and 4 more$",
         ),
         (
             lambda t: t.update({"lm/CNN/W_cnn_7": np.zeros(1, np.float32)}),
@@ -236,7 +236,7 @@ def test_the_files_are_among_those_fetched_from_the_hugging_face_hub(
         ),
         (
             lambda t: t.update({"lm/CNN_proj/b_proj": np.zeros(7, np.float32)}),
-            r"'lm/CNN_proj/b_proj' has the shape \[7\] where its options give \[6\]",
+            r"'lm/CNN_proj/b_proj' has the shape \[7\] but its options need \[6\]",
         ),
         (
             lambda t: t.update({"copy/char_embed": t["lm/char_embed"]}),
@@ -244,7 +244,7 @@ def test_the_files_are_among_those_fetched_from_the_hugging_face_hub(
         ),
         (
             lambda t: t.update({"lm/softmax/W": np.zeros((7, 6), np.float32)}),
-            r"'lm/softmax/b' has the shape \[9\] where its options give \[7\]",
+            r"'lm/softmax/b' has the shape \[9\] but its options need \[7\]",
         ),
         (
             lambda t: t.update({"lm/CNN_proj/b_proj": np.full(6, np.nan, np.float32)}),
@@ -271,7 +271,7 @@ def test_files_that_are_missing_are_named(trained: Path) -> None:
 
 def test_a_vocabulary_of_another_length_is_refused(trained: Path) -> None:
     (trained / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
-    assert "the vocabulary has 3 words but the softmax 9" in complaint(
+    assert "the vocabulary has 3 words but the softmax has 9" in complaint(
         lambda: elmokit.load(trained)
     )
 
@@ -319,7 +319,7 @@ def test_the_layers_are_those_that_the_original_computed(golden: Path) -> None:
     with np.load(golden / "expected.npz") as expected:
         assert len(expected.files) == len(sentences) > 5
         for number, text in enumerate(sentences):
-            found = elmo.embed(text).layers
+            found = elmo.embed_tokens(text).layers
             np.testing.assert_allclose(found, expected[f"layers_{number}"], atol=1e-6, rtol=0)
 
 

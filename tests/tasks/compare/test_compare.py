@@ -22,18 +22,18 @@ import pytest
 from safetensors.numpy import load_file
 from tiny import tiny_elmo
 
-from elmokit.cli import tasks as commands
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
-from elmokit.tasks import load_task, plan
-from elmokit.tasks.compare.compare import Comparison, compare
-from elmokit.tasks.compare.conditions import Condition, elmo_rows, sections
+from elmokit.tasks import load_task, plan, train
+from elmokit.tasks.compare import compare
+from elmokit.tasks.compare.comparison import Comparer
+from elmokit.tasks.compare.conditions import Condition, elmo_rows, make_tables
 from elmokit.tasks.compare.figures import draw_all, draw_curve, draw_rows, draw_weights
-from elmokit.tasks.compare.runs import Run, all_runs, seconds_left
+from elmokit.tasks.compare.runs import Run, all_runs, command_line, seconds_left
 from elmokit.tasks.compare.summary import spread, table_of
-from elmokit.tasks.plan import Plan
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.plan import Plan, TrainResult
+from elmokit.tasks.settings import ClassifierSettings
 from elmokit.tasks.splits import Data
 from elmokit.tasks.task import find_task
 
@@ -103,7 +103,7 @@ def write_reviews(folder: Path) -> dict[str, Any]:
 def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Data, a tiny biLM and a cache that all tests here share; no picture of each run."""
     folder = tmp_path_factory.mktemp("compare")
-    tiny_elmo().save(folder / "elmo")
+    tiny_elmo().save_pretrained(folder / "elmo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "draw_curves", lambda report, picture: False)
         yield {
@@ -119,8 +119,8 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 def whole(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a comparison of all kinds."""
     out = tmp_path_factory.mktemp("whole") / "out"
-    what = {"what": "layers,placement", "seeds": "1,2", "sample_efficiency": "100,5,20"}
-    assert compare(**given, out=str(out), **what) == 0
+    vary = {"vary": ["layers", "placement"], "seeds": [1, 2], "sample_efficiency": [100, 5, 20]}
+    assert not compare(**given, out=str(out), **vary).stopped_by
     return out
 
 
@@ -132,13 +132,25 @@ def scores_of(out: Path) -> dict[str, Any]:
     return {run["name"]: run["scores"] for run in results_of(out)["runs"]}
 
 
-def settings(**changes: Any) -> Settings:
-    return Settings(**changes).completed({}, has_vectors=False)
+def settings(**changes: Any) -> ClassifierSettings:
+    return ClassifierSettings(**changes).with_word_dim(has_vectors=False)
+
+
+def as_arguments(options: dict[str, Any]) -> list[str]:
+    """The options as the command line takes them, the task first."""
+    words = [options["task"]]
+    for name, value in options.items():
+        if name != "task" and value is not False:
+            words.append(f"--{name.replace('_', '-')}")
+            words += (
+                [] if value is True else map(str, value if isinstance(value, list) else [value])
+            )
+    return words
 
 
 # ---------------------------------------------------------------------- conditions
 def test_the_tables_are_those_of_the_paper() -> None:
-    tables = sections(["layers", "placement"], settings(), 2)
+    tables = make_tables(["layers", "placement"], settings(), 2)
     found = {name: {k: c.name for k, c in rows.items()} for name, rows in tables.items()}
     assert found == ROWS
     rows = tables["layers"]
@@ -154,7 +166,7 @@ def test_the_tables_are_those_of_the_paper() -> None:
 
 def test_what_a_table_does_not_vary_is_as_the_settings_say() -> None:
     own = settings(placement="both", l2=0.1, hidden=7, elmo_dropout=0.2)
-    tables = sections(["layers", "placement", "elmo"], own, 1)
+    tables = make_tables(["layers", "placement", "elmo"], own, 1)
     for rows in tables.values():
         assert all(c.settings.hidden == 7 for c in rows.values())
         assert all(c.settings.elmo_dropout == 0.2 for c in rows.values() if c.with_elmo)
@@ -165,14 +177,16 @@ def test_what_a_table_does_not_vary_is_as_the_settings_say() -> None:
 
 def test_the_same_model_has_one_name_however_it_is_asked_for() -> None:
     own = settings(layers="2")
-    assert elmo_rows(own, 2)["with ELMo"] == sections(["layers"], own, 2)["layers"]["layer 2 (top)"]
-    one, other = (elmo_rows(s, 2)["without ELMo"] for s in (own, settings(l2=3, target_elmo="x")))
+    assert (
+        elmo_rows(own, 2)["with ELMo"] == make_tables(["layers"], own, 2)["layers"]["layer 2 (top)"]
+    )
+    one, other = (elmo_rows(s, 2)["without ELMo"] for s in (own, settings(l2=3, elmo_lr=0.5)))
     assert one == other  # what concerns ELMo alone does not make another model without it
 
 
 def test_every_run_is_trained_once_and_those_of_a_seed_together() -> None:
     own = settings()
-    tables, curve = sections(["layers", "placement", "elmo"], own, 2), elmo_rows(own, 2)
+    tables, curve = make_tables(["layers", "placement", "elmo"], own, 2), elmo_rows(own, 2)
     runs = all_runs(tables, curve, [5, 6], [1, 100])
     assert [run.seed for run in runs] == [5] * 11 + [6] * 11
     parts = ["baseline-part1", "elmo-input-all-l2-0.001-part1"]
@@ -249,7 +263,7 @@ def test_the_table_can_be_recomputed_from_the_runs(whole: Path) -> None:
 
 def test_each_run_was_trained_as_its_condition_says(whole: Path) -> None:
     runs = {run["name"]: run for run in results_of(whole)["runs"]}
-    assert len(runs) == 2 * (9 + 2 * 2)  # 100 per cent stand in the tables
+    assert len(runs) == 2 * (9 + 2 * 2)  # 100 percent are in the tables
     for name, run in runs.items():
         report = json.loads((whole / run["folder"] / "report.json").read_text())
         assert report["complete"]
@@ -311,9 +325,9 @@ def test_a_second_call_trains_nothing_and_says_the_same(
     weights = sorted(whole.glob("runs/*/model.safetensors"))
     before = [file.stat().st_mtime_ns for file in weights]
     text, results = ((whole / name).read_text() for name in ("table.md", "results.json"))
-    what = {"what": ["layers", "placement"], "seeds": [1, 2], "sample_efficiency": [5, 20, 100]}
-    without_cache = {**given, "cache": str(whole / "none")}
-    assert compare(**without_cache, out=str(whole), **what) == 0
+    vary = {"vary": ["layers", "placement"], "seeds": [1, 2], "sample_efficiency": [5, 20, 100]}
+    without_cache = {**given, "cache": str(whole / "none"), "out": str(whole), **vary}
+    assert main(["compare", *as_arguments(without_cache)]) == 0
     assert len(before) == 26
     assert [file.stat().st_mtime_ns for file in weights] == before
     assert capsys.readouterr().out == text == (whole / "table.md").read_text()
@@ -334,7 +348,7 @@ def test_the_command_that_is_noted_trains_the_same_model(whole: Path, tmp_path: 
         r for r in results_of(whole)["runs"] if r["name"] == "elmo-input-all-l2-0.001-part20-seed2"
     )
     assert run["command"].endswith(
-        "--part 0.2 --elmo-dropout 0.1 --word-dim 4 --hidden 8 --dropout 0.0 --epochs 3 "
+        "--train-fraction 0.2 --elmo-dropout 0.1 --word-dim 4 --hidden 8 --dropout 0.0 --epochs 3 "
         "--batch-size 4 --lr 0.03 --seed 2"
     )
     words = shlex.split(run["command"].replace(str(whole / run["folder"]), str(tmp_path / "alone")))
@@ -349,7 +363,7 @@ def test_the_command_that_is_noted_trains_the_same_model(whole: Path, tmp_path: 
 def test_every_option_of_a_noted_command_is_understood(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = {"crf": False, "copy": True, "tune_words": True, "placement": "both", "l2": 0.5}
+    changes = {"encoder": "mean", "tune_words": True, "placement": "both", "l2": 0.5}
     own = settings(**changes, dropout=0.25, patience=9)
     options = {"train": given["train"], "dev": given["dev"], "vectors": None, "skip_bad": True}
     options |= {
@@ -359,49 +373,67 @@ def test_every_option_of_a_noted_command_is_understood(
         "out": str(tmp_path / "a b"),
     }
     plan = Plan(find_task("classifier"), own, Data([], [], {}, ""), elmo="a model")
-    comparison = Comparison(plan, tmp_path, {}, {}, [7], [30], options)
+    comparison = Comparer(plan, tmp_path, {}, {}, [7], [30], options)
     seen: list[tuple[Plan, Path]] = []
-    monkeypatch.setattr(Plan, "run", lambda self, folder: seen.append((self, folder)) or 0)
+    result = TrainResult(tmp_path, {"dev": {}, "mixes": {}})
+    monkeypatch.setattr(Plan, "run", lambda self, folder: seen.append((self, folder)) or result)
     for condition in elmo_rows(own, 2).values():
         run = Run(condition, 7, 30)
-        assert main(shlex.split(comparison.command_of(run))[1:]) == 0
+        assert main(shlex.split(comparison.train_command(run))[1:]) == 0
         found, folder = seen.pop()
         assert found.settings == replace(condition.settings, seed=7)
         assert found.elmo == ("a model" if condition.with_elmo else None)
-        assert len(found.data.train) == 18  # 30 per cent of 60
+        assert len(found.data.train) == 18  # 30 percent of 60
         assert folder == tmp_path / "a b" / "runs" / run.name
+
+
+def test_the_noted_command_of_a_comparison_gives_the_same_table(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = shlex.split(results_of(whole)["command"])
+    vary = ["--vary", "layers", "placement", "--seeds", "1", "2"]
+    start = words.index("--vary")
+    assert words[start : start + 6] == vary
+    assert main([*words[1:], "--quiet"]) == 0
+    assert capsys.readouterr().out == (whole / "table.md").read_text()
+
+
+def test_options_are_noted_as_the_command_line_takes_them() -> None:
+    options = {"crf": False, "copy": True, "out": "a b", "percents": [0.5, 100.0], "vary": ["x"]}
+    assert command_line("train", "tagger", options) == (
+        "elmokit train tagger --no-crf --copy --out 'a b' --percents 0.5 100 --vary x"
+    )
 
 
 def test_more_seeds_are_added_to_what_is_there(
     given: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    options = {**given, "out": str(out), "what": "elmo", "epochs": 1, "quiet": False}
-    compare(**options, seeds="3")
+    options = {**given, "out": str(out), "vary": ["elmo"], "epochs": 1, "quiet": False}
+    assert main(["compare", *as_arguments({**options, "seeds": [3]})]) == 0
     said = capsys.readouterr()
     assert said.out == (out / "table.md").read_text()  # what the runs say goes elsewhere
     assert "elmokit: run 1 of 2: baseline-seed3\n" in said.err
     second = r"elmokit: run 2 of 2: elmo-input-all-l2-0.001-seed3, about \d\d:\d\d left\n"
     assert re.search(second, said.err)
-    compare(**options, seeds="3,4")
+    assert main(["compare", *as_arguments({**options, "seeds": [3, 4]})]) == 0
     said = capsys.readouterr().err
     assert re.findall(r"run (\d) of 4", said) == ["3", "4"]
     assert [line["n"] for line in results_of(out)["tables"]["elmo"]] == [2, 2]
 
 
 # ---------------------------------------------------------------------- stopped
-RUN = "import json, sys; from elmokit.tasks.compare.compare import compare; "
-RUN += "sys.exit(compare(**json.loads(sys.argv[1])))"
+RUN = "import sys; from elmokit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 def test_a_comparison_that_is_killed_again_and_again_ends_like_one_that_was_not(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
-    options = {**given, "what": "elmo", "seeds": "1,2", "epochs": 12, "patience": 12}
-    arguments = json.dumps({**options, "out": str(tmp_path / "killed")})
+    options = {**given, "vary": ["elmo"], "seeds": [1, 2], "epochs": 12, "patience": 12}
+    arguments = ["compare", *as_arguments({**options, "out": str(tmp_path / "killed")})]
     codes = []
     for number, at in ((signal.SIGKILL, 0), (signal.SIGTERM, 1), (signal.SIGKILL, 2)):
-        process = subprocess.Popen([sys.executable, "-c", RUN, arguments])
+        process = subprocess.Popen([sys.executable, "-c", RUN, *arguments])
         names = [f"{n}-seed{k}" for k in (1, 2) for n in ("baseline", "elmo-input-all-l2-0.001")]
         wanted = tmp_path / "killed" / "runs" / names[at] / "training"
         while process.poll() is None and not list(wanted.glob("step-*")):
@@ -411,8 +443,8 @@ def test_a_comparison_that_is_killed_again_and_again_ends_like_one_that_was_not(
     assert codes == [-signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGKILL]
     assert not results_of(tmp_path / "killed")["complete"]
     assert "Not complete: " in (tmp_path / "killed" / "table.md").read_text()
-    assert compare(**options, out=str(tmp_path / "killed")) == 0
-    assert compare(**options, out=str(tmp_path / "calm")) == 0
+    for name in ("killed", "calm"):
+        assert compare(**options, out=str(tmp_path / name)).results is not None
     assert scores_of(tmp_path / "killed") == scores_of(tmp_path / "calm")
     one, other = (results_of(tmp_path / name)["tables"] for name in ("killed", "calm"))
     assert one == other
@@ -425,13 +457,16 @@ def test_what_was_trained_otherwise_is_not_taken_for_the_same(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
     data = write_reviews(tmp_path)
-    options = {**given, **data, "out": str(tmp_path / "out"), "what": "elmo", "seeds": "1"}
+    options = {**given, **data, "out": str(tmp_path / "out"), "vary": ["elmo"], "seeds": [1]}
     options |= {"epochs": 1}
     compare(**options)
     for change, message in (
-        ({"hidden": 5}, "baseline-seed1 was trained otherwise: hidden was 8 and is now 5; give"),
+        ({"hidden": 5}, "baseline-seed1 was trained differently: hidden was 8 and is now 5; use"),
         ({"epochs": 2}, "epochs was 1 and is now 2"),
-        ({"elmo": "shipped"}, "elmo-input-all-l2-0.001-seed1 was trained otherwise: the biLM chan"),
+        (
+            {"elmo": "shipped"},
+            "elmo-input-all-l2-0.001-seed1 was trained differently: the biLM cha",
+        ),
     ):
         with pytest.raises(ElmokitError, match=message):
             compare(**{**options, **change})
@@ -441,7 +476,7 @@ def test_what_was_trained_otherwise_is_not_taken_for_the_same(
 
 
 def test_two_at_once_are_refused(given: dict[str, Any], whole: Path) -> None:
-    options = {**given, "out": str(whole), "what": "elmo", "seeds": "1"}
+    options = {**given, "out": str(whole), "vary": ["elmo"], "seeds": [1]}
     with locked(whole / "runs"), pytest.raises(ElmokitError, match="another process is at work"):
         compare(**options)
 
@@ -449,16 +484,15 @@ def test_two_at_once_are_refused(given: dict[str, Any], whole: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"what": "layer"}, "what is compared may be layers, placement, elmo, not 'layer'"),
-        ({"what": ""}, "what is compared may be layers, placement, elmo, not ''"),
-        ({"seeds": "1,x"}, "seeds must be whole numbers with commas between, not 'x'"),
-        ({"seeds": "-1"}, "seeds must be whole numbers"),
-        ({"seed": 2}, "name them with --seeds, not --seed"),
-        ({"sample_efficiency": "0,100"}, "per cents above 0 up to 100, not '0'"),
-        ({"sample_efficiency": "1,200"}, "not '200'"),
-        ({"sample_efficiency": "few"}, "not 'few'"),
-        ({"layers": "3"}, "there is no layer 3; it may be 0 to 2"),
-        ({"train": None}, "name the training data"),
+        ({"vary": ["layer"]}, "vary must be one of layers, placement, elmo, not 'layer'"),
+        ({"vary": []}, "at least one table to vary"),
+        ({"seeds": []}, "at least one table to vary and one seed"),
+        ({"seeds": [-1]}, "seeds must be whole numbers from 0, not -1"),
+        ({"seed": 2}, "name them with seeds, not seed"),
+        ({"sample_efficiency": [0, 100]}, "percentages above 0 and up to 100, not 0"),
+        ({"sample_efficiency": [1, 200]}, "not 200"),
+        ({"layers": "3"}, "there is no layer 3: choose from 0 to 2"),
+        ({"beam": 3}, "this task has no option 'beam'"),
         ({"dev_fraction": 2.0}, "dev_fraction must be"),
     ],
     ids=str,
@@ -476,7 +510,7 @@ def test_static_vectors_stand_on_the_disk_once(given: dict[str, Any], tmp_path: 
     glove = tmp_path / "glove.txt"
     glove.write_text("".join(f"{w} 0.{n} 0.5\n" for n, w in enumerate("the film book bad".split())))
     out = tmp_path / "out"
-    options = {**given, "out": str(out), "what": "elmo", "seeds": "1", "epochs": 1}
+    options = {**given, "out": str(out), "vary": ["elmo"], "seeds": [1], "epochs": 1}
     compare(**{**options, "word_dim": 0}, vectors=str(glove))
     glove.unlink()
     runs = sorted((out / "runs").iterdir())
@@ -488,16 +522,16 @@ def test_static_vectors_stand_on_the_disk_once(given: dict[str, Any], tmp_path: 
         trained = load_task(run)
         assert trained.vectors is not None
         assert trained.vectors.words == ["the", "film", "book", "bad"]
-    assert "the static vectors are" in (out / "table.md").read_text()
+    assert "static vectors: " in (out / "table.md").read_text()
 
 
-def test_a_bilm_that_is_trained_along_begins_anew_in_each_run(
+def test_a_bilm_that_is_trained_too_starts_again_in_each_run(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     options = {**given, "tune_elmo": True, "epochs": 1, "elmo_lr": 0.01}
-    compare(**options, out=str(out), what="elmo", seeds="1,2")
-    commands.train(**options, out=str(tmp_path / "alone"), seed=2)
+    compare(**options, out=str(out), vary=["elmo"], seeds=[1, 2])
+    train(**options, out=str(tmp_path / "alone"), seed=2)
     one = load_file(tmp_path / "alone" / "model.safetensors")
     other = load_file(out / "runs" / "elmo-input-all-l2-0.001-seed2" / "model.safetensors")
     assert any(name.startswith("inputs.elmo.bilm.") for name in one)
@@ -513,7 +547,7 @@ def test_the_figure_shows_every_row_with_its_mean_and_spread(whole: Path) -> Non
         "Layers: classifier",
         "Placement: classifier",
     ]
-    assert panels[-1].get_xlabel() == "dev accuracy, per cent"
+    assert panels[-1].get_xlabel() == "dev accuracy, percent"
     for axes, (name, rows) in zip(panels, ROWS.items(), strict=True):
         assert [label.get_text() for label in axes.get_yticklabels()] == list(rows)
         assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first row is on top
@@ -534,8 +568,8 @@ def test_the_curve_has_a_line_and_a_band_for_each_side(whole: Path) -> None:
     (axes,) = draw_curve(results).axes
     assert axes.get_xscale() == "log"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "20", "100"]
-    assert axes.get_xlabel() == "training data, per cent"
-    assert axes.get_ylabel() == "dev accuracy, per cent"
+    assert axes.get_xlabel() == "training data, percent"
+    assert axes.get_ylabel() == "dev accuracy, percent"
     lines = {line.get_label(): line for line in axes.lines}
     assert set(lines) == {"with ELMo", "without ELMo"}
     assert {text.get_text() for text in axes.get_legend().get_texts()} == set(lines)
@@ -594,6 +628,6 @@ def test_without_matplotlib_there_are_tables_and_a_sentence(
     assert not draw_all(results_of(whole), tmp_path)
     assert list(tmp_path.iterdir()) == []
     out = shutil.copytree(whole, tmp_path / "out")
-    options = {**given, "out": str(out), "what": "elmo", "seeds": "1,2", "quiet": False}
-    assert compare(**options) == 0
+    options = {**given, "out": str(out), "vary": ["elmo"], "seeds": [1, 2], "quiet": False}
+    assert main(["compare", *as_arguments(options)]) == 0
     assert "no figures without matplotlib: pip install 'elmokit[plots]'" in capsys.readouterr().err

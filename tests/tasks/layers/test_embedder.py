@@ -10,7 +10,7 @@ import torch
 import elmokit
 from elmokit.embed import Embedder
 from elmokit.tasks.layers.embedder import Inputs, known_words
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TrainSettings
 
 TEXTS = [("the", "bank", "of", "England"), ("a", "bank")]
 
@@ -20,10 +20,9 @@ def elmo() -> Embedder:
     return elmokit.load()
 
 
-def settings(**given: Any) -> Settings:
-    return Settings(**{"dropout": 0.0, "elmo_dropout": 0.0, **given}).completed(
-        {}, has_vectors=False
-    )
+def settings(**given: Any) -> TrainSettings:
+    own = TrainSettings(**{"dropout": 0.0, "elmo_dropout": 0.0, **given})
+    return own.with_word_dim(has_vectors=False)
 
 
 class Vectors:
@@ -37,7 +36,7 @@ class Vectors:
 
 
 def test_static_learned_and_character_vectors_stand_side_by_side() -> None:
-    own = settings(word_dim=3, characters=4)
+    own = settings(word_dim=3, char_dim=4)
     inputs = Inputs(own, ["bank", "the"], vectors=Vectors())  # type: ignore[arg-type]
     found = inputs(TEXTS)
     assert found.vectors.shape == (2, 4, 2 + 3 + 4)
@@ -63,7 +62,7 @@ def test_a_word_that_looks_like_a_boundary_does_not_shift_the_others() -> None:
 def test_elmo_at_the_input_is_the_scaled_mean_of_the_layers_at_first(elmo: Embedder) -> None:
     inputs = Inputs(settings(word_dim=2), [], elmo=elmo)
     found = inputs(TEXTS)
-    expected = elmo.embed(list(TEXTS[0]), layers="average").vectors
+    expected = elmo.embed_tokens(list(TEXTS[0]), layers="average").vectors
     np.testing.assert_allclose(found.vectors[0, :, 2:].detach(), expected, atol=1e-5)
     assert found.late is None
     assert inputs.late_dim == 0
@@ -75,7 +74,7 @@ def test_each_placement_has_its_own_mix(elmo: Embedder) -> None:
     inputs.elmo.mixes[0].weights.data = torch.tensor([100.0, 0.0, 0.0])
     inputs.elmo.mixes[1].weights.data = torch.tensor([0.0, 0.0, 100.0])
     found = inputs(TEXTS)
-    layers = elmo.embed(list(TEXTS[0])).layers
+    layers = elmo.embed_tokens(list(TEXTS[0])).layers
     np.testing.assert_allclose(found.vectors[0].detach(), layers[0], atol=1e-5)
     assert found.late is not None
     np.testing.assert_allclose(found.late[0].detach(), layers[2], atol=1e-5)
@@ -87,7 +86,7 @@ def test_each_placement_has_its_own_mix(elmo: Embedder) -> None:
 @pytest.mark.parametrize(("layers", "number"), [("0", 0), ("1", 1), ("top", 2)])
 def test_one_layer_alone_can_be_chosen(elmo: Embedder, layers: str, number: int) -> None:
     inputs = Inputs(settings(word_dim=0, layers=layers), [], elmo=elmo)
-    expected = elmo.embed(list(TEXTS[0]), layers=number).vectors
+    expected = elmo.embed_tokens(list(TEXTS[0]), layers=number).vectors
     np.testing.assert_allclose(inputs(TEXTS).vectors[0].detach(), expected, atol=1e-5)
 
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 import elmokit
-from elmokit.data.examples import Labelled
-from elmokit.data.labelled import BadLines
+from elmokit.data.examples import Labeled
+from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.models.classifier import TASK, Classifier
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import ClassifierSettings
 
 REVIEWS = [
-    Labelled((tuple(text.split()),), "here", label)
+    Labeled((tuple(text.split()),), "here", label)
     for text, label in [
         ("a fine film", "good"),
         ("not a fine film", "poor"),
@@ -26,9 +26,9 @@ REVIEWS = [
 
 
 def classifier(elmo: Any = None, **given: Any) -> Classifier:
-    own = Settings(
+    own = ClassifierSettings(
         **{"hidden": 10, "word_dim": 8, "dropout": 0.0, "elmo_dropout": 0.0, **given}
-    ).completed(TASK.defaults, has_vectors=False)
+    ).with_word_dim(has_vectors=False)
     words = sorted({word for one in REVIEWS for word in one.texts[0]})
     torch.manual_seed(1)
     return Classifier(Inputs(own, words, elmo=elmo), own, TASK.learn(REVIEWS, own))
@@ -86,13 +86,13 @@ def test_scores_and_files() -> None:
 def test_long_texts_are_cut_where_that_is_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("good a b c d\npoor e\n")
-    own = Settings(longest_text=3)
+    own = ClassifierSettings(max_tokens=3)
     found = [e.texts[0] for e in TASK.read(str(file), own, BadLines(), True)]
     assert found == [("a", "b", "c"), ("e",)]
-    whole = next(TASK.read(str(file), Settings(longest_text=0), BadLines(), True))
+    whole = next(TASK.read(str(file), ClassifierSettings(max_tokens=0), BadLines(), True))
     assert len(whole.texts[0]) == 4
 
 
 def test_data_with_one_label_alone_is_refused() -> None:
     with pytest.raises(ElmokitError, match="only the label 'good'"):
-        TASK.learn(REVIEWS[:1], Settings())
+        TASK.learn(REVIEWS[:1], ClassifierSettings())

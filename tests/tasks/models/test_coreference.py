@@ -22,10 +22,16 @@ from heads import (
 from tiny import complaint, tiny_elmo
 
 from elmokit.data.examples import Pronoun
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.spans import bucket
-from elmokit.tasks.models.coreference import TASK, VALUES, cut_sentences, facts_of, read_passages
+from elmokit.tasks.models.coreference import (
+    NUM_VALUES,
+    TASK,
+    cut_sentences,
+    name_features,
+    read_passages,
+)
 
 NAMES = "Ann Eve Zoe Mia Ida".split()
 COLOURS = "red green blue".split()
@@ -132,14 +138,14 @@ def test_names_are_their_first_and_last_token_and_their_mean() -> None:
     torch.testing.assert_close(pronouns[0], tokens[8], atol=1e-6, rtol=0)
 
 
-def test_facts_describe_both_names() -> None:
+def test_features_describe_both_names() -> None:
     example = make_pronoun(
         "Yesterday Ann van Lee met Eve .\nLee sang in a van .\nThen Eve ran and she fell .",
         "Ann van Lee",
         "Eve",
     )
     assert (example.first, example.second, example.pronoun) == ((1, 4), (5, 6), 17)
-    assert facts_of(example) == [
+    assert name_features(example) == [
         # 14 tokens behind, 2 sentences, second token, once more as Lee; farther, the first
         [bucket(14), 3 + 2, 1, 1, 0, 1],
         [bucket(12), 3 + 2, 3, 1, 1, 0],
@@ -149,26 +155,26 @@ def test_facts_describe_both_names() -> None:
 def test_each_fact_has_rows_of_its_own() -> None:
     examples = cue_passages(5, seed=12)
     model = make_model(TASK, examples)
-    [[(rows, _)]] = watched(model, examples, "facts")
+    [[(rows, _)]] = watched(model, examples, "features")
     for found, example in zip(rows.tolist(), examples, strict=True):
-        for row, facts in zip(found, facts_of(example), strict=True):
-            assert row == [sum(VALUES[:k]) + fact for k, fact in enumerate(facts)]
+        for row, features in zip(found, name_features(example), strict=True):
+            assert row == [sum(NUM_VALUES[:k]) + value for k, value in enumerate(features)]
 
 
-def test_facts_of_names_behind_the_pronoun() -> None:
+def test_features_of_names_behind_the_pronoun() -> None:
     example = Pronoun(
         (("When", "she", "ran", ",", "Ann", "fell", "."), ("Eve", "Roe", "did", "not", ".")),
         "here", "x", 1, (4, 5), (7, 9), None,
     )  # fmt: skip
-    assert facts_of(example) == [[bucket(-3), 3, 3, 0, 1, 1], [bucket(-6), 3 - 1, 0, 0, 0, 0]]
+    assert name_features(example) == [[bucket(-3), 3, 3, 0, 1, 1], [bucket(-6), 3 - 1, 0, 0, 0, 0]]
 
 
-def test_facts_stay_below_their_number_of_values() -> None:
+def test_features_stay_below_their_number_of_values() -> None:
     lines = "Ann met Eve .\n" * 40
     for text in (f"{lines}Then she ran .", f"Then she ran .\n{lines}"):
         example = make_pronoun(text, "Ann", "Eve")
-        for facts in facts_of(example):
-            assert all(0 <= fact < most for fact, most in zip(facts, VALUES, strict=True))
+        for features in name_features(example):
+            assert all(0 <= value < most for value, most in zip(features, NUM_VALUES, strict=True))
 
 
 def test_passages_are_cut_into_sentences_and_no_token_is_lost() -> None:
@@ -211,10 +217,12 @@ def test_examples_that_cannot_be_are_refused(wrong: dict[str, object], complaine
     assert message.startswith(f"train.tsv, line 4: {complained}")
 
 
-def test_facts_with_other_labels_are_refused() -> None:
+def test_other_labels_are_refused() -> None:
     settings = complete(TASK)
-    for facts in ({}, {"labels": ["A", "B"]}, {"labels": ["A", "B", "C"]}):
-        message = complaint(lambda facts=facts: TASK.model(Inputs(settings, []), settings, facts))
+    for learned in ({}, {"labels": ["A", "B"]}, {"labels": ["A", "B", "C"]}):
+        message = complaint(
+            lambda learned=learned: TASK.model(Inputs(settings, []), settings, learned)
+        )
         assert message == "the model's labels must be A, B, NEITHER"
 
 
@@ -229,8 +237,8 @@ def test_passages_are_read_with_places_counted_over_their_sentences(tmp_path: Pa
     assert example.texts == (("Ann", "Lee", "met", "Eve", "."), ("Then", "she", "ran", "."))
     assert (example.pronoun, example.first, example.second) == (6, (0, 2), (3, 4))
     assert (example.label, example.identifier) == ("B", "x-1")
-    (unlabelled,) = TASK.read(str(path), complete(TASK), BadLines(), False)
-    assert unlabelled.label is None
+    (unlabeled,) = TASK.read(str(path), complete(TASK), BadLines(), False)
+    assert unlabeled.label is None
 
 
 def test_scores_are_those_of_gap_with_f1_first() -> None:

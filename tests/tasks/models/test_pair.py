@@ -24,8 +24,8 @@ from heads import (
 )
 from tiny import complaint, tiny_elmo
 
-from elmokit.data.examples import Labelled
-from elmokit.data.labelled import BadLines
+from elmokit.data.examples import Labeled
+from elmokit.data.labeled import BadLines
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.models.pair import TASK
 
@@ -33,11 +33,11 @@ COLOURS = "red green blue black".split()
 AROUND = "the house is and was now".split()
 
 
-def make_pair(first: str, second: str, label: str | None = None) -> Labelled:
-    return Labelled((tuple(first.split()), tuple(second.split())), "here", label)
+def make_pair(first: str, second: str, label: str | None = None) -> Labeled:
+    return Labeled((tuple(first.split()), tuple(second.split())), "here", label)
 
 
-def colour_pairs(count: int, *, seed: int) -> list[Labelled]:
+def colour_pairs(count: int, *, seed: int) -> list[Labeled]:
     """Texts of unequal length that have one colour each, at any place: the same or not."""
     choice = random.Random(seed)
     examples = []
@@ -147,24 +147,24 @@ def test_training_data_with_one_label_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "facts", [{}, {"labels": ["same"]}, {"labels": "ab"}, {"labels": ["same", "same"]}]
+    "learned", [{}, {"labels": ["same"]}, {"labels": "ab"}, {"labels": ["same", "same"]}]
 )
-def test_facts_without_labels_to_choose_between_are_refused(facts: dict[str, object]) -> None:
+def test_a_model_without_labels_to_choose_between_is_refused(learned: dict[str, object]) -> None:
     settings = complete(TASK)
-    message = complaint(lambda: TASK.model(Inputs(settings, []), settings, facts))
-    assert message == "the model's facts name no labels to choose between"
+    message = complaint(lambda: TASK.model(Inputs(settings, []), settings, learned))
+    assert message == "the model has no labels to choose between"
 
 
 def test_pairs_are_read_from_named_columns_and_long_texts_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("id\tone\tother\tverdict\n7\ta b c d\te\tyes\n8\tf g\th i j\tno\n")
     settings = complete(
-        TASK, text_column="one", second_column="other", label_column="verdict", longest_text=2
+        TASK, text_column="one", second_column="other", label_column="verdict", max_tokens=2
     )
     first, second = TASK.read(str(path), settings, BadLines(), True)
     assert (first.texts, first.label) == ((("a", "b"), ("e",)), "yes")
     assert (second.texts, second.label) == ((("f", "g"), ("h", "i")), "no")
-    whole = next(TASK.read(str(path), replace(settings, longest_text=0), BadLines(), True))
+    whole = next(TASK.read(str(path), replace(settings, max_tokens=0), BadLines(), True))
     assert whole.texts[0] == ("a", "b", "c", "d")
 
 

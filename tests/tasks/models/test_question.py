@@ -17,12 +17,12 @@ import torch
 from tiny import complaint, tiny_elmo
 
 from elmokit.data.examples import Question
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.tasks.layers.attention import matches
 from elmokit.tasks.layers.embedder import Inputs, known_words
 from elmokit.tasks.models import question as span_qa
 from elmokit.tasks.models.question import TASK, BiAttention, SpanReader, best_spans, window
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import QuestionSettings
 
 ODD = "“Zoë’s  naïve\u00a0 café”,\n\tthey\u2003said ,  closed\u3000 in  \U0001f3f0 中 文 .  "
 
@@ -65,7 +65,7 @@ def cue_questions(count: int, *, seed: int) -> list[Question]:
 def make_model(examples: Sequence[Question], *, elmo: Any = None, **given: Any) -> SpanReader:
     torch.manual_seed(1)
     given = {"hidden": 12, "word_dim": 16, "dropout": 0.0, **given}
-    settings = Settings(**given).completed(TASK.defaults, has_vectors=False)
+    settings = TASK.settings(**given).with_word_dim(has_vectors=False)
     words = known_words([text for example in examples for text in example.texts], settings)
     inputs = Inputs(settings, words, elmo=elmo)
     return TASK.model(inputs, settings, TASK.learn(examples, settings))
@@ -142,7 +142,7 @@ def test_matches_are_read_by_the_model() -> None:
 def test_questions_whose_answer_follows_a_cue_are_learned() -> None:
     train, dev = cue_questions(240, seed=1), cue_questions(80, seed=2)
     # Windows of 14 of about 20 tokens: what is learned in them holds for whole passages.
-    model = learn(make_model(train, longest_text=14, hidden=16), train, epochs=12)
+    model = learn(make_model(train, max_tokens=14, hidden=16), train, epochs=12)
     scores = TASK.score(dev, predict(model, dev))
     assert scores["exact"] >= 0.98
     assert scores["f1"] >= scores["exact"]
@@ -176,7 +176,7 @@ def test_long_passages_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch)
     expected = [found["answer"] for found in predict(model, examples)]
     read: list[int] = []
     forward = model.forward
-    monkeypatch.setattr(span_qa, "TOGETHER", 50)
+    monkeypatch.setattr(span_qa, "MAX_BATCH_TOKENS", 50)
     monkeypatch.setattr(
         model, "forward", lambda asked, texts: read.append(len(texts)) or forward(asked, texts)
     )
@@ -223,7 +223,7 @@ def test_an_answer_is_cut_out_of_the_passage_as_it_was_written() -> None:
 def test_answers_are_not_longer_than_asked_for() -> None:
     examples = [make_question("what ?", "a b c d e f g h", "b c d e f")]
     for longest, expected in [(5, 5), (20, 5), (3, 3), (1, 1)]:
-        model = learn(make_model(examples, longest_answer=longest), examples, epochs=30)
+        model = learn(make_model(examples, max_answer_tokens=longest), examples, epochs=30)
         (found,) = predict(model, examples)
         tokens = found["answer"].split()
         assert len(tokens) <= expected
@@ -262,7 +262,7 @@ def test_a_passage_that_is_short_enough_is_not_cut(longest: int) -> None:
 def test_a_question_without_an_answer_cannot_be_learned_from() -> None:
     examples = [make_question("?", "a b", "b"), make_question("?", "a b", where="q.json, 7th")]
     expected = "q.json, 7th: the question has no answer to learn from"
-    assert complaint(lambda: TASK.learn(examples, Settings())) == expected
+    assert complaint(lambda: TASK.learn(examples, QuestionSettings())) == expected
 
 
 def test_a_file_is_read_with_and_without_its_answers(tmp_path: Path) -> None:
@@ -271,10 +271,10 @@ def test_a_file_is_read_with_and_without_its_answers(tmp_path: Path) -> None:
     paragraph = {"context": "The river's bank.", "qas": [entry]}
     path = tmp_path / "squad.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    (known,) = TASK.read(str(path), Settings(), BadLines(), True)
+    (known,) = TASK.read(str(path), QuestionSettings(), BadLines(), True)
     assert known.texts == (("Where", "'s", "it", "?"), ("The", "river", "'s", "bank", "."))
     assert (known.answers, known.span) == (("river",), (1, 2))
-    (unknown,) = TASK.read(str(path), Settings(), BadLines(), False)
+    (unknown,) = TASK.read(str(path), QuestionSettings(), BadLines(), False)
     assert unknown == replace(known, answers=(), span=None)
     model = make_model([known])
     assert predict(model, [unknown]) == predict(model, [known])

@@ -23,7 +23,7 @@ from heads import (
 from tiny import complaint, tiny_elmo
 
 from elmokit.data.examples import Related, Span
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.spans import bucket
 from elmokit.tasks.models.relation import TASK, EntityAttention
@@ -106,12 +106,12 @@ def test_both_entities_and_the_pooled_sentence_decide() -> None:
         torch.testing.assert_close(decided[row], torch.cat(parts), atol=1e-6, rtol=0)
 
 
-def test_each_token_is_read_with_its_place_from_both_entities() -> None:
+def test_each_token_is_read_with_its_distance_to_both_entities() -> None:
     example = make_related("the big dog of the tree", (1, 3), (5, 6), "Near(e1,e2)")
     examples = [example, replace(example, label="Near(e2,e1)")]
     model = make_model(TASK, examples)
     [[(read, _)]] = watched(model, examples, "lstm")
-    first, second = (table.weight for table in model.places)
+    first, second = (table.weight for table in model.distances)
     away = [(-1, -5), (0, -4), (0, -3), (1, -2), (2, -1), (3, 0)]
     expected = [torch.cat([first[bucket(one)], second[bucket(other)]]) for one, other in away]
     torch.testing.assert_close(read[0, :, model.inputs.dim :], torch.stack(expected))
@@ -156,11 +156,11 @@ def test_an_entity_beyond_its_sentence_is_refused() -> None:
     assert message.startswith("train.txt, line 9: e2 is at tokens 3 to 99")
 
 
-@pytest.mark.parametrize("facts", [{}, {"labels": ["Other"]}])
-def test_facts_without_relations_are_refused(facts: dict[str, object]) -> None:
+@pytest.mark.parametrize("learned", [{}, {"labels": ["Other"]}])
+def test_a_model_without_relations_is_refused(learned: dict[str, object]) -> None:
     settings = complete(TASK)
-    message = complaint(lambda: TASK.model(Inputs(settings, []), settings, facts))
-    assert message == "the model's facts name no labels to choose between"
+    message = complaint(lambda: TASK.model(Inputs(settings, []), settings, learned))
+    assert message == "the model has no labels to choose between"
 
 
 def test_marked_sentences_are_read_with_their_relations(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ from elmokit.data.examples import Tagged
 from elmokit.errors import ElmokitError
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.models.tagger import TASK, Tagger
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TaggerSettings
 
 
 def tagger(examples: list[Tagged], **given: Any) -> Tagger:
-    own = Settings(**{"hidden": 12, "word_dim": 8, "characters": 6, "dropout": 0.0, **given})
-    own = own.completed(TASK.defaults, has_vectors=False)
+    own = TaggerSettings(**{"hidden": 12, "word_dim": 8, "char_dim": 6, "dropout": 0.0, **given})
     words = sorted({word for example in examples for word in example.texts[0]})
     torch.manual_seed(1)
     return Tagger(Inputs(own, words), own, TASK.learn(examples, own))

@@ -54,7 +54,7 @@ class Toy:
         rows = torch.tensor(languages).repeat_interleave(beam)
         state = Prefixes(rows, torch.zeros(len(rows), 0, dtype=torch.long))
         begin = torch.full((len(languages),), BEGIN)
-        return search(self.step, state, begin, end=END, beam=beam, longest=longest)
+        return search(self.step, state, begin, end=END, beam=beam, max_words=longest)
 
     def score(self, language: int, words: Sequence[int]) -> float:
         """The mean log probability of a text and its end."""

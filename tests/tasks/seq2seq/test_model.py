@@ -17,7 +17,7 @@ from tiny import complaint, tiny_elmo, word_elmo
 from torch.nn import functional
 
 from elmokit.data.examples import Translated
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.embed import Embedder
 from elmokit.tasks.layers.embedder import Inputs, known_words
 from elmokit.tasks.seq2seq.decoder import SMOOTHING, Written
@@ -31,7 +31,7 @@ from elmokit.tasks.seq2seq.targets import (
     common_case,
     frequent_words,
 )
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TrainSettings
 
 WORDS = "ka ke ki ko ku ta te ti to tu".split()
 
@@ -62,9 +62,9 @@ def pointed(count: int, names: Sequence[str], *, seed: int) -> list[Translated]:
     return examples
 
 
-def make_settings(task: str, **values: Any) -> Settings:
-    small = {"hidden": 16, "word_dim": 12, "longest_target": 8, "beam": 3, "dropout": 0.1}
-    return Settings(**{**small, **values}).completed(TASKS[task].defaults, has_vectors=False)
+def make_settings(task: str, **values: Any) -> TrainSettings:
+    small = {"hidden": 16, "word_dim": 12, "max_target_tokens": 8, "beam": 3, "dropout": 0.1}
+    return TASKS[task].settings(**{**small, **values}).with_word_dim(has_vectors=False)
 
 
 def make_model(
@@ -109,7 +109,7 @@ def share_right(model: Rewriter, examples: Sequence[Translated]) -> float:
 def saved_elmo(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a tiny model of the target's language."""
     folder = tmp_path_factory.mktemp("elmo") / "tiny"
-    tiny_elmo(seed=5).save(folder)
+    tiny_elmo(seed=5).save_pretrained(folder)
     return str(folder)
 
 
@@ -173,7 +173,7 @@ def test_the_vocabulary_has_the_most_frequent_words_and_none_that_stand_once() -
 @pytest.mark.parametrize("copy", [True, False])
 def test_probabilities_of_all_words_that_can_follow_sum_to_1(copy: bool) -> None:
     examples = pointed(30, ["ann", "bo", "cy", "di"], seed=1)
-    model = make_model("translate", examples, copy=copy, target_words=10)
+    model = make_model("translate", examples, copy=copy, target_vocab_size=10)
     batch = [*pointed(3, ["eve", "flo", "gus"], seed=3), make("ki", None)]
     with torch.inference_mode():
         source, state = model.read(batch)
@@ -207,14 +207,14 @@ def test_copied_words_have_the_attention_that_their_tokens_have_together() -> No
         plain = model.decoder.softmax(written.outputs[0])[0].softmax(0)
     first, second, third, fourth = written.attention[0, 0].tolist()
     assert model.words.own_words(("new", "ka", "new", "KA")) == ["NEW"]  # targets are in capitals
-    capital = model.words.numbers["KA"]
+    capital = model.words.indices["KA"]
     copied = (1 - share) * (second + fourth)
     assert float(found[model.words.size]) == pytest.approx((1 - share) * (first + third), abs=1e-6)
     assert float(found[capital]) == pytest.approx(share * float(plain[capital]) + copied, abs=1e-6)
 
 
 def test_an_unknown_word_gives_way_to_the_word_with_the_highest_attention() -> None:
-    model = make_model("translate", reversals(30, seed=1), longest_target=3)
+    model = make_model("translate", reversals(30, seed=1), max_target_tokens=3)
     with torch.no_grad():
         model.decoder.softmax.bias[UNKNOWN] = 100.0
         source, _ = model.read([make("ka ke ki", None)])
@@ -237,7 +237,7 @@ def test_the_loss_is_that_of_pytorch_with_smoothed_labels() -> None:
     vectors, state = model.vectors(before, state, source)
     logits = model.decoder.softmax(model.decoder(vectors, state, source).outputs)
     right = [
-        [*(model.words.numbers.get(w, UNKNOWN) for w in example.target or ()), END]
+        [*(model.words.indices.get(w, UNKNOWN) for w in example.target or ()), END]
         for example in batch
     ]
     flat = torch.cat([logits[: len(row), i] for i, row in enumerate(right)])
@@ -313,7 +313,7 @@ def test_every_weight_learns(task: str, saved_elmo: str) -> None:
     examples = pointed(20, ["ann", "bo", "cy", "di"], seed=1)
     elmo = tiny_elmo()
     model = make_model(
-        task, examples, elmo=elmo, placement="both", target_elmo=saved_elmo, depth=2, characters=4
+        task, examples, elmo=elmo, placement="both", target_elmo=saved_elmo, depth=2, char_dim=4
     )
     model.train()
     (model.loss(examples) + model.inputs.penalty()).backward()
@@ -324,9 +324,9 @@ def test_every_weight_learns(task: str, saved_elmo: str) -> None:
 
 
 def test_a_target_that_is_too_long_is_cut_without_an_end() -> None:
-    model = make_model("translate", reversals(40, seed=1), longest_target=3)
+    model = make_model("translate", reversals(40, seed=1), max_target_tokens=3)
     words, mask = model.targets([make("ka", "KA KE KI KO KU"), make("ka", "KA")])
-    numbers = model.words.numbers
+    numbers = model.words.indices
     assert words[:, 0].tolist() == [numbers[word] for word in ("KA", "KE", "KI", "KO")]
     assert words[:2, 1].tolist() == [numbers["KA"], END]
     assert mask.t().tolist() == [[True] * 4, [True, True, False, False]]
@@ -467,12 +467,12 @@ def test_another_model_of_the_target_than_in_training_is_refused(
 ) -> None:
     examples = reversals(20, seed=1)
     settings = make_settings("translate", target_elmo=saved_elmo)
-    facts = json.loads(json.dumps(TASKS["translate"].learn(examples, settings)))
-    Rewriter(Inputs(settings, []), settings, facts)
-    tiny_elmo(seed=6).save(tmp_path / "other")
+    learned = json.loads(json.dumps(TASKS["translate"].learn(examples, settings)))
+    Rewriter(Inputs(settings, []), settings, learned)
+    tiny_elmo(seed=6).save_pretrained(tmp_path / "other")
     other = replace(settings, target_elmo=str(tmp_path / "other"))
-    said = complaint(lambda: Rewriter(Inputs(other, []), other, facts))
-    assert "another biLM than the decoder learned with" in said
+    said = complaint(lambda: Rewriter(Inputs(other, []), other, learned))
+    assert "the decoder was trained with another biLM" in said
 
 
 # ---- files and scores
@@ -482,7 +482,7 @@ def test_lines_of_two_files_belong_together(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("a man sleeps .\ntwo dogs\n")
     (tmp_path / "a.de").write_text("ein mann schläft .\nzwei hunde\n")
     pair = f"{tmp_path / 'a.en'},{tmp_path / 'a.de'}"
-    settings = make_settings("translate", longest_text=3)
+    settings = make_settings("translate", max_tokens=3)
     read = TASKS["translate"].read
     found = list(read(pair, settings, BadLines(), True))
     assert [example.texts for example in found] == [(("a", "man", "sleeps"),), (("two", "dogs"),)]
@@ -501,7 +501,7 @@ def test_lines_of_two_files_belong_together(tmp_path: Path) -> None:
 def test_a_table_has_texts_and_what_they_become(task: str, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text(json.dumps({"text": "Oil prices rose.", "summary": "OIL UP"}) + "\n")
-    settings = make_settings(task, longest_text=2)
+    settings = make_settings(task, max_tokens=2)
     [example] = TASKS[task].read(str(path), settings, BadLines(), True)
     assert example.texts == (("Oil", "prices"),)
     assert (example.target, example.reference) == (("OIL", "UP"), "OIL UP")

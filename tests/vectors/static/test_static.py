@@ -107,19 +107,22 @@ def test_a_file_without_a_header_may_begin_with_a_number_as_word(tmp_path: Path)
     assert read_vectors(tmp_path / "v").vectors.tolist() == [[0.5, 2], [1, 1]]
 
 
-def test_words_that_are_not_utf8_or_stand_twice_are_told_of(tmp_path: Path) -> None:
+def test_words_that_are_not_utf8_or_repeated_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     words = [b"a", b"caf\xe9", b"a", b"", b"caf\xe8", b"b"]
     for kind in ("glove", "binary"):
-        said: list[str] = []
+        caplog.clear()
         path = make(tmp_path, kind, words=words)
         for _ in range(2):  # the second time from the cache
-            found = read_vectors(path, cache=tmp_path / "kept", on_warning=said.append)
+            found = read_vectors(path, cache=tmp_path / "kept")
             assert found.words == ["a", "caf\ufffd", "b"]
             np.testing.assert_array_equal(found.vectors, table(len(words))[[0, 1, 5]])
+        said = caplog.messages
         assert len(said) == 6
         assert said[:3] == said[3:]
-        assert f"{path} has 2 word(s) that are not UTF-8 (read in part as U+FFFD)" in said
-        assert f"{path} has 2 word(s) that stand twice (the first counts)" in said
+        assert f"{path} has 2 word(s) that are not UTF-8 (invalid bytes read as U+FFFD)" in said
+        assert f"{path} has 2 word(s) that are repeated (the first one counts)" in said
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -210,7 +213,7 @@ def test_a_bad_binary_file_is_told_of_with_its_word(tmp_path: Path) -> None:
     wrong = table(3)
     wrong[1, 2] = np.nan
     cases = {
-        whole[:-3]: "is cut off: it has 2 words instead of the 3 of its line 1",
+        whole[:-3]: "is truncated: it has 2 words instead of the 3 of its line 1",
         whole + b"d ": "has more words than the 3 of its line 1",
         whole.replace(b"3 7", b"9 7", 1): "but a file of 97 bytes is too short for that",
         written("binary", [b"a", b"b", b"c"], wrong): "word 2 of FILE, 'b', has a number that is",
@@ -231,7 +234,7 @@ def test_no_file_a_folder_and_a_wrong_name_are_told_of(tmp_path: Path) -> None:
     (tmp_path / "plain.gz").write_bytes(b"a 1 2\n")
     assert "is not a .gz file" in complaint(lambda: read_vectors(tmp_path / "plain.gz"))
     (tmp_path / "cut.xz").write_bytes(lzma.compress(b"a 1 2\n" * 99)[:-20])
-    assert "is cut off" in complaint(lambda: read_vectors(tmp_path / "cut.xz"))
+    assert "is truncated" in complaint(lambda: read_vectors(tmp_path / "cut.xz"))
 
 
 @pytest.mark.parametrize("start", [b"a ", b"9999999 9999\na ", b"9999999 9999\na \0 "])
@@ -314,23 +317,6 @@ def test_of_equal_words_the_first_counts() -> None:
     assert vectors_of("a", "b", "a").row("a") == 0
 
 
-def test_a_subset_finds_the_same_vectors() -> None:
-    whole = vectors_of("the", "####", "Bank", "bank", "unused", "銀行")
-    tokens = ["BANK", "Bank", "1999", "The", "銀行", "nowhere", "the"]
-    part = whole.subset(tokens)
-    assert part.words == ["the", "####", "Bank", "bank", "銀行"]
-    for token in tokens:
-        here, there = part.row(token), whole.row(token)
-        assert (here is None) == (there is None)
-        if here is not None and there is not None:
-            np.testing.assert_array_equal(part.vectors[here], whole.vectors[there])
-    nothing = whole.subset([])
-    assert (len(nothing), nothing.dim) == (0, 2)
-    years = vectors_of("##", "##th")
-    assert years.subset(["20th"]).words == ["##th"]
-    assert years.subset(["20th"]).row("19th") == 0  # it knows how the file writes digits
-
-
 def test_the_fingerprint_changes_with_words_and_numbers_alone(tmp_path: Path) -> None:
     path = make(tmp_path)
     found = read_vectors(path)
@@ -380,7 +366,7 @@ def test_only_large_files_go_to_the_users_cache(
     path = make(tmp_path)
     assert not isinstance(read_vectors(path).vectors, np.memmap)
     assert not own_cache.exists()
-    monkeypatch.setattr(static, "LARGE", 100)
+    monkeypatch.setattr(static, "LARGE_BYTES", 100)
     assert isinstance(read_vectors(path, quiet=True).vectors, np.memmap)
     assert [place.name.startswith("vectors-") for place in own_cache.iterdir()] == [True]
     monkeypatch.delenv("ELMOKIT_CACHE")
@@ -402,7 +388,7 @@ def test_a_changed_file_is_read_again_and_takes_the_place_of_the_old(tmp_path: P
     assert len(list(kept.iterdir())) == 1
 
 
-@pytest.mark.parametrize("file", ["facts.json", "words.txt", "vectors.npy"])
+@pytest.mark.parametrize("file", ["metadata.json", "words.txt", "vectors.npy"])
 def test_a_damaged_cache_is_made_anew(file: str, tmp_path: Path) -> None:
     path, kept = make(tmp_path), tmp_path / "kept"
     read_vectors(path, cache=kept)
@@ -479,7 +465,8 @@ def test_saved_vectors_are_the_same_after_loading(tmp_path: Path) -> None:
     found = load(tmp_path / "half")
     assert found.vectors.dtype == np.float32
     np.testing.assert_array_equal(found.vectors, vectors.vectors.astype(np.float16))
-    part = vectors.subset(["99"])
+    row = vectors.row("99")
+    part = StaticVectors([vectors.words[row]], vectors.vectors[[row]], digit=vectors.digit)
     save(part, tmp_path / "half")  # what is ours may be replaced
     assert load(tmp_path / "half").row("42") == 0
 
@@ -572,11 +559,11 @@ def test_what_gensim_writes_is_read(binary: bool, tmp_path: Path) -> None:
         np.testing.assert_array_equal(ours.vectors[ours.index[word]], theirs[word])
 
 
-def test_the_facts_of_the_cache_say_which_file_it_is_of(tmp_path: Path) -> None:
+def test_the_metadata_of_the_cache_says_which_file_it_is_of(tmp_path: Path) -> None:
     path, kept = make(tmp_path), tmp_path / "kept"
     read_vectors(path, cache=kept)
     (place,) = kept.iterdir()
-    facts = json.loads((place / "facts.json").read_text())
-    assert (facts["path"], facts["bytes"]) == (str(path), path.stat().st_size)
+    metadata = json.loads((place / "metadata.json").read_text())
+    assert (metadata["path"], metadata["bytes"]) == (str(path), path.stat().st_size)
     with pytest.raises(ElmokitError, match="there is no file"):
         read_vectors(tmp_path / "gone", cache=kept)

@@ -24,9 +24,10 @@ from tqdm import tqdm
 
 from elmokit.analysis.neighbours.index import Index, Rows
 from elmokit.analysis.uses import Array
-from elmokit.errors import ElmokitError, require
-from elmokit.io.atomic import read_json, reason_of
-from elmokit.io.resumable import clear_disk_errors, durable_file, write_json
+from elmokit.errors import ElmokitError, reason_of, require
+from elmokit.io.atomic import atomic_file
+from elmokit.io.jsonfile import read_json, write_json
+from elmokit.io.resumable import explain_disk_errors
 
 WORTH = 1_000_000  # uses from which graphs are built without being asked for
 SEGMENT = 250_000  # uses of a graph
@@ -64,7 +65,11 @@ def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = Fals
     bar = tqdm(
         total=len(index), desc="graphs", unit=" uses", unit_scale=True, disable=quiet, leave=False
     )
-    with clear_disk_errors(index.folder), bar, ThreadPoolExecutor(workers) as pool:
+    with (
+        explain_disk_errors(index.folder, kept=index.folder),
+        bar,
+        ThreadPoolExecutor(workers) as pool,
+    ):
         running = [pool.submit(_build, index, start, stop, bar.update) for start in starts]
         try:
             for future in running:
@@ -90,7 +95,7 @@ def _build(index: Index, start: int, stop: Event, on_uses: Callable[[int], objec
         some = np.array(index.vectors[first : min(first + AT_ONCE, end)], np.float32)
         graph.add(np.arange(first - start, first - start + len(some)), some, threads=1)
         on_uses(len(some))
-    with durable_file(path) as file:
+    with atomic_file(path, temporary=path.with_name(path.name + ".tmp")) as file:
         graph.save(file.name)
 
 

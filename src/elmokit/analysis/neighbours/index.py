@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from elmokit.analysis.uses import Array, unit
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import read_json
-from elmokit.io.resumable import parts_directory
+from elmokit.io.jsonfile import read_json
+from elmokit.io.resumable import parts_folder
 
 VERSION = 1
 ABOUT = "index.json"
@@ -150,7 +150,7 @@ def open_index(folder: str | Path) -> Index:
     """Open a finished index; nothing large is read."""
     path = Path(folder)
     if not (path / ABOUT).is_file():
-        making = parts_directory(path)
+        making = parts_folder(path)
         if not path.exists() and (making / ABOUT).is_file():
             raise ElmokitError(
                 f"the index {path} is not finished: go on with elmokit neighbours index --resume"

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,14 +35,9 @@ from elmokit.analysis.neighbours.index import (
 from elmokit.analysis.uses import Array, unit
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
-from elmokit.io.resumable import (
-    check_place,
-    check_settings,
-    clear_disk_errors,
-    parts_directory,
-    sync_directory,
-    write_json,
-)
+from elmokit.io.jsonfile import write_json
+from elmokit.io.resumable import ResumableFolder, check_settings, damaged, explain_disk_errors
+from elmokit.layers import layer_index, layer_weights
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder, Sentence
@@ -81,11 +75,14 @@ def build_index(
         on_tokens: is told after each window how many tokens were embedded for it.
         finish: what remains to be done with the index before it gets its name.
     """
-    weights = one_layer(layer, elmo.config.num_layers)
+    num_layers = elmo.config.num_layers
+    index = layer_index(layer, num_layers)
+    selector = "average" if index > num_layers else index
+    weights = layer_weights(selector, num_layers)[0]  # (num_layers + 1,)
     wanted = None if words is None else {word.lower() for word in words}
     own = {
         "fingerprint": elmo.fingerprint(),
-        "layer": layer_name(weights),
+        "layer": selector,
         "words": None if wanted is None else sorted(wanted),
     }
     writer = IndexWriter(
@@ -113,20 +110,6 @@ def build_index(
     return open_index(out)
 
 
-def one_layer(layer: str | int, top: int) -> Array:
-    """The weights of layers 0..top that one layer or the average is: (top + 1,)."""
-    from elmokit.layers import layer_weights
-
-    if layer not in ("top", "average") and not str(layer).lstrip("-").isdigit():
-        raise ElmokitError(f"layer must be top, average or a number from 0 to {top}, not {layer!r}")
-    return layer_weights(layer, top)[0]  # type: ignore[no-any-return]
-
-
-def layer_name(weights: Array) -> int | str:
-    """The number of a layer, or "average"."""
-    return int(weights.argmax()) if weights.max() == 1 else "average"
-
-
 def with_words(
     sentences: Iterable[Sequence[str]], wanted: Collection[str] | None
 ) -> Iterator[list[str]]:
@@ -142,11 +125,10 @@ def _nothing(words: Collection[str] | None) -> str:
     return f"none of the words {', '.join(words)} stands in the corpus"
 
 
-class IndexWriter:
-    """An index in the making: a folder beside `out` whose files grow window by window.
+class IndexWriter(ResumableFolder):
+    """An unfinished index: a folder beside `out` whose files grow window by window."""
 
-    As a context manager it leaves nothing behind when the run fails before its first window.
-    """
+    KIND = "index of neighbours"
 
     def __init__(
         self,
@@ -157,32 +139,18 @@ class IndexWriter:
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
-        self.out, self.folder = Path(out), parts_directory(Path(out))
-        # Through JSON and back, so that a tuple equals the list it is saved as.
         self.about: dict[str, Any] = {
             "version": VERSION,
             "whole": False,
             "dim": dim,
             "sizes": dict.fromkeys(FILES, 0),
-            "settings": json.loads(json.dumps(settings)),
         }
         self.numbers: dict[str, int] = {}  # of the distinct words
         self.means: Array | None = None
-        alone = locked(self.folder) if self.folder.is_dir() else nullcontext()
-        with clear_disk_errors(self.out), alone:
-            self._check_place(resume, overwrite)
-            if resume and (self.folder / ABOUT).is_file():
-                self._go_on()
-            else:
-                self._begin()
+        super().__init__(out, settings, resume=resume, overwrite=overwrite)
 
     def __enter__(self) -> IndexWriter:
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and not self.sentences:
-            with suppress(OSError):
-                remove(self.folder)
 
     @property
     def whole(self) -> bool:
@@ -191,32 +159,35 @@ class IndexWriter:
 
     @property
     def sentences(self) -> int:
-        """The number of sentences that are safe."""
+        """Number of sentences that are committed."""
         return int(self.about["sizes"][STARTS]) // 8
 
-    # ------------------------------------------------------------------ beginning
-    def _check_place(self, resume: bool, overwrite: bool) -> None:
-        out = self.out
-        check_place(out, self.folder, resume=resume, overwrite=overwrite)
-        is_index = out.is_dir() and ((out / ABOUT).is_file() or not any(out.iterdir()))
-        if out.exists() and not is_index:
-            raise ElmokitError(f"{out} is not an index of neighbours, so it is not replaced")
+    # ------------------------------------------------------------------ resuming
+    def _is_replaceable(self, out: Path) -> bool:
+        return out.is_dir() and ((out / ABOUT).is_file() or not any(out.iterdir()))
 
-    def _begin(self) -> None:
-        if self.folder.exists():
-            remove(self.folder)
-        self.folder.mkdir()
+    def _is_empty(self) -> bool:
+        return not self.sentences
+
+    def _remove(self, folder: Path) -> None:
+        remove(folder)
+
+    def _start(self) -> None:
         for name in FILES:
             (self.folder / name).touch()
+        self.about["settings"] = self.settings
         write_json(self.folder / ABOUT, self.about)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
+        if not (self.folder / ABOUT).is_file():  # killed before the first files were written
+            self._begin()
+            return
         saved = read_about(self.folder)
-        check_settings(self.folder, saved["settings"], self.about["settings"])
+        check_settings(self.folder, saved["settings"], self.settings)
         for name, size in saved["sizes"].items():
             path = self.folder / name
             if not path.is_file() or path.stat().st_size < size:
-                raise ElmokitError(f"{path} is damaged: start again with --overwrite")
+                raise damaged(self.folder, f"{name} is too short")
             os.truncate(path, size)
         self.about = saved
         before = Index(self.folder, saved)
@@ -235,7 +206,7 @@ class IndexWriter:
     def other_input(self) -> ElmokitError:
         """The error for a corpus that is not the one of the run that was stopped."""
         return ElmokitError(
-            f"the corpus is not the one that {self.folder} was begun with: go on with the same "
+            f"the corpus is not the one that {self.folder} was started with: resume with the same "
             "one, or start again with --overwrite"
         )
 
@@ -293,7 +264,7 @@ class IndexWriter:
 
     def _commit(self, added: dict[str, list[bytes]]) -> None:
         sizes = dict(self.about["sizes"])
-        with clear_disk_errors(self.out):
+        with explain_disk_errors(self.out):
             for name, pieces in added.items():
                 with (self.folder / name).open("ab") as file:
                     file.writelines(pieces)
@@ -308,25 +279,17 @@ class IndexWriter:
     def close(self) -> None:
         """Note that all windows are written."""
         self.about["whole"] = True
-        with clear_disk_errors(self.out):
+        with explain_disk_errors(self.out):
             write_json(self.folder / ABOUT, self.about)
 
     def rename(self) -> None:
         """Put the index under its name."""
-        aside = self.out.with_name(self.out.name + ".replaced")
-        with clear_disk_errors(self.out):
-            if self.out.exists():  # a folder cannot be renamed over a full one
-                if aside.exists():
-                    remove(aside)
-                self.out.rename(aside)
-            self.folder.rename(self.out)
-            sync_directory(self.out.absolute().parent)
-            if aside.exists():
-                remove(aside)
+        with explain_disk_errors(self.out):
+            self._publish()
 
 
 def remove(folder: Path) -> None:
-    """Delete an index, and of what a user may have put beside it nothing."""
+    """Delete the index files only; leave anything else in the folder."""
     names = (ABOUT, f"{ABOUT}.tmp", *FILES)
     for path in [*(folder / name for name in names), *folder.glob(GRAPHS)]:
         path.unlink(missing_ok=True)
@@ -349,4 +312,5 @@ def _means(sentences: Sequence[Sentence], weights: Array) -> Array:
     for sentence in sentences:
         total[0] += sentence.layers[0].sum(axis=0, dtype=np.float64)
         total[1] += _layer(sentence, weights).sum(axis=0, dtype=np.float64)
-    return (total / sum(map(len, sentences))).astype(np.float32)
+    tokens = sum(len(sentence.tokens) for sentence in sentences)
+    return (total / tokens).astype(np.float32)

@@ -12,8 +12,8 @@ from elmokit.analysis.plots.maps import FEWEST_USES
 from elmokit.analysis.senses.induce import find_uses, sample_uses
 from elmokit.analysis.uses import Use, read_uses
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import is_file
 from elmokit.io.lines import name_of
+from elmokit.io.paths import is_file
 from elmokit.text.readers import kind_of, read_sentences, total_bytes
 from elmokit.text.tokenize import split_sentences
 from elmokit.text.tokenize import tokenizer as find_tokenizer

@@ -186,20 +186,6 @@ class Mixes:
     """What each mix is multiplied by."""
 
 
-def read_mixes(folder: str) -> Mixes | None:
-    """The mixes of what `elmokit train` wrote; None if it has learned none."""
-    from elmokit.tasks.folder import read_config
-
-    config = read_config(Path(folder).expanduser())
-    try:
-        mixes = config["report"]["mixes"] if config["settings"]["layers"] == "all" else {}
-        weights = {place: mixes[place]["weights"] for place in PLACES if place in mixes}
-        scales = {place: mixes[place]["scale"] for place in PLACES if place in mixes}
-        return Mixes(folder, config["task"], weights, scales) if weights else None
-    except (KeyError, TypeError):
-        raise ElmokitError(f"the report in {folder}/config.json cannot be read") from None
-
-
 def short_names(folders: Sequence[str]) -> list[str]:
     """The names of folders, with as much of their paths as tells them apart.
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.data.columns import read_tagged
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
 

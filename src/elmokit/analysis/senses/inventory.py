@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from elmokit.analysis.senses.mix import Mix, cosines_to
 from elmokit.analysis.uses import Array, layer_names
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import new_folder, read_json, read_text
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json, read_text
 
 if TYPE_CHECKING:
     from elmokit.store import LayerStore
@@ -132,7 +133,7 @@ class Inventory:
             for (lemma, pos), rows in self.words.items()
             for row in range(rows.start, rows.stop)
         ]
-        with new_folder(check_replaced(Path(folder), overwrite), overwrite=overwrite) as making:
+        with atomic_folder(check_replaced(Path(folder), overwrite), overwrite=overwrite) as making:
             text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
             (making / CONFIG).write_bytes(text.encode())
             (making / SENSES).write_bytes("".join([f"{COLUMNS}\n", *lines]).encode())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elmokit.analysis.uses import Use
-from elmokit.data.labelled import FIRST, SECOND, BadLines
+from elmokit.data.labeled import FIRST, SECOND, BadLines
 from elmokit.data.lines import place
 from elmokit.data.tables import Wanted, read_table
 from elmokit.errors import ElmokitError

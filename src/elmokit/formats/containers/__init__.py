@@ -1,1 +1,1 @@
-"""The files that hold tensors, and where they are found."""
+"""Files that hold tensors (HDF5, torch.save), archives of them, and the Hugging Face Hub."""

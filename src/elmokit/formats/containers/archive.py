@@ -1,49 +1,51 @@
-"""Archives with a model inside: unpacked into a temporary folder, every path checked.
+"""Archives with a model inside, unpacked to a temporary folder with every member checked.
 
-Only plain files are taken. A member that would leave the folder, a link or a device is refused,
-and so is more data than a model can have, or than an archive of this size can have of one.
+Only regular files are unpacked. A member whose path leaves the folder, a link or a device is
+refused, and so is an archive with more data than a model of its size can have.
 """
 
 from __future__ import annotations
 
+import stat
 import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
 
-from elmokit.errors import ElmokitError
-from elmokit.io.atomic import reason_of
+from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat, reason_of
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
-LARGEST = 16 << 30
-SMALL, MOST_PACKED = 64 << 20, 20  # weights hardly compress
-MOST_FILES = 10_000
-LONGEST_HEADER = 1 << 20  # bytes of a name in a tar
+MAX_BYTES = 16 << 30
+# Weights barely compress, so an archive may unpack to 64 MB or to 20 times its own size.
+MIN_LIMIT, MAX_RATIO = 64 << 20, 20
+MAX_FILES = 10_000
+MAX_HEADER = 1 << 20  # bytes of an extended tar header, such as a long name
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a name looks like an archive's."""
+    """Tell whether a path has the suffix of an archive."""
     return path.name.lower().endswith(SUFFIXES)
 
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """The archive's contents in a temporary folder, for the length of the block."""
+    """Unpack an archive to a temporary folder that is deleted when the block ends."""
     with tempfile.TemporaryDirectory(prefix="elmokit-") as temporary:
         folder = Path(temporary)
         try:
             _unpack_zip(path, folder) if zipfile.is_zipfile(path) else _unpack_tar(path, folder)
-        except FileNotFoundError:
-            raise ElmokitError(f"there is no file {path}") from None
         except ElmokitError:
             raise
+        except FileNotFoundError:
+            raise MissingFile(f"there is no file {path}") from None
         except (RuntimeError, NotImplementedError):
-            raise ElmokitError(f"{path} is encrypted or packed in an unknown way") from None
-        except Exception as error:  # zipfile and tarfile have many, for damage of many kinds
-            raise ElmokitError(
+            raise UnsupportedFormat(
+                f"{path} is encrypted or uses an unsupported compression method"
+            ) from None
+        except Exception as error:  # zipfile and tarfile raise many kinds for damaged files.
+            raise UnsupportedFormat(
                 f"{path} is not an archive that can be read: {reason_of(error)}"
             ) from None
         yield folder
@@ -51,23 +53,27 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 def _unpack_zip(path: Path, folder: Path) -> None:
     with zipfile.ZipFile(path) as archive:
-        members = [m for m in archive.infolist() if not m.filename.endswith("/")]
+        members = [member for member in archive.infolist() if not member.is_dir()]
         _check_total(path, [member.file_size for member in members])
         for member in members:
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise NotImplementedError  # others may take memory as they like
-            if (member.external_attr >> 16) & 0o170000 not in (0, 0o100000):
-                raise ElmokitError(f"{path}: {member.filename!r} is a link or a device")
-            with archive.open(member) as source:
-                _copy(path, source, _target(path, folder, member.filename), member.file_size)
+                raise NotImplementedError  # The other methods do not bound the memory they need.
+            if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
+                raise UnsupportedFormat(f"{path}: {member.filename!r} is a link or a device")
+            member.filename = _safe_name(path, member.filename)
+            target = Path(archive.extract(member, folder))  # reads at most file_size bytes
+            if target.stat().st_size != member.file_size:
+                raise UnsupportedFormat(
+                    f"{path}: the member {member.filename!r} is shorter than the archive declares"
+                )
 
 
 class _Member(tarfile.TarInfo):
-    """A member of a tar whose name does not have to be read to be found too long."""
+    """A tar member that refuses a long header before tarfile reads it into memory."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         plain = self.type in (*tarfile.REGULAR_TYPES, tarfile.DIRTYPE)
-        if not plain and self.size > LONGEST_HEADER:
+        if not plain and self.size > MAX_HEADER:
             raise tarfile.ReadError("a header is too long")
         return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
 
@@ -79,40 +85,29 @@ def _unpack_tar(path: Path, folder: Path) -> None:
             if member.isdir():
                 continue
             if not member.isfile() or member.issparse():
-                raise ElmokitError(f"{path}: {member.name!r} is a link or a device")
+                raise UnsupportedFormat(f"{path}: {member.name!r} is a link or a device")
             sizes.append(member.size)
             _check_total(path, sizes)
-            source = archive.extractfile(member)
-            assert source is not None
-            with source:
-                _copy(path, source, _target(path, folder, member.name), member.size)
-        # To the end, where a packed file has its checksum: a tar has none of its own.
+            member.name = _safe_name(path, member.name)
+            archive.extract(member, folder, filter="data")
+        # Read to the end, where gzip and xz have their checksums: tar itself has none.
         while archive.fileobj and (block := archive.fileobj.read(1 << 20)):
             sizes[-1:] = [sum(sizes[-1:]) + len(block)]
             _check_total(path, sizes)
 
 
 def _check_total(path: Path, sizes: list[int]) -> None:
-    most = min(LARGEST, max(SMALL, MOST_PACKED * path.stat().st_size))
-    if len(sizes) > MOST_FILES or sum(sizes) > most:
-        raise ElmokitError(f"{path} unpacks to more than a model can be; it was not unpacked")
+    limit = min(MAX_BYTES, max(MIN_LIMIT, MAX_RATIO * path.stat().st_size))
+    if len(sizes) > MAX_FILES or sum(sizes) > limit:
+        raise UnsupportedFormat(f"{path} unpacks to more than a model can be; it was not unpacked")
 
 
-def _target(path: Path, folder: Path, name: str) -> Path:
-    parts = PurePosixPath(name.replace("\\", "/"))
-    if parts.is_absolute() or ".." in parts.parts or ":" in name or "\0" in name:
-        raise ElmokitError(f"{path}: the member {name!r} would be written outside its folder")
-    target = folder / parts
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target
+def _safe_name(path: Path, name: str) -> str:
+    """Return a member's name with forward slashes; raise if it is not below the folder.
 
-
-def _copy(path: Path, source: IO[bytes], target: Path, size: int) -> None:
-    """Copy, but never more than was declared."""
-    with target.open("wb") as file:
-        left = size
-        while block := source.read(min(1 << 20, left)):
-            file.write(block)
-            left -= len(block)
-    if target.stat().st_size != size:
-        raise ElmokitError(f"{path}: the member {target.name!r} is shorter than the archive says")
+    The libraries would strip a leading slash or a drive silently, and only those of this system.
+    """
+    posix = PurePosixPath(name.replace("\\", "/"))
+    if posix.is_absolute() or ".." in posix.parts or ":" in name or "\0" in name:
+        raise UnsupportedFormat(f"{path}: the member {name!r} would be written outside its folder")
+    return str(posix)

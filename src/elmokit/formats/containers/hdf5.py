@@ -1,7 +1,7 @@
-"""HDF5 files as plain data: what lies in a file is listed before anything is read into memory.
+"""HDF5 files as plain data: the datasets are listed before anything is read into memory.
 
-Only datasets of floating numbers in the file itself are taken. Links, external and virtual storage
-are refused, and so is a file that declares more than it can hold.
+Only floating-point datasets inside the file itself are read. Links, external and virtual storage
+are refused, and so is a file that declares more data than it can hold.
 """
 
 from __future__ import annotations
@@ -14,68 +14,74 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
 
 if TYPE_CHECKING:
     import h5py
 
-MOST_ITEMS = 10_000  # datasets and groups
-SMALL, MOST_PACKED = 64 << 20, 20  # weights hardly compress: a larger promise is an empty one
+MAX_ITEMS = 10_000  # datasets and groups
+# Weights barely compress; a file that declares more than 64 MB and 20 times its size is corrupt.
+MIN_LIMIT, MAX_RATIO = 64 << 20, 20
 
 
 def open_hdf5(path: Path) -> h5py.File:
-    """Open a file to read it, or say in a sentence why that cannot be."""
+    """Open a file for reading."""
     import h5py
 
     try:
         return h5py.File(path, "r")
     except OSError as error:
         if not path.is_file():
-            raise ElmokitError(f"there is no file {path}") from None
-        reason = "it is truncated" if "truncated" in str(error) else "it is damaged or another kind"
-        raise ElmokitError(f"{path} is not an HDF5 file that can be read: {reason}") from None
+            raise MissingFile(f"there is no file {path}") from None
+        truncated = "truncated" in str(error)
+        reason = "it is truncated" if truncated else "it is damaged or of another format"
+        raise UnsupportedFormat(f"{path} is not an HDF5 file that can be read: {reason}") from None
 
 
 def shapes_of(file: h5py.File, path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of every dataset, nothing read yet; empty promises are refused."""
+    """Return the shape of every dataset; raise if they cannot all be in a file of this size."""
     shapes: dict[str, tuple[int, ...]] = {}
-    promised = 0
+    declared = 0
     try:
         for name, dataset in _datasets(file, path):
             if dataset.dtype.kind != "f" or dataset.shape is None:
-                raise ElmokitError(f"{path}: the dataset {name!r} holds no floating numbers")
+                raise UnsupportedFormat(f"{path}: the dataset {name!r} is not floating point")
             shapes[name] = dataset.shape
-            promised += dataset.size * dataset.dtype.itemsize
+            declared += dataset.size * dataset.dtype.itemsize
     except ElmokitError:
         raise
-    except Exception:  # h5py has many, for damage of many kinds
-        raise ElmokitError(f"{path} is damaged: its list of datasets cannot be read") from None
+    except Exception:  # h5py raises many kinds for damaged files.
+        raise UnsupportedFormat(f"{path} is damaged: its list of datasets cannot be read") from None
     size = path.stat().st_size
-    if promised > max(SMALL, MOST_PACKED * size):  # HDF5 can declare what was never written
-        raise ElmokitError(f"{path} declares {promised:,} bytes of weights but has only {size:,}")
+    if declared > max(MIN_LIMIT, MAX_RATIO * size):  # HDF5 can declare data that was never written.
+        raise UnsupportedFormat(
+            f"{path} declares {declared:,} bytes of weights but has only {size:,}"
+        )
     return shapes
 
 
 def _datasets(file: h5py.File, path: Path) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Every dataset that lies in the file itself; links elsewhere are refused, not followed."""
+    """Yield every dataset inside the file itself; raise if there is a link."""
     import h5py
 
-    number = count(1)
+    visited = count(1)
 
     def walk(group: h5py.Group, prefix: str) -> Iterator[tuple[str, h5py.Dataset]]:
         for name in group:
             full = f"{prefix}{name}"
-            if next(number) > MOST_ITEMS:  # groups can be linked in circles
-                raise ElmokitError(f"{path} has more in it than a model can have")
+            if next(visited) > MAX_ITEMS:  # Hard links can form circles.
+                raise UnsupportedFormat(
+                    f"{path} has more datasets and groups than a model can have"
+                )
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise ElmokitError(f"{path}: {full!r} is a link; only plain datasets are read")
+                raise UnsupportedFormat(f"{path}: {full!r} is a link; only plain datasets are read")
             item = group[name]
             if isinstance(item, h5py.Group):
                 if full.count("/") > 8:
-                    raise ElmokitError(f"{path}: groups are nested too deeply at {full!r}")
+                    raise UnsupportedFormat(f"{path}: groups are nested too deeply at {full!r}")
                 yield from walk(item, f"{full}/")
             elif not isinstance(item, h5py.Dataset) or item.external or item.is_virtual:
-                raise ElmokitError(f"{path}: {full!r} is not a plain dataset")
+                raise UnsupportedFormat(f"{path}: {full!r} is not a plain dataset")
             else:
                 yield full, item
 
@@ -83,11 +89,11 @@ def _datasets(file: h5py.File, path: Path) -> Iterator[tuple[str, h5py.Dataset]]
 
 
 def read_dataset(file: h5py.File, name: str, path: Path) -> NDArray[np.float32]:
-    """A dataset, as float32."""
+    """Read a dataset as float32."""
     try:
-        with np.errstate(over="ignore"):  # infinities are told of by whoever asked
+        with np.errstate(over="ignore"):  # The caller reports overflow to inf.
             return file[name][...].astype(np.float32, copy=False)  # type: ignore[no-any-return]
     except MemoryError:
-        raise ElmokitError(f"{path}: the dataset {name!r} is too large") from None
+        raise UnsupportedFormat(f"{path}: the dataset {name!r} is too large") from None
     except Exception:
-        raise ElmokitError(f"{path}: the dataset {name!r} is damaged") from None
+        raise UnsupportedFormat(f"{path}: the dataset {name!r} is damaged") from None

@@ -1,4 +1,4 @@
-"""Models on the Hugging Face Hub, through its own library: its cache, offline mode and tokens."""
+"""Models on the Hugging Face Hub, with the cache, offline mode and tokens of its library."""
 
 from __future__ import annotations
 
@@ -7,40 +7,47 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, InvalidInput, MissingFile, reason_of
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
-from elmokit.io.atomic import reason_of
 
-WANTED = ["*.json", "*.safetensors", "*.txt", "*.txt.gz", "*.hdf5", "*.h5", "*.md"]
-WANTED += ["checkpoint", "*.index", "*.data-*-of-*", "saved_model.pb"]  # TensorFlow
-WANTED += ["*.dic", "*token_embedder.pkl", "*encoder.pkl"]  # ELMoForManyLangs
-WANTED += ["weights.th", "best.th", "fta/*options_file"]  # task models of AllenNLP
+PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.txt.gz", "*.hdf5", "*.h5", "*.md"]
+PATTERNS += ["checkpoint", "*.index", "*.data-*-of-*", "saved_model.pb"]  # TensorFlow
+PATTERNS += ["*.dic", "*token_embedder.pkl", "*encoder.pkl"]  # ELMoForManyLangs
+PATTERNS += ["weights.th", "best.th", "fta/*options_file"]  # task models of AllenNLP
 
 
 def is_repository(name: str) -> bool:
-    """Whether a string can be the name `owner/name` of a repository."""
+    """Tell whether a string has the form `owner/name` of a repository."""
     return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None
 
 
 def download(name: str, *, revision: str | None = None, cache: str | None = None) -> Path:
-    """The local folder of a repository; fetched unless it is in the cache."""
+    """Return the local folder of a repository, downloading it unless it is in the cache."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         return Path(
-            snapshot_download(name, revision=revision, cache_dir=cache, allow_patterns=WANTED)
+            snapshot_download(name, revision=revision, cache_dir=cache, allow_patterns=PATTERNS)
         )
     except LocalEntryNotFoundError:
-        raise ElmokitError(
+        raise MissingFile(
             f"{name} is neither a file or folder here nor in the Hub's cache, "
             "and the Hub cannot be reached"
         ) from None
+    except RepositoryNotFoundError:
+        raise MissingFile(
+            f"{name} is neither a file or folder here nor a repository on the Hub that you can read"
+        ) from None
     except HfHubHTTPError as error:
-        raise ElmokitError(f"the Hub does not give {name}: {reason_of(error)}") from None
-    except Exception as error:  # its own, its HTTP client's, the system's
-        raise ElmokitError(f"cannot fetch {name} from the Hub: {reason_of(error)}") from None
+        raise ElmokitError(f"the Hub refuses {name}: {reason_of(error)}") from None
+    except Exception as error:  # from the library, its HTTP client or the system
+        raise ElmokitError(f"cannot download {name} from the Hub: {reason_of(error)}") from None
 
 
 def push(
@@ -49,20 +56,28 @@ def push(
     *,
     dtype: Literal["float32", "float16"] = "float32",
     private: bool = False,
-    message: str = "Upload an elmokit model",
+    commit_message: str = "Upload an elmokit model",
 ) -> str:
-    """Upload a model as a native folder; gives its address."""
+    """Upload a model as a native folder and return its address.
+
+    Args:
+        checkpoint: the model.
+        name: `owner/name` of the repository, which is created if it does not exist.
+        dtype: of the stored weights.
+        private: create a private repository.
+        commit_message: message of the commit.
+    """
     from huggingface_hub import HfApi
 
     if not is_repository(name):
-        raise ElmokitError(f"a Hub repository is named owner/name, not {name!r}")
+        raise InvalidInput(f"the name of a Hub repository is owner/name, not {name!r}")
     api = HfApi()
     with tempfile.TemporaryDirectory(prefix="elmokit-") as temporary:
         folder = Path(temporary) / "model"
         native.write(checkpoint, folder, dtype=dtype)
         try:
             address = api.create_repo(name, private=private, exist_ok=True)
-            api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
-        except Exception as error:  # its own, its HTTP client's, the system's
+            api.upload_folder(repo_id=name, folder_path=folder, commit_message=commit_message)
+        except Exception as error:  # from the library, its HTTP client or the system
             raise ElmokitError(f"cannot upload {name}: {reason_of(error)}") from None
     return str(address)

@@ -1,9 +1,9 @@
-"""Files of `torch.save` that hold tensors by name, read without executing anything in them.
+"""State dicts in files of `torch.save`, read without executing anything in them.
 
-torch's reader for weights alone takes tensors and plain containers and refuses all else. A zip
-file, as torch writes it since 1.6, is mapped into memory and its checksums are compared: torch
-itself would believe any size that the file declares. The older layout says its sizes twice, and
-torch compares those.
+With `weights_only`, torch accepts tensors and plain containers and refuses everything else. A zip
+file, as torch has written since 1.6, is mapped into memory and its checksums are verified here,
+because torch trusts any size that the file declares. The older layout stores its sizes twice, and
+torch compares them.
 """
 
 from __future__ import annotations
@@ -16,42 +16,46 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
 from elmokit.formats.checkpoint import Tensors
 
 
 def read(path: Path, choose: Callable[[list[str]], list[str]] | None = None) -> Tensors:
-    """The tensors of a file by their names, as float32; with `choose`, only some of the names."""
+    """Read the tensors of a file by name, as float32; `choose` selects among the names."""
     import torch
 
-    found = _load(path)
-    if not isinstance(found, Mapping) or not found:
-        raise ElmokitError(f"{path} holds no tensors by name")
+    stored = _load(path)
+    if not isinstance(stored, Mapping) or not stored:
+        raise UnsupportedFormat(f"{path} is not a state dict: it has no tensors by name")
     if choose is not None:
-        chosen = choose([name for name in found if isinstance(name, str)])
-        found = {name: found[name] for name in chosen}
-    promised = 0
-    for name, tensor in found.items():
+        names = choose([name for name in stored if isinstance(name, str)])
+        stored = {name: stored[name] for name in names}
+    declared = 0
+    for name, tensor in stored.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            raise ElmokitError(f"{path} holds something else than tensors by name")
+            raise UnsupportedFormat(
+                f"{path} is not a state dict: it has something other than tensors by name"
+            )
         plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not plain or not tensor.is_floating_point():
-            raise ElmokitError(f"{path}: the tensor {name!r} holds no floating numbers")
-        promised += tensor.numel() * tensor.element_size()
+            raise UnsupportedFormat(f"{path}: the tensor {name!r} is not floating point")
+        declared += tensor.numel() * tensor.element_size()
     size = path.stat().st_size
-    if promised > size:  # a tensor can repeat what was written once
-        raise ElmokitError(f"{path} declares {promised:,} bytes of weights but has only {size:,}")
-    # Copies: nothing keeps the file mapped. Infinities are found when the model is built.
-    return {name: np.array(tensor.detach().float().numpy()) for name, tensor in found.items()}
+    if declared > size:  # A tensor can repeat values that are stored once.
+        raise UnsupportedFormat(
+            f"{path} declares {declared:,} bytes of weights but has only {size:,}"
+        )
+    # Copy, so that the file does not stay mapped. Building the model finds infinities.
+    return {name: np.array(tensor.detach().float().numpy()) for name, tensor in stored.items()}
 
 
 def shapes_of(tensors: Tensors) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor."""
+    """Return the shape of every tensor."""
     return {name: array.shape for name, array in tensors.items()}
 
 
 def write(tensors: Tensors, path: Path) -> None:
-    """Write tensors by their names, as `load_state_dict` takes them."""
+    """Write tensors as a state dict."""
     import torch
 
     torch.save({name: torch.from_numpy(array) for name, array in tensors.items()}, path)
@@ -61,26 +65,26 @@ def _load(path: Path) -> Any:
     import torch
 
     if not path.is_file():
-        raise ElmokitError(f"there is no file {path}")
+        raise MissingFile(f"there is no file {path}")
     try:
         zipped = zipfile.is_zipfile(path)
         if zipped:
             _check_zip(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what torch will do in later versions
+            warnings.simplefilter("ignore")  # about later versions of torch
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except ElmokitError:
         raise
-    except Exception:  # torch has many, most of them long
-        raise ElmokitError(
-            f"{path} is not a file of tensors alone, or is damaged; nothing in it was executed"
+    except Exception:  # torch raises many kinds, most with long texts.
+        raise UnsupportedFormat(
+            f"{path} is damaged or has more than tensors in it; nothing in it was executed"
         ) from None
 
 
 def _check_zip(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         if any(member.compress_type for member in archive.infolist()):
-            raise ElmokitError(f"{path} is packed; torch stores its tensors as they are")
+            raise UnsupportedFormat(f"{path} is compressed, which files of torch.save are not")
         damaged = archive.testzip()
     if damaged:
-        raise ElmokitError(f"{path} is damaged: the checksum of {damaged!r} is wrong")
+        raise UnsupportedFormat(f"{path} is damaged: the checksum of {damaged!r} is wrong")

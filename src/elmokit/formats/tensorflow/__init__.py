@@ -1,1 +1,1 @@
-"""TensorFlow checkpoints, read without TensorFlow."""
+"""TensorFlow checkpoints and Hub modules, read without TensorFlow."""

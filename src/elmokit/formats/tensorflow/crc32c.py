@@ -1,9 +1,9 @@
 """CRC-32C (Castagnoli), the checksum in TensorFlow's files, computed with NumPy.
 
-A register of 32 bits takes one bit after the other, and each step is linear: it is known by what it
-makes of single bits, and many steps are one such matrix again. So a long piece is cut into lanes
-that run side by side from an empty register, and neighbours are joined: the left register, moved on
-by as many zeros as the right lane is long, plus (xor) the right one.
+A CRC shifts bits through a 32-bit register, and each step is linear over GF(2): a 32 x 32 matrix of
+bits, as is any number of steps. So a long piece is split into lanes that are processed in parallel,
+each from an empty register. Two neighbouring lanes are then joined: advance the left register by as
+many zero bits as the right lane has, and xor it with the right register.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-POLYNOMIAL = 0x82F63B78  # bits reversed
-PIECE = 1 << 24  # bytes at a time
-SHORTEST_LANE, MOST_LANES = 64, 1 << 14  # bytes, lanes
+POLYNOMIAL = 0x82F63B78  # bit-reversed
+PIECE = 1 << 24  # bytes
+MIN_LANE_BYTES, MAX_LANES = 64, 1 << 14
 
 Registers = NDArray[np.uint32]
 
 
 def crc32c(data: bytes | NDArray[np.uint8]) -> int:
-    """The checksum of some bytes.
+    """Return the checksum of some bytes.
 
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
@@ -34,23 +34,23 @@ def crc32c(data: bytes | NDArray[np.uint8]) -> int:
 
 
 def masked(checksum: int) -> int:
-    """A checksum as it is stored: turned by 15 bits, plus a constant."""
-    turned = (checksum >> 15) | (checksum << 17)
-    return (turned + 0xA282EAD8) & 0xFFFFFFFF
+    """Return a checksum as it is stored: rotated by 15 bits, plus a constant."""
+    rotated = (checksum >> 15) | (checksum << 17)
+    return (rotated + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _extend(register: int, piece: NDArray[np.uint8]) -> int:
-    """The register after another piece."""
+    """Return the register after another piece."""
     if len(piece) < 4:
         for bit in np.unpackbits(piece, bitorder="little").tolist():
             register = (register >> 1) ^ (POLYNOMIAL if (register ^ bit) & 1 else 0)
         return register
-    lanes = min(MOST_LANES, 1 << max(0, (len(piece) // SHORTEST_LANE).bit_length() - 1))
+    lanes = min(MAX_LANES, 1 << max(0, (len(piece) // MIN_LANE_BYTES).bit_length() - 1))
     words = -(-len(piece) // (4 * lanes))
     filled = np.zeros(4 * words * lanes, np.uint8)
-    start = len(filled) - len(piece)  # zeros in front do nothing to an empty register
+    start = len(filled) - len(piece)  # Leading zeros do not change an empty register.
     filled[start:] = piece
-    # What the register holds is met by the first 4 bytes, so it may as well start empty.
+    # Xor the register into the first 4 bytes instead of starting from it.
     filled[start : start + 4] ^= np.frombuffer(register.to_bytes(4, "little"), np.uint8)
     registers = np.zeros(lanes, np.uint32)
     low, high = _tables()
@@ -65,26 +65,26 @@ def _extend(register: int, piece: NDArray[np.uint8]) -> int:
 
 
 def _times(registers: Registers, matrix: Registers) -> Registers:
-    """What a linear step makes of registers, given what it makes of each single bit: (32,)."""
+    """Apply a linear step to registers; `matrix`, (32,), holds its result for each single bit."""
     bits = (registers[:, None] >> np.arange(32, dtype=np.uint32)) & 1
     result: Registers = np.bitwise_xor.reduce(bits * matrix, axis=1)
     return result
 
 
-def _zeros(number: int) -> Registers:
-    """The step of so many zero bits: the step of one, to that power."""
+def _zeros(count: int) -> Registers:
+    """Return the matrix of `count` zero bits: that of one, to the power of `count`."""
     result = np.uint32(1) << np.arange(32, dtype=np.uint32)
     power = np.concatenate([np.array([POLYNOMIAL], np.uint32), result[:-1]])
-    while number:
-        if number & 1:
+    while count:
+        if count & 1:
             result = _times(result, power)
         power = _times(power, power)
-        number >>= 1
+        count >>= 1
     return result
 
 
 @cache
 def _tables() -> tuple[Registers, Registers]:
-    """What 32 zeros make of the lower and of the upper half of a register: (65536,) each."""
+    """Return the effect of 32 zero bits on each lower and upper half register: (65536,) each."""
     values, matrix = np.arange(1 << 16, dtype=np.uint32), _zeros(32)
     return _times(values, matrix), _times(values << np.uint32(16), matrix)

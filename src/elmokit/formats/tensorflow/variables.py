@@ -1,12 +1,12 @@
-"""TensorFlow's files with an ELMo inside, read without TensorFlow, two layouts of the same names.
+"""ELMo models in TensorFlow's files, read without TensorFlow: two layouts of the same variables.
 
     checkpoint, model.ckpt-N.index, .data-*, options.json, vocab.txt     training of bilm-tf
     saved_model.pb, variables/variables.index, .data-*                   TensorFlow Hub, google/elmo
 
-`dataset_name` says which dataset of the bilm format a variable is, by the end of its name; shapes
-and transposes are then those of `bilm.py`. Training checkpoints have the softmax too, Hub modules
-the weights of the sum of the layers. The program in `saved_model.pb` is not looked at: what
-`variables` do not tell is taken to be as published, unless there is an options.json.
+`dataset_name` maps the end of a variable's name to a dataset of the bilm format; shapes and
+transposes are then those of `bilm.py`. Training checkpoints also have the softmax, Hub modules the
+weights of the sum of the layers. The program in `saved_model.pb` is not read: without an
+options.json, settings that the variables do not determine are those of the published module.
 """
 
 from __future__ import annotations
@@ -20,64 +20,68 @@ from typing import Any
 import numpy as np
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import UnsupportedFormat
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint, Tensors
 from elmokit.formats.tensorflow.bundle import INDEX, Bundle, open_bundle
 from elmokit.formats.weight_map import padded, read_rows
-from elmokit.io.atomic import read_json
+from elmokit.io.jsonfile import read_json
 
-STATE, PROGRAM = "checkpoint", "saved_model.pb"
-NAMES = (STATE, PROGRAM, "tfhub_module.pb")
+STATE = "checkpoint"
 VARIABLES = Path("variables") / "variables"
 STEP = re.compile(r".*-(\d{1,18})")
 
-# The ends of the names, below any scope ("lm/", "bilm/", "module/bilm/").
+# Names that are the same in the bilm format, after any scope ("lm/", "bilm/", "module/bilm/").
 SAME = re.compile(
     r"(?:.*/)?(char_embed|embedding|CNN/[Wb]_cnn_\d+|CNN_high_\d+/[Wb]_(?:carry|transform)"
     r"|CNN_proj/[Wb]_proj|softmax/[Wb])"
 )
-# When training; when training one layer only; when predicting; and as the bilm format has it.
+# LSTM cells in training, in training of a single layer, in prediction, and in the bilm format.
 CELL = re.compile(
-    r"(?:.*/)?RNN_(?P<way>[01])/(?:rnn/multi_rnn_cell/cell_(?P<trained>\d+)/lstm_cell|rnn/lstm_cell"
+    r"(?:.*/)?RNN_(?P<direction>[01])/"
+    r"(?:rnn/multi_rnn_cell/cell_(?P<trained>\d+)/lstm_cell|rnn/lstm_cell"
     r"|RNN/MultiRNNCell/Cell(?P<predicting>\d+)/(?:rnn/lstm_cell|LSTMCell))/"
     r"(?P<part>kernel|bias|projection/kernel|W_0|B|W_P_0)"
 )
 PARTS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 AGGREGATION = re.compile(r"(?:.*/)?(?:aggregation/(weights|scaling)|\w*ELMo_(W|gamma))")
-# Of the training, and the state that the program of bilm-tf carries from batch to batch.
-LEFT_OUT = re.compile(r"(?:.*/)?(?:global_step|train_perplexity|beta[12]_power|Variable(?:_\d+)?)")
+# Variables of the training, and the LSTM state that bilm-tf carries from batch to batch.
+IGNORED = re.compile(r"(?:.*/)?(?:global_step|train_perplexity|beta[12]_power|Variable(?:_\d+)?)")
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 def dataset_name(variable: str) -> str | None:
-    """The dataset of the bilm format that a variable is, or None."""
-    if found := SAME.fullmatch(variable):
-        return found[1]
-    if found := CELL.fullmatch(variable):
-        layer = found["trained"] or found["predicting"] or "0"
-        part = PARTS.get(found["part"], found["part"])
-        return f"{bilm.CELL.format(found['way'], layer)}/{part}"
+    """Return the dataset of the bilm format that a variable corresponds to, or None."""
+    if match := SAME.fullmatch(variable):
+        return match[1]
+    if match := CELL.fullmatch(variable):
+        layer = match["trained"] or match["predicting"] or "0"
+        part = PARTS.get(match["part"], match["part"])
+        return f"{bilm.CELL.format(match['direction'], layer)}/{part}"
     return None
 
 
 # ---------------------------------------------------------------------- training checkpoints
 def find_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint of a folder, without `.index`: the one that is named, else the last."""
+    """Return the path of a folder's checkpoint, without `.index`; None if there is none.
+
+    It is the one that the file `checkpoint` names, else the one of the last step.
+    """
     with_data = {path.name.partition(".data-")[0] for path in folder.glob("[!.]*.data-*-of-*")}
     indices = sorted(path.name for path in folder.glob(f"[!.]*{INDEX}"))
-    found = [name.removesuffix(INDEX) for name in indices if name.removesuffix(INDEX) in with_data]
-    named = _named(folder / STATE)
-    if named in found:
+    prefixes = [name.removesuffix(INDEX) for name in indices]
+    prefixes = [prefix for prefix in prefixes if prefix in with_data]
+    named = _latest(folder / STATE)
+    if named in prefixes:
         return folder / named
-    steps = {name: int(match[1]) for name in found if (match := STEP.fullmatch(name))}
+    steps = {prefix: int(match[1]) for prefix in prefixes if (match := STEP.fullmatch(prefix))}
     if steps:
-        return folder / max(steps, key=lambda name: steps[name])
-    if len(found) > 1:
-        names = ", ".join(name + INDEX for name in found)
-        raise ElmokitError(f"{folder} has several checkpoints: name one of {names}")
-    return folder / found[0] if found else None
+        return folder / max(steps, key=lambda prefix: steps[prefix])
+    if len(prefixes) > 1:
+        names = ", ".join(prefix + INDEX for prefix in prefixes)
+        raise UnsupportedFormat(f"{folder} has several checkpoints: name one of {names}")
+    return folder / prefixes[0] if prefixes else None
 
 
 def read_training(prefix: Path) -> Checkpoint:
@@ -87,10 +91,10 @@ def read_training(prefix: Path) -> Checkpoint:
     options = read_json(options_file)
     variables = _variables(bundle)
     vocabulary = bilm.find_vocabulary(prefix.parent)
-    if not vocabulary.is_file():  # nobody knows which words the rows are
+    if not vocabulary.is_file():  # The words of the softmax are unknown.
         variables = {name: v for name, v in variables.items() if not name.startswith("softmax/")}
     elif "softmax/b" in variables and "softmax/W" not in variables and "embedding" in variables:
-        variables["softmax/W"] = variables["embedding"]  # trained as one
+        variables["softmax/W"] = variables["embedding"]  # shared weights
     config = bilm.config_of(options, _shapes(bundle, variables), options_file)
     return Checkpoint(
         config=config,
@@ -102,19 +106,19 @@ def read_training(prefix: Path) -> Checkpoint:
     )
 
 
-def _named(state: Path) -> str | None:
-    """The checkpoint that the file `checkpoint` names, wherever it was when that was written."""
+def _latest(state: Path) -> str | None:
+    """Return the checkpoint that the file `checkpoint` names, without its folder."""
     try:
         text = state.read_bytes()[: 1 << 20].decode("utf-8", "replace")
     except OSError:
         return None
-    found = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', text, re.M)
-    return re.split(r"[/\\]", found[1])[-1] if found else None
+    match = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', text, re.M)
+    return re.split(r"[/\\]", match[1])[-1] if match else None
 
 
 # ---------------------------------------------------------------------- Hub modules
 def read_module(folder: Path) -> Checkpoint:
-    """Read a module: the biLM, and the weights of its sum of the layers as a fact."""
+    """Read a module: the biLM, and the weights of its sum of the layers as metadata."""
     bundle = open_bundle(folder / VARIABLES)
     variables = _variables(bundle)
     shapes = _shapes(bundle, variables)
@@ -130,7 +134,7 @@ def read_module(folder: Path) -> Checkpoint:
 
 
 def _published_options(bundle: Bundle, shapes: Shapes) -> dict[str, Any]:
-    """The options of `google/elmo`, its sizes as the variables have them."""
+    """Return the options of `google/elmo`, with the sizes of the variables."""
     first = bilm.CELL.format(0, 0)
     try:
         filters = _count(shapes, "CNN/W_cnn_{}")
@@ -153,9 +157,9 @@ def _published_options(bundle: Bundle, shapes: Shapes) -> dict[str, Any]:
             },
         }
     except KeyError as error:
-        raise ElmokitError(f"{bundle.prefix} lacks the variable {error.args[0]!r}") from None
+        raise UnsupportedFormat(f"{bundle.prefix} lacks the variable {error.args[0]!r}") from None
     except IndexError:
-        raise ElmokitError(f"{bundle.prefix}: a variable has too few axes") from None
+        raise UnsupportedFormat(f"{bundle.prefix}: a variable has too few dimensions") from None
 
 
 def _count(shapes: Shapes, pattern: str) -> int:
@@ -163,33 +167,39 @@ def _count(shapes: Shapes, pattern: str) -> int:
 
 
 def _aggregation(bundle: Bundle, config: BiLMConfig) -> dict[str, Any] | None:
-    """The weights before their softmax, one a layer, and the scale."""
-    found: dict[str, list[float]] = {}
+    """Return the weight of each layer before the softmax, and the scale; None if there are none."""
+    values: dict[str, list[float]] = {}
     for name in bundle.entries:
         if match := AGGREGATION.fullmatch(name):
             kind = "weights" if match[1] == "weights" or match[2] == "W" else "scaling"
             size = config.num_layers + 1 if kind == "weights" else 1
-            if math.prod(bundle.entries[name].shape) != size or kind in found:
-                raise ElmokitError(f"{bundle.prefix}: the variable {name!r} does not fit the model")
-            found[kind] = [float(value) for value in bundle.read(name).reshape(-1)]
-            if not np.isfinite(found[kind]).all():
-                raise ElmokitError(f"{bundle.prefix}: the variable {name!r} is not finite (NaN)")
-    if not found:
+            if math.prod(bundle.entries[name].shape) != size or kind in values:
+                raise UnsupportedFormat(
+                    f"{bundle.prefix}: the variable {name!r} does not fit the model"
+                )
+            values[kind] = [float(value) for value in bundle.read(name).reshape(-1)]
+            if not np.isfinite(values[kind]).all():
+                raise UnsupportedFormat(
+                    f"{bundle.prefix}: the variable {name!r} has values that are not finite"
+                )
+    if not values:
         return None
-    if len(found) == 1:
-        raise ElmokitError(f"{bundle.prefix} has the {next(iter(found))} of its layers only")
-    return {"weights": found["weights"], "scaling": found["scaling"][0]}
+    if len(values) == 1:
+        raise UnsupportedFormat(
+            f"{bundle.prefix} must have weights and scaling of its layers, but has only one of them"
+        )
+    return {"weights": values["weights"], "scaling": values["scaling"][0]}
 
 
 # ---------------------------------------------------------------------- both
 def _variables(bundle: Bundle) -> dict[str, str]:
-    """Each dataset of the bilm format, and the variable that it is."""
+    """Return the variable of each dataset of the bilm format."""
     if unknown := [name for name in bundle.entries if not _is_known(name)]:
         names = [f"{name!r} {list(bundle.entries[name].shape)}" for name in unknown[:5]]
         more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
-        raise ElmokitError(
-            f"{bundle.prefix} is not an ELMo that is known here; "
-            f"not recognised: {', '.join(names)}{more}"
+        raise UnsupportedFormat(
+            f"{bundle.prefix} is not a known kind of ELMo; "
+            f"unknown variables: {', '.join(names)}{more}"
         )
     variables: dict[str, str] = {}
     for name in bundle.entries:
@@ -197,7 +207,7 @@ def _variables(bundle: Bundle) -> dict[str, str]:
         if dataset is None:
             continue
         if dataset in variables:
-            raise ElmokitError(
+            raise UnsupportedFormat(
                 f"{bundle.prefix} has {dataset!r} twice: {variables[dataset]!r} and {name!r}"
             )
         variables[dataset] = name
@@ -209,19 +219,19 @@ def _shapes(bundle: Bundle, variables: Mapping[str, str]) -> dict[str, tuple[int
 
 
 def _tensors(bundle: Bundle, variables: Mapping[str, str], config: BiLMConfig) -> Tensors:
-    """All tensors by our names."""
+    """Read all tensors by our names."""
     shapes = {name: bundle.entries[name].shape for name in variables.values()}
     table = []
     for row in bilm.rows(config):
         name = variables.get(row.theirs, row.theirs)
         if row.theirs == "char_embed" and shapes.get(name, ())[:1] == (row.shape[0] + 1,):
-            row = padded(row)  # when predicting, row 0 is the padding of words
+            row = padded(row)  # In prediction, row 0 is for padding.
         table.append(row._replace(theirs=name))
     return read_rows(table, shapes, bundle.read, bundle.prefix, kind="variable")
 
 
 def _is_known(name: str) -> bool:
-    """Whether a variable is of the model, of its training, or an optimizer's for one of those."""
-    patterns: Iterable[re.Pattern[str]] = (SAME, CELL, AGGREGATION, LEFT_OUT)
+    """Tell whether a variable belongs to the model, its training, or an optimizer of either."""
+    patterns: Iterable[re.Pattern[str]] = (SAME, CELL, AGGREGATION, IGNORED)
     owner = name.rpartition("/")[0]
     return any(p.fullmatch(name) or p.fullmatch(owner) for p in patterns)

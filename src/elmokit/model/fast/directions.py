@@ -1,4 +1,4 @@
-"""Both directions of a biLM at the same time, for inference and for training alike."""
+"""Run both directions of a biLM at the same time on a CPU."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ import torch
 T = TypeVar("T")
 
 _worker = ThreadPoolExecutor(1, thread_name_prefix="elmokit-backward")
-_one_at_a_time = threading.Lock()
+_lock = threading.Lock()
 
 
 def _after_fork() -> None:
-    """A forked process has neither the worker's thread nor anyone to open a closed lock."""
-    global _worker, _one_at_a_time
+    """Replace worker and lock: a forked process has no worker thread, and nobody to unlock."""
+    global _worker, _lock
     _worker = ThreadPoolExecutor(1, thread_name_prefix="elmokit-backward")
-    _one_at_a_time = threading.Lock()
+    _lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+if hasattr(os, "register_at_fork"):  # Windows does not fork.
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def both(
+def run_both_directions(
     run: Callable[[int], T], device: torch.device, mode: Callable[[], AbstractContextManager[Any]]
 ) -> list[T]:
-    """Run forward (0) and backward (1): at the same time on a CPU, each with half of the threads.
+    """Return [run(0), run(1)] (forward, backward), on a CPU at the same time.
 
-    `mode` (no_grad or inference_mode) is entered in each thread: torch keeps it for each apart.
+    Each direction gets half of the threads. `mode` (no_grad or inference_mode) is entered in each
+    thread, as torch keeps it per thread.
     """
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads < 2:
         return [run(0), run(1)]
 
-    def limited(way: int) -> T:
-        torch.set_num_threads(max(1, threads // 2))  # holds for the calling thread
+    def run_with_half(direction: int) -> T:
+        torch.set_num_threads(max(1, threads // 2))  # This sets it for the calling thread.
         with mode():
-            return run(way)
+            return run(direction)
 
-    with _one_at_a_time:
+    with _lock:
         try:
-            backward = _worker.submit(limited, 1)
-            forward = limited(0)
+            backward = _worker.submit(run_with_half, 1)
+            forward = run_with_half(0)
             return [forward, backward.result()]
         finally:
             torch.set_num_threads(threads)

@@ -1,82 +1,73 @@
 """The biLM without gradients: the same numbers as `BiLM.forward`, several times faster.
 
 What makes it fast:
-  - the convolutions over characters are sums of table rows, as there are few characters;
-  - the input's share of the gates is one product for many steps;
-  - the sentences are sorted and the batch shrinks as they end, in place, without padding;
+  - convolutions over characters are sums of table rows (`char_tables`);
+  - the part of the gates that depends on the input alone is one product for many steps;
+  - sentences are sorted and the batch shrinks as they end, in place and without padding;
   - forward and backward layers run at the same time, each with half of the threads;
   - the states after `<S>` and before `</S>` are constants of the model, computed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from elmokit.model.bilm import BiLM, BiLMState, LayerState
-from elmokit.model.char_cnn import CharCNN, Highway
-from elmokit.model.fast.directions import both
+from elmokit.model.bilm import BiLM, BiLMState
+from elmokit.model.encoders import CharCNN, Highway, UnicodeEncoder
+from elmokit.model.fast.char_tables import make_table, sum_windows, table_rows
+from elmokit.model.fast.directions import run_both_directions
 from elmokit.model.fast.linear import Float32Linear, Linear, Precision, make_linear
-from elmokit.model.lstm import LSTMLayer
-from elmokit.model.packing import Packing, pack
-from elmokit.model.unicode_encoder import UnicodeEncoder
+from elmokit.model.lstm import LayerState, LSTMLayer, Packing, pack
 from elmokit.text.characters import PADDING_ID
 
-GATE_FLOATS = 8 << 20  # hoisted gates at once, in numbers, where their memory is used again
-FRESH_FLOATS = 1 << 20  # the same where each product takes new memory: little, so that it is warm
-BAG_WORDS = 256  # words whose convolutions are computed at once
+# Elements of the gates computed in one product: many if they go into a buffer that is reused, few
+# if the kernel allocates new memory each time, so that the memory stays in the cache.
+REUSED_GATE_FLOATS = 8 << 20
+NEW_GATE_FLOATS = 1 << 20
+ENCODER_WORDS = 256  # words whose convolutions are computed at once
 
 
 class FastCharCNN:
-    """Characters to token vectors by table look-ups."""
+    """`CharCNN` by table look-ups."""
 
     def __init__(self, encoder: CharCNN, precision: Precision) -> None:
-        characters = functional.pad(encoder.characters.detach(), (0, 0, 1, 0))
-        self.rows = len(characters)
-        self.tables, self.biases, self.widths = [], [], []
-        for convolution in encoder.convolutions:
-            assert isinstance(convolution, nn.Conv1d)
-            weight = convolution.weight.detach()  # (filters, character_dim, width)
-            products = [characters @ weight[:, :, k].t() for k in range(weight.shape[2])]
-            self.tables.append(torch.cat(products))  # (width * rows, filters)
-            self.biases.append(convolution.bias.detach().clone())  # type: ignore[union-attr]
-            self.widths.append(weight.shape[2])
-        self.tanh = encoder.activation == "tanh"
+        characters = encoder.padded_characters()
+        convolutions = [cast(nn.Conv1d, convolution) for convolution in encoder.convolutions]
+        self.tables = [make_table(characters, [c]) for c in convolutions]
+        self.biases = [cast(Tensor, c.bias).detach().clone() for c in convolutions]
+        self.n_filters = sum(map(len, self.biases))
+        self.activate_ = torch.tanh_ if encoder.activation == "tanh" else torch.relu_
         self.highways = pack_highways(encoder.highways, precision)
         last = encoder.projection
         self.projection = None if last is None else make_linear(last.weight, last.bias, precision)
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Character ids (words, max_characters) to vectors (words, projection_dim)."""
-        used = (ids != PADDING_ID).sum(dim=1)
-        order = torch.argsort(used)  # words of one length together: little padding is summed
-        x = torch.empty(len(ids), sum(table.shape[1] for table in self.tables), device=ids.device)
-        for rows in torch.split(order, BAG_WORDS):
-            longest = int(used[rows[-1]])
-            x[rows] = torch.cat(list(self._maxima(ids[rows], longest)), dim=1)
-        if self.tanh:
-            x.tanh_()
-        else:
-            x.relu_()
-        x = through_highways(self.highways, x)
+        """Encode character ids (words, max_characters) as vectors (words, projection_dim)."""
+        lengths = (ids != PADDING_ID).sum(dim=1)  # (words,)
+        order = torch.argsort(lengths)  # Words of one length together have little padding.
+        x = torch.empty(len(ids), self.n_filters, device=ids.device)
+        for rows in torch.split(order, ENCODER_WORDS):
+            x[rows] = self._maxima(ids[rows], longest=int(lengths[rows[-1]]))
+        x = run_highways(self.highways, self.activate_(x))
         return x if self.projection is None else self.projection(x)
 
-    def _maxima(self, ids: Tensor, longest: int) -> Iterator[Tensor]:
-        """The maximum of each filter over all windows: (words, filters) for each width."""
-        for table, bias, width in zip(self.tables, self.biases, self.widths, strict=True):
-            trimmed = ids[:, : min(ids.shape[1], longest + width)]  # one window of padding stays
-            windows = trimmed.unfold(1, width, 1)  # (words, positions, width)
-            offsets = torch.arange(width, device=ids.device, dtype=ids.dtype) * self.rows
-            bags = (windows + offsets).reshape(-1, width)
-            sums = functional.embedding_bag(bags, table, mode="sum")
-            yield sums.view(len(ids), windows.shape[1], -1).amax(dim=1).add_(bias)
+    def _maxima(self, ids: Tensor, longest: int) -> Tensor:
+        """Return each filter's maximum over all windows of ids (words, max_characters)."""
+        maxima = []
+        for table, bias in zip(self.tables, self.biases, strict=True):
+            width = table.shape[1]
+            trimmed = ids[:, : longest + width]  # One window of padding remains.
+            sums = sum_windows(table_rows(trimmed, width), table)  # (words, windows, filters)
+            maxima.append(sums.amax(dim=1).add_(bias))
+        return torch.cat(maxima, dim=1)
 
 
 class FastUnicodeEncoder:
-    """Characters and words of dictionaries to token vectors, some words at a time."""
+    """`UnicodeEncoder` with prepared weights, some words at a time."""
 
     def __init__(self, encoder: UnicodeEncoder, precision: Precision) -> None:
         self.encoder = encoder
@@ -85,17 +76,17 @@ class FastUnicodeEncoder:
         self.projection = make_linear(last.weight, last.bias, precision)
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Ids (words, 2 + characters) to vectors (words, projection_dim)."""
+        """Encode ids (words, 2 + characters) as vectors (words, projection_dim)."""
         vectors = torch.empty(len(ids), self.encoder.projection.out_features, device=ids.device)
-        order = torch.argsort(ids[:, 1])  # words of one length together: little padding is read
-        for rows in torch.split(order, BAG_WORDS):
-            x = through_highways(self.highways, self.encoder.read_characters(ids[rows]))
+        order = torch.argsort(ids[:, 1])  # Words of one length together have little padding.
+        for rows in torch.split(order, ENCODER_WORDS):
+            x = run_highways(self.highways, self.encoder.read_characters(ids[rows]))
             vectors[rows] = self.projection(self.encoder.with_words(ids[rows], x))
         return vectors
 
 
 def pack_highways(highways: nn.ModuleList, precision: Precision) -> list[Linear]:
-    """Gate and transform of each highway layer as one product."""
+    """Return gate and transform of each highway layer as one product: (words, n) to (…, 2 n)."""
     packed = []
     for highway in highways:
         assert isinstance(highway, Highway)
@@ -105,16 +96,17 @@ def pack_highways(highways: nn.ModuleList, precision: Precision) -> list[Linear]
     return packed
 
 
-def through_highways(highways: list[Linear], x: Tensor) -> Tensor:
-    """(words, n) through every highway layer."""
+def run_highways(highways: list[Linear], x: Tensor) -> Tensor:
+    """Run x (words, n) through every highway layer."""
     for highway in highways:
-        gate, transform = highway(x).chunk(2, dim=1)
+        gate, transform = highway(x).chunk(2, dim=1)  # (words, n) each
+        # gate * relu(transform) + (1 - gate) * x
         x = gate.sigmoid_().mul(transform.relu_()).add_(gate.neg_().add_(1).mul_(x))
     return x
 
 
 def fast_encoder(encoder: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor]:
-    """What gives the numbers of a token encoder faster, if anything does."""
+    """Return a faster equivalent of a token encoder, or the encoder itself if there is none."""
     if isinstance(encoder, CharCNN):
         return FastCharCNN(encoder, precision)
     if isinstance(encoder, UnicodeEncoder):
@@ -123,12 +115,13 @@ def fast_encoder(encoder: nn.Module, precision: Precision) -> Callable[[Tensor],
 
 
 class FastLSTMLayer:
-    """One direction of one layer over packed sentences, in place."""
+    """`LSTMLayer` over packed sentences, in place."""
 
     def __init__(self, layer: LSTMLayer, precision: Precision) -> None:
         self.cells, self.size = layer.cells, layer.size
         self.cell_clip, self.projection_clip = layer.cell_clip, layer.projection_clip
-        # Many rows at once: reading weights costs little there, and float32 computes faster.
+        # The input product has many rows. There reading weights costs little and float32 computes
+        # faster, so float16 weights are only rounded.
         half = precision == "float16"
         weight = layer.input_weight.half().float() if half else layer.input_weight
         self.from_input = make_linear(
@@ -140,47 +133,59 @@ class FastLSTMLayer:
         )
 
     def __call__(self, x: Tensor, sizes: list[int], h: Tensor, c: Tensor) -> Tensor:
-        """Packed x (positions, size) to packed outputs; c holds the last cell states then."""
-        out = torch.empty(len(x), self.size, device=x.device)
-        reused = isinstance(self.from_input, Float32Linear)
-        rows = max(sizes[0], (GATE_FLOATS if reused else FRESH_FLOATS) // (4 * self.cells))
-        room = min(len(x), rows)
-        buffer = torch.empty(room if reused else 0, 4 * self.cells, device=x.device)
-        scratch = torch.empty(sizes[0], self.cells, device=x.device)
+        """Run over packed x (positions, size) and return the packed outputs.
+
+        c (sentences, cells) is updated in place to the last cell states.
+        """
+        outputs = torch.empty(len(x), self.size, device=x.device)
+        reuses = isinstance(self.from_input, Float32Linear)
+        limit = REUSED_GATE_FLOATS if reuses else NEW_GATE_FLOATS
+        max_rows = min(len(x), max(sizes[0], limit // (4 * self.cells)))
+        buffer = torch.empty(max_rows if reuses else 0, 4 * self.cells, device=x.device)
+        cell_output = torch.empty(sizes[0], self.cells, device=x.device)
         start = step = 0
-        while start < len(x):
+        while start < len(x):  # one block: the steps that fit into the buffer
             rows, last = 0, step
-            while last < len(sizes) and rows + sizes[last] <= room:
+            while last < len(sizes) and rows + sizes[last] <= max_rows:
                 rows += sizes[last]
                 last += 1
-            block = self.from_input.into(x[start : start + rows], buffer[:rows])
-            parts = sizes[step:last]
-            for gates, y in zip(
-                torch.split(block, parts),
-                torch.split(out[start : start + rows], parts),
+            block = slice(start, start + rows)
+            gates = self.from_input.into(x[block], buffer[:rows])  # (rows, 4 cells)
+            for step_gates, y in zip(
+                torch.split(gates, sizes[step:last]),
+                torch.split(outputs[block], sizes[step:last]),
                 strict=True,
             ):
-                self._step(gates, h, c, scratch, y)
+                self._step(step_gates, h, c, cell_output, y)
                 h = y
             start, step = start + rows, last
-        return out
+        return outputs
 
-    def _step(self, gates: Tensor, h: Tensor, c: Tensor, scratch: Tensor, y: Tensor) -> None:
+    def _step(self, gates: Tensor, h: Tensor, c: Tensor, cell_output: Tensor, y: Tensor) -> None:
+        """Read one token of each of n sentences.
+
+        Args:
+            gates: W x + b, (n, 4 cells).
+            h: outputs of the step before, at least (n, size).
+            c: cell states, at least (n, cells); updated.
+            cell_output: memory for sigmoid(o) * tanh(c), at least (n, cells).
+            y: memory for the outputs, (n, size).
+        """
         n, cells = len(gates), self.cells
         if n < len(c):
-            h, c, scratch = h[:n], c[:n], scratch[:n]
+            h, c, cell_output = h[:n], c[:n], cell_output[:n]
         self.recurrent.add_to(gates, h)
         gates[:, : 3 * cells].sigmoid_()
         gates[:, 3 * cells :].tanh_()
-        gate_i, gate_f, gate_o, memory = gates.chunk(4, dim=1)
-        c.mul_(gate_f).addcmul_(gate_i, memory)
+        gate_input, gate_forget, gate_output, candidate = gates.chunk(4, dim=1)  # (n, cells) each
+        c.mul_(gate_forget).addcmul_(gate_input, candidate)
         if self.cell_clip:
             c.clamp_(-self.cell_clip, self.cell_clip)
-        torch.tanh(c, out=scratch).mul_(gate_o)
+        torch.tanh(c, out=cell_output).mul_(gate_output)
         if self.projection is None:
-            y.copy_(scratch)
+            y.copy_(cell_output)
             return
-        h = self.projection.into(scratch, y)
+        h = self.projection.into(cell_output, y)
         if self.projection_clip:
             torch.clamp(h, -self.projection_clip, self.projection_clip, out=y)
         elif h is not y:
@@ -188,7 +193,7 @@ class FastLSTMLayer:
 
 
 class FastBiLM:
-    """A snapshot of a biLM for inference; made anew when the weights have changed."""
+    """A snapshot of a biLM for inference; make another one when the weights have changed."""
 
     def __init__(self, model: BiLM, boundaries: Tensor, precision: Precision = "float32") -> None:
         """Pack the weights; `boundaries` are the ids of `<S>` and `</S>`, (2, columns)."""
@@ -203,74 +208,81 @@ class FastBiLM:
             self.boundaries = self.encode(boundaries.to(self.device))  # (2, projection_dim)
             zeros = BiLMState.zeros(self.config, 1, self.device)
             self.start = [
-                self._run_direction(way, self.boundaries[way : way + 1], [1], state)[1]
-                for way, state in enumerate((zeros.forward, zeros.backward))
+                self._run_direction(
+                    direction, self.boundaries[direction : direction + 1], [1], state
+                )[1]
+                for direction, state in enumerate((zeros.forward, zeros.backward))
             ]
 
-    def layers(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Every layer of sentences given as token vectors, without carried state.
+    def run(self, vectors: Tensor, lengths: Tensor) -> Tensor:
+        """Compute all layers of sentences, each starting after its boundary.
 
         Args:
             vectors: token vectors, sentence after sentence: (positions, projection_dim).
             lengths: tokens of each sentence, on the CPU: (sentences,).
 
         Returns:
-            The layers in the same order: (L + 1, positions, dim).
+            The hidden states in the same order: (L + 1, positions, dim).
         """
         start = [
-            [(h.expand(len(lengths), -1), c.repeat(len(lengths), 1)) for h, c in way]
-            for way in self.start
+            [(h.expand(len(lengths), -1), c.repeat(len(lengths), 1)) for h, c in layers]
+            for layers in self.start
         ]
-        return self._layers(vectors, pack(lengths), start)[0]
+        return self._run(vectors, pack(lengths), start)[0]
 
-    def carried_layers(
+    def run_with_state(
         self, vectors: Tensor, lengths: Tensor, state: BiLMState | None
     ) -> tuple[Tensor, BiLMState]:
-        """The same with boundaries as tokens among the vectors, and the state passed on.
+        """Compute all layers from a carried state; also return the state after them.
 
-        The state has a row for each place in the batch; None starts from zeros.
+        Here the boundaries are tokens among the vectors. The state has one row per sentence of
+        the batch; None starts from zeros.
         """
         packing = pack(lengths)
         order = packing.order.to(self.device)
         before = state or BiLMState.zeros(self.config, len(lengths), self.device)
         start = before.take(order)
-        layers, after = self._layers(vectors, packing, [start.forward, start.backward])
-        return layers, before.put(order, BiLMState(*after))
+        hidden_states, after = self._run(vectors, packing, [start.forward, start.backward])
+        return hidden_states, before.put(order, BiLMState(*after))
 
-    def _layers(
+    def _run(
         self, vectors: Tensor, packing: Packing, start: list[list[LayerState]]
     ) -> tuple[Tensor, list[list[LayerState]]]:
+        """Run both directions; return (L + 1, positions, dim) and their last states."""
         size, n = self.config.projection_dim, len(vectors)
-        result = torch.empty(len(self.directions[0]) + 1, n, 2 * size, device=self.device)
+        result = torch.empty(self.config.num_layers + 1, n, 2 * size, device=self.device)
         result[0, :, :size] = vectors
         result[0, :, size:] = vectors
         if n == 0:
             return result, start
-        places = (packing.sentence_major, packing.sentence_major[packing.turned])
+        sentence_major = (packing.sentence_major, packing.sentence_major[packing.reversed])
 
-        def run(way: int) -> list[LayerState]:
-            place = places[way].to(self.device)
-            outputs, states = self._run_direction(way, vectors[place], packing.sizes, start[way])
+        def run(direction: int) -> list[LayerState]:
+            positions = sentence_major[direction].to(self.device)  # of the packed tokens
+            columns = slice(direction * size, (direction + 1) * size)
+            outputs, states = self._run_direction(
+                direction, vectors[positions], packing.sizes, start[direction]
+            )
             for layer, output in enumerate(outputs, 1):
-                result[layer, place, way * size : (way + 1) * size] = output
+                result[layer, positions, columns] = output
             return states
 
-        return result, both(run, self.device, torch.inference_mode)
+        return result, run_both_directions(run, self.device, torch.inference_mode)
 
     def _run_direction(
-        self, way: int, x: Tensor, sizes: list[int], start: list[LayerState]
+        self, direction: int, x: Tensor, sizes: list[int], start: list[LayerState]
     ) -> tuple[list[Tensor], list[LayerState]]:
-        """All layers of one direction: packed outputs, and the state after each sentence."""
+        """Run all layers of one direction; return packed outputs and each sentence's last state."""
         outputs, states = [], []
         steps = torch.tensor(sizes)
         rows = torch.arange(sizes[0])
-        last = (steps[None, :] > rows[:, None]).sum(1) - 1  # the step at which each row ends
-        ends = ((steps.cumsum(0) - steps)[last] + rows).to(x.device)  # where that output stands
-        for number, layer in enumerate(self.directions[way]):
-            h, c = start[number]
+        last = (steps[None, :] > rows[:, None]).sum(1) - 1  # last step of each row, (sentences,)
+        ends = ((steps.cumsum(0) - steps)[last] + rows).to(x.device)  # its packed position
+        for i, layer in enumerate(self.directions[direction]):
+            h, c = start[i]
             c = c.clone()
-            y = layer(x, sizes, h, c)
+            y = layer(x, sizes, h, c)  # (positions, size)
             states.append((y[ends], c))
-            x = y + x if number and self.config.skip_connections else y
+            x = y + x if i and self.config.skip_connections else y
             outputs.append(x)
         return outputs, states

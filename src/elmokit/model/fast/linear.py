@@ -1,9 +1,12 @@
-"""Matrix products for inference, with weights as float32, float16 or int8.
+"""Matrix products with prepared weights (inference) or in mixed precision (training).
 
-Each is made once from a weight and kept in the layout its kernel likes: float32 transposed for
-the BLAS or, if large, in blocks for oneDNN; the others packed by FBGEMM, which computes in float32
-(float16 weights) or quantizes its input on the fly (int8, one scale for each output). Small
-batches gain most: there the time goes into reading weights.
+For inference a `Linear` is made once from a weight and keeps it in the layout that its kernel
+reads: float32 transposed for the BLAS or, if large, in blocks for oneDNN; float16 and int8 packed
+by FBGEMM, which computes in float32 or quantizes its input on the fly. Small batches gain most, as
+there the time goes into reading weights.
+
+For training the `mixed_…` functions multiply in bfloat16. Weights, states, sums and gradients stay
+float32: only the factors of a product are rounded, and its result is float32 again.
 """
 
 from __future__ import annotations
@@ -17,19 +20,19 @@ from torch import Tensor
 from elmokit.errors import ElmokitError
 
 Precision = Literal["float32", "float16", "int8"]
-LARGE = 2 << 20  # numbers of a weight that no core keeps in its cache
 PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int8")
+BLOCKED_FROM = 2 << 20  # elements of a weight that does not fit into a core's cache
 
 
 class Linear(Protocol):
-    """x W^T + b, and the same added to something."""
+    """x W^T + b for a weight W (out, in)."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(n, in) to (n, out)."""
+        """Return the product: (n, in) to (n, out)."""
         ...
 
     def into(self, x: Tensor, target: Tensor) -> Tensor:
-        """The product, (n, out): written into `target` where that saves the memory for it."""
+        """Return the product (n, out), written into `target` if the kernel can do so."""
         ...
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
@@ -38,10 +41,10 @@ class Linear(Protocol):
 
 
 class Float32Linear:
-    """The weight transposed, so that the BLAS reads it along its rows, a bias as its last row.
+    """The weight transposed, so that the BLAS reads it row by row, with the bias as its last row.
 
-    The input then gets a column of ones: adding a bias apart would be one more pass over the
-    output, which is many times larger.
+    The input gets a column of ones for the bias. Adding the bias separately would be one more pass
+    over the output, which is many times larger.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -50,26 +53,41 @@ class Float32Linear:
         self.has_bias = bias is not None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(n, in) to (n, out)."""
-        return torch.mm(self._widened(x), self.weight)
+        """Return the product: (n, in) to (n, out)."""
+        return torch.mm(self._with_ones(x), self.weight)
 
     def into(self, x: Tensor, target: Tensor) -> Tensor:
         """Write the product into `target`."""
-        return torch.mm(self._widened(x), self.weight, out=target)
+        return torch.mm(self._with_ones(x), self.weight, out=target)
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
         """Add the product to `target`."""
-        target.addmm_(self._widened(x), self.weight)
+        target.addmm_(self._with_ones(x), self.weight)
 
-    def _widened(self, x: Tensor) -> Tensor:
+    def _with_ones(self, x: Tensor) -> Tensor:
         return torch.cat([x, x.new_ones(len(x), 1)], dim=1) if self.has_bias else x
 
 
-class BlockedLinear:
+class _AllocatingLinear:
+    """A product whose kernel always allocates its output."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def into(self, x: Tensor, target: Tensor) -> Tensor:
+        """Return the product in newly allocated memory."""
+        return self(x)
+
+    def add_to(self, target: Tensor, x: Tensor) -> None:
+        """Add the product to `target`."""
+        target.add_(self(x))
+
+
+class BlockedLinear(_AllocatingLinear):
     """A large weight in the blocks that oneDNN reads.
 
-    The BLAS would copy it into blocks at each call, which for a few rows of input takes longer
-    than the product itself.
+    The BLAS would copy the weight into blocks in each call, which for a few rows of input takes
+    longer than the product itself.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -77,97 +95,76 @@ class BlockedLinear:
         self.bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(n, in) to (n, out)."""
+        """Return the product: (n, in) to (n, out)."""
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         return y
 
-    def into(self, x: Tensor, target: Tensor) -> Tensor:
-        """The product in memory of its own: the kernel takes no target."""
-        return self(x)
 
-    def add_to(self, target: Tensor, x: Tensor) -> None:
-        """Add the product to `target`."""
-        target.add_(self(x))
-
-
-class PackedLinear:
+class PackedLinear(_AllocatingLinear):
     """Weights packed by FBGEMM as float16 or int8; inputs and outputs are float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> None:
         weight = weight.detach().float().contiguous()
         bias = None if bias is None else bias.detach().float().contiguous()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns that these operators will move
+            warnings.simplefilter("ignore")  # torch warns that these operators will move.
             if precision == "float16":
                 self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
             else:
-                scales = weight.abs().amax(dim=1).clamp_min(1e-12) / 127
+                scales = weight.abs().amax(dim=1).clamp_min(1e-12) / 127  # (out,)
                 zeros = torch.zeros(len(scales), dtype=torch.long)
                 quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
                 self.packed = torch.ops.quantized.linear_prepack(quantized, bias)
         self.is_half = precision == "float16"
-        # Without VNNI the kernel adds pairs of products in 16 bits: 7-bit inputs cannot overflow.
+        # Without VNNI the kernel adds pairs of products in 16 bits, which overflows with 8-bit
+        # inputs but not with 7-bit ones.
         self.reduce_range = not _has_vnni()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(n, in) to (n, out)."""
+        """Return the product: (n, in) to (n, out)."""
         if self.is_half:
             half: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
             return half
         y: Tensor = torch.ops.quantized.linear_dynamic(x, self.packed, self.reduce_range)
         return y
 
-    def into(self, x: Tensor, target: Tensor) -> Tensor:
-        """The product in memory of its own: the kernel takes no target."""
-        return self(x)
 
-    def add_to(self, target: Tensor, x: Tensor) -> None:
-        """Add the product to `target`."""
-        target.add_(self(x))
-
-
-class HalfLinear:
-    """Float16 weights where FBGEMM is not to be had, such as on a GPU."""
+class HalfLinear(_AllocatingLinear):
+    """Float16 weights where FBGEMM is not available, such as on a GPU."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight = weight.detach().t().contiguous().half()
+        self.weight = weight.detach().t().contiguous().half()  # (in, out)
         self.bias = None if bias is None else bias.detach().clone()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(n, in) to (n, out)."""
+        """Return the product: (n, in) to (n, out)."""
         y = (x.half() @ self.weight).float() if x.is_cuda else x @ self.weight.float()
         return y if self.bias is None else y + self.bias
 
-    def into(self, x: Tensor, target: Tensor) -> Tensor:
-        """The product in memory of its own: the kernel takes no target."""
-        return self(x)
-
-    def add_to(self, target: Tensor, x: Tensor) -> None:
-        """Add the product to `target`."""
-        target.add_(self(x))
-
 
 def make_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Linear:
-    """The product with `weight` (out, in) in a precision that this machine can run."""
+    """Return the product with `weight` (out, in) in the given precision.
+
+    Raises:
+        ElmokitError: the precision is unknown, or this machine cannot run it.
+    """
     if precision == "float32":
-        large = bias is None and weight.numel() > LARGE
-        return (
-            BlockedLinear(weight) if large and has_blocks(weight) else Float32Linear(weight, bias)
-        )
-    packable = (
-        weight.device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
-    )
+        if bias is None and weight.numel() > BLOCKED_FROM and has_blocks(weight):
+            return BlockedLinear(weight)
+        return Float32Linear(weight, bias)
+    engines = torch.backends.quantized.supported_engines
+    can_pack = weight.device.type == "cpu" and "fbgemm" in engines
     if precision == "float16":
-        return PackedLinear(weight, bias, precision) if packable else HalfLinear(weight, bias)
+        return PackedLinear(weight, bias, precision) if can_pack else HalfLinear(weight, bias)
     if precision == "int8":
-        if packable:
+        if can_pack:
             return PackedLinear(weight, bias, precision)
         raise ElmokitError("precision 'int8' runs on x86 processors only; use 'float16' here")
     raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
 
 
 def has_blocks(weight: Tensor) -> bool:
-    """Whether oneDNN and the two operators of torch that reach its blocks are here."""
+    """Return whether oneDNN can hold this weight in blocks, and torch has the operators for it."""
     operators = ("_reorder_linear_weight", "_linear_pointwise")
     return (
         weight.device.type == "cpu"
@@ -180,3 +177,32 @@ def has_blocks(weight: Tensor) -> bool:
 def _has_vnni() -> bool:
     known = getattr(torch.cpu, "_is_vnni_supported", None)
     return bool(known and known())
+
+
+# ---------------------------------------------------------------------- mixed precision
+def to_precision(tensor: Tensor, precision: torch.dtype | None) -> Tensor:
+    """Round a factor of products to a precision; None keeps it as it is."""
+    return tensor if precision is None else tensor.to(precision)
+
+
+def mixed_mm(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """Multiply (n, k) by (k, m) in b's precision; return (n, m) in a's."""
+    if a.dtype == b.dtype:
+        return torch.mm(a, b, out=out)
+    result = torch.mm(a.to(b.dtype), b)
+    return result.to(a.dtype) if out is None else out.copy_(result)
+
+
+def mixed_addmm_(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Add (n, k) by (k, m), multiplied in b's precision, to `total` (n, m) in place."""
+    if a.dtype == b.dtype:
+        return total.addmm_(a, b)
+    return total.add_(torch.mm(a.to(b.dtype), b))
+
+
+def mixed_bmm(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """Multiply (batch, n, k) by (batch, k, m) in b's precision; return (batch, n, m) in a's."""
+    if a.dtype == b.dtype:
+        return torch.bmm(a, b, out=out)
+    result = torch.bmm(a.to(b.dtype), b)
+    return result.to(a.dtype) if out is None else out.copy_(result)

@@ -1,10 +1,27 @@
-"""The memory in which the LSTM stacks of a window are computed, there and back.
+"""Memory in which `lstm_gradient` computes the LSTM stacks of a window, forward and backward.
 
-Every tensor is (runs, …), a run being one layer of one direction, ordered by layer: forward 0,
-backward 0, forward 1, and so on. A tick is a step of all layers at once, layer l being l steps
-behind. Tensors of all ticks are (runs, ticks * rows, …): layer l reads its first step at tick l,
-and its places before are unused. The views that a tick takes are made once, for window after
-window.
+Layer l at step t needs layer l - 1 at step t and itself at step t - 1, so at any moment one step of
+every layer can be computed at once. Such a diagonal is a *tick*: at tick k, layer l is at step
+k - l. With 2 layers and 4 steps:
+
+    tick          0      1      2      3      4
+              ┌──────┬──────┬──────┬──────┬──────┐
+    layer 0   │ t=0  │ t=1  │ t=2  │ t=3  │  –   │    layers_at(0) = layer 0
+              ├──────┼──────┼──────┼──────┼──────┤    layers_at(1) = layers 0 and 1
+    layer 1   │  –   │ t=0  │ t=1  │ t=2  │ t=3  │    layers_at(4) = layer 1
+              └──────┴──────┴──────┴──────┴──────┘
+
+The forward pass goes through the ticks from left to right, the backward pass from right to left.
+
+Both directions are computed together too. A *run* is one layer of one direction, ordered by layer:
+forward 0, backward 0, forward 1, backward 1, … The runs of a tick are therefore one slice, and each
+operation of a tick is one batched operation on tensors (runs, rows, …).
+
+Buffers that keep all ticks are (runs, ticks * rows, …), as in the drawing with a pair of runs for
+each line; places marked – are never read. `hidden` and `cell` have one tick more: at tick k they
+hold the state *before* the step, which writes the state after it to tick k + 1.
+
+The views that a tick reads and writes are made once and used for window after window.
 """
 
 from __future__ import annotations
@@ -21,229 +38,270 @@ from elmokit.model.fast.linear import BlockedLinear, has_blocks
 
 @dataclass(frozen=True)
 class Shape:
-    """What the layers have in common: windows of the same shape can use the same memory."""
+    """Everything that decides the size and use of the buffers; equal shapes can share them."""
 
-    layers: int
+    num_layers: int
     steps: int
     rows: int
+    """Number of text streams in the batch."""
     size: int
+    """Columns of inputs and outputs (projection_dim)."""
     cells: int
+    """Columns of the cell state (lstm_dim)."""
     cell_clip: float
     projection_clip: float
     projects: bool
+    """Whether outputs are projected; if not, `cells` equals `size`."""
     skip: bool
-    """From the second layer on, a layer's input is added to its output."""
+    """Whether, from the second layer on, a layer's input is added to its output."""
     dtype: torch.dtype
     device: torch.device
     precision: torch.dtype | None = None
-    """Of matrix products; None for that of the weights."""
+    """Precision of matrix products; None for that of the weights."""
 
     @property
     def runs(self) -> int:
-        """Layers of all directions."""
-        return 2 * self.layers
+        """Number of layers in both directions."""
+        return 2 * self.num_layers
 
     @property
     def ticks(self) -> int:
-        """Until the last layer has read the last step."""
-        return self.steps + self.layers - 1
+        """Number of ticks until the last layer has read the last step."""
+        return self.steps + self.num_layers - 1
 
     def layers_at(self, tick: int) -> range:
-        """The layers that read a step: the first ones early, the last ones late."""
-        return range(max(0, tick - self.steps + 1), min(self.layers, tick + 1))
+        """Return the layers that are at work: the first ones early, the last ones late."""
+        return range(max(0, tick - self.steps + 1), min(self.num_layers, tick + 1))
 
-    def of_layer(self, tensor: Tensor, layer: int, later: int = 0) -> Tensor:
-        """Of (runs, ticks * rows, …), the steps of one layer: (2, steps * rows, …)."""
-        start = (layer + later) * self.rows
-        return tensor[2 * layer : 2 * layer + 2, start : start + self.steps * self.rows]
+    def steps_of(self, layer: int, buffer: Tensor, *, after: bool = False) -> Tensor:
+        """Return the steps of one layer from a buffer of all ticks.
+
+        Args:
+            layer: index of the layer.
+            buffer: (runs, ticks * rows, …).
+            after: start one tick later, where the states after each step are.
+
+        Returns:
+            A view for both directions, (2, steps * rows, …).
+        """
+        start = (layer + after) * self.rows
+        return buffer[2 * layer : 2 * layer + 2, start : start + self.steps * self.rows]
+
+
+class ForwardViews(NamedTuple):
+    """What the runs of a tick read and write in the forward pass.
+
+    Each is a view (runs, rows, columns), with `size` or `cells` columns where nothing else is said.
+    """
+
+    input_and_hidden: Tensor
+    """[x, h'], the input beside the hidden state before the step: 2 * size columns."""
+    input_and_hidden_by_run: tuple[Tensor, ...]
+    gates: Tensor
+    """[i, f, o, g], activated: 4 * cells columns. The backward pass puts their gradients here."""
+    gates_by_run: tuple[Tensor, ...]
+    sigmoid_gates: Tensor
+    """[i, f, o]: 3 * cells columns."""
+    gate_input: Tensor  # i
+    gate_forget: Tensor  # f
+    gate_output: Tensor  # o
+    candidate: Tensor  # g
+    cell_before: Tensor  # c'
+    cell: Tensor  # c
+    tanh_cell: Tensor  # tanh(c)
+    cell_output: Tensor  # m = o * tanh(c)
+    projected: Tensor  # p = P m, before the clip
+    hidden: Tensor  # h, after the clip
+
+
+class BackwardViews(NamedTuple):
+    """Gradients that the runs of a tick read and write: d_name is dL/d(name), (runs, rows, …)."""
+
+    d_output: Tensor  # dL/dy: of the layer's output, skip connection included
+    d_projected: Tensor  # dL/dp
+    d_cell_output: Tensor  # dL/dm
+    d_input_and_hidden: Tensor  # [dL/dx, dL/dh']
+    d_hidden: Tensor  # dL/dh as the step after this one left it; its own dL/dh' after the tick
+    d_cell: Tensor  # dL/dc likewise
+    d_sigmoid_gates: Tensor  # [dL/di, dL/df, dL/do]
+    d_gate_input: Tensor  # dL/di
+    d_gate_forget: Tensor  # dL/df
+    d_gate_output: Tensor  # dL/do
+    d_candidate: Tensor  # dL/dg
+
+
+class LayerStep(NamedTuple):
+    """What one layer of a tick exchanges with the layers below and above: (2, rows, size)."""
+
+    layer: int
+    step: int
+    hidden: Tensor
+    output: Tensor
+    """h or, with a skip connection, h plus `below`."""
+    below: Tensor | None
+    """Output of the layer below; None without a skip connection."""
+    input_above: Tensor | None
+    """Input of the layer above; None for the top layer."""
+    d_input: Tensor
+    d_output: Tensor
+    d_below: Tensor
+    """Gradient of the output of the layer below or, for layer 0, of the token vectors."""
 
 
 class Tick(NamedTuple):
-    """What the runs of one tick read and write, as views of the buffers: (runs, rows, …)."""
+    """One step of all layers that are at work, as views of the buffers."""
 
-    now: slice
-    """Which runs they are."""
-    both: Tensor
-    each_both: tuple[Tensor, ...]
-    """The same, run by run."""
-    gates: Tensor
-    each_gates: tuple[Tensor, ...]
-    three: Tensor
-    """Those that are sigmoids: of the input, to forget, of the output."""
-    gate_i: Tensor
-    gate_f: Tensor
-    gate_o: Tensor
-    memory: Tensor
-    c_before: Tensor
-    c: Tensor
-    tanh_c: Tensor
-    hidden: Tensor
-    projected: Tensor
-    h: Tensor
-    d_out: Tensor
-    d_projected: Tensor
-    d_hidden: Tensor
-    d_both: Tensor
-    d_h_before: Tensor
-    d_c: Tensor
-    d_gate_i: Tensor
-    d_gate_f: Tensor
-    d_gate_o: Tensor
-    d_memory: Tensor
-    d_three: Tensor
-    steps: list[Step]
-
-
-class Step(NamedTuple):
-    """What one layer of a tick has to do with its neighbours: (2, rows, size)."""
-
-    layer: int
-    number: int
-    h: Tensor
-    out: Tensor
-    """h, or with a skip connection a place of its own."""
-    below: Tensor | None
-    """The output of the layer below, if there is a skip connection."""
-    x_above: Tensor | None
-    """The input of the layer above, if there is one."""
-    d_x: Tensor
-    d_out: Tensor
-    d_below: Tensor
-    """The gradient of the output of the layer below, or of the inputs."""
+    runs: slice
+    """Runs of these layers."""
+    forward: ForwardViews
+    backward: BackwardViews
+    layer_steps: list[LayerStep]
 
 
 class Buffers:
-    """The memory of one window in work.
-
-    The gradients of the gates take the gates' place, where they are still at hand.
-    """
+    """Memory of one window, from its forward pass to the end of its backward pass."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         runs, rows, size, cells = shape.runs, shape.rows, shape.size, shape.cells
-        places = shape.ticks * rows
+        kept = shape.ticks * rows
 
         def empty(*sizes: int, dtype: torch.dtype = shape.dtype) -> Tensor:
             return torch.empty(sizes, dtype=dtype, device=shape.device)
 
+        # Weights. Those of the forward pass have the candidate's part doubled: see `load`.
         factors = shape.precision or shape.dtype
-        self.weight = empty(runs, 4 * cells, 2 * size, dtype=factors)  # of input and state
-        self.blocks: list[BlockedLinear] | None = None  # or, where there are none, transposed:
-        if not has_blocks(self.weight):
-            self.weight_t = empty(runs, 2 * size, 4 * cells, dtype=factors)
-        self.bias = empty(runs, 1, 4 * cells)  # the memory's doubled, as in blocks and weight_t
-        self.projection = empty(runs, size, cells, dtype=factors)
+        self.weight = empty(runs, 4 * cells, 2 * size, dtype=factors)  # [W, U], not doubled
+        self.blocks: list[BlockedLinear] | None = None  # [W, U] in oneDNN's blocks, doubled
+        if not has_blocks(self.weight):  # Without blocks, the forward pass uses the transpose.
+            self.weight_t = empty(runs, 2 * size, 4 * cells, dtype=factors)  # doubled
+        self.bias = empty(runs, 1, 4 * cells)  # doubled
+        self.projection = empty(runs, size, cells, dtype=factors)  # P
         self.projection_t = empty(runs, cells, size, dtype=factors)
-        # Inputs with their dropout, and beside them h before each tick, that is after the one
-        # before; likewise the cells.
-        self.both = empty(runs, places + rows, 2 * size)
-        self.x, self.h = self.both[..., :size], self.both[..., size:]
-        self.c = empty(runs, places + rows, cells)
-        self.gates = empty(runs, places, 4 * cells)  # activated
-        self.tanh_c = empty(runs, places, cells)
-        self.hidden = empty(runs, places, cells)  # before the projection
-        self.outs = [shape.of_layer(self.h, layer, later=1) for layer in range(shape.layers)]
+        # States before each tick, and after the last one.
+        self.input_and_hidden = empty(runs, kept + rows, 2 * size)
+        self.x = self.input_and_hidden[..., :size]  # with dropout
+        self.hidden = self.input_and_hidden[..., size:]
+        self.cell = empty(runs, kept + rows, cells)
+        # What the backward pass needs of each tick.
+        self.gates = empty(runs, kept, 4 * cells)
+        self.tanh_cell = empty(runs, kept, cells)
+        self.cell_output = empty(runs, kept, cells)
+        self.outputs = [
+            shape.steps_of(layer, self.hidden, after=True) for layer in range(shape.num_layers)
+        ]  # (2, steps * rows, size) each
         if shape.skip:
-            self.outs[1:] = [empty(*out.shape) for out in self.outs[1:]]
-        self.projected = empty(runs, rows, size)
+            self.outputs[1:] = [empty(*output.shape) for output in self.outputs[1:]]
+        self.d_output = empty(runs, kept, size)
+        self.d_projected = empty(runs, kept, size)
         self.d_inputs = empty(2, shape.steps * rows, size)
-        self.d_out = empty(runs, places, size)
-        self.d_projected = empty(runs, places, size)  # before the clip
-        self.d_hidden = empty(runs, rows, cells)
-        self.d_both = empty(runs, rows, 2 * size)
-        self.d_c = empty(runs, rows, cells)
-        self.d_gates = empty(runs, rows, 4 * cells)  # before the activation's own
+        # What only the tick at work needs.
+        self.projected = empty(runs, rows, size)
+        self.d_cell_output = empty(runs, rows, cells)
+        self.d_input_and_hidden = empty(runs, rows, 2 * size)
+        self.d_cell = empty(runs, rows, cells)
+        self.d_gates = empty(runs, rows, 4 * cells)  # of the activated gates
         self.ticks = [self._tick(tick) for tick in range(shape.ticks)]
 
     def _tick(self, tick: int) -> Tick:
-        shape, rows, three = self.shape, self.shape.rows, 3 * self.shape.cells
-        layers = shape.layers_at(tick)
-        now = slice(2 * layers.start, 2 * layers.stop)
-        here, after = (
-            slice(tick * rows, (tick + 1) * rows),
-            slice((tick + 1) * rows, (tick + 2) * rows),
-        )
-        both, gates, d_gates = self.both[now, here], self.gates[now, here], self.d_gates[now]
-        gate_i, gate_f, gate_o, memory = gates.chunk(4, dim=-1)
-        d_gate_i, d_gate_f, d_gate_o, d_memory = d_gates.chunk(4, dim=-1)
-        d_projected = self.d_projected[now, here]
+        layers = self.shape.layers_at(tick)
+        runs = slice(2 * layers.start, 2 * layers.stop)
         return Tick(
-            now=now,
-            both=both,
-            each_both=both.unbind(),
-            gates=gates,
-            each_gates=gates.unbind(),
-            three=gates[..., :three],
-            gate_i=gate_i,
-            gate_f=gate_f,
-            gate_o=gate_o,
-            memory=memory,
-            c_before=self.c[now, here],
-            c=self.c[now, after],
-            tanh_c=self.tanh_c[now, here],
-            hidden=self.hidden[now, here],
-            projected=self.projected[now],
-            h=self.h[now, after],
-            d_out=self.d_out[now, here],
-            d_projected=d_projected,
-            d_hidden=self.d_hidden[now] if shape.projects else d_projected,
-            d_both=self.d_both[now],
-            d_h_before=self.d_both[now, :, shape.size :],
-            d_c=self.d_c[now],
-            d_gate_i=d_gate_i,
-            d_gate_f=d_gate_f,
-            d_gate_o=d_gate_o,
-            d_memory=d_memory,
-            d_three=d_gates[..., :three],
-            steps=[self._step(layer, tick - layer) for layer in layers],
+            runs=runs,
+            forward=self._forward_views(tick, runs),
+            backward=self._backward_views(tick, runs),
+            layer_steps=[self._layer_step(layer, tick - layer) for layer in layers],
         )
 
-    def _step(self, layer: int, number: int) -> Step:
-        shape, rows = self.shape, self.shape.rows
-        here = slice(number * rows, (number + 1) * rows)
-        d_below = shape.of_layer(self.d_out, layer - 1) if layer else self.d_inputs
-        last = layer + 1 == shape.layers
-        return Step(
-            layer=layer,
-            number=number,
-            h=shape.of_layer(self.h, layer, later=1)[:, here],
-            out=self.outs[layer][:, here],
-            below=self.outs[layer - 1][:, here] if layer and shape.skip else None,
-            x_above=None if last else shape.of_layer(self.x, layer + 1)[:, here],
-            d_x=self.d_both[2 * layer : 2 * layer + 2, :, : shape.size],
-            d_out=shape.of_layer(self.d_out, layer)[:, here],
-            d_below=d_below[:, here],
+    def _forward_views(self, tick: int, runs: slice) -> ForwardViews:
+        now, after = self._rows_at(tick), self._rows_at(tick + 1)
+        input_and_hidden, gates = self.input_and_hidden[runs, now], self.gates[runs, now]
+        gate_input, gate_forget, gate_output, candidate = gates.chunk(4, dim=-1)
+        return ForwardViews(
+            input_and_hidden=input_and_hidden,
+            input_and_hidden_by_run=input_and_hidden.unbind(),
+            gates=gates,
+            gates_by_run=gates.unbind(),
+            sigmoid_gates=gates[..., : 3 * self.shape.cells],
+            gate_input=gate_input,
+            gate_forget=gate_forget,
+            gate_output=gate_output,
+            candidate=candidate,
+            cell_before=self.cell[runs, now],
+            cell=self.cell[runs, after],
+            tanh_cell=self.tanh_cell[runs, now],
+            cell_output=self.cell_output[runs, now],
+            projected=self.projected[runs],
+            hidden=self.hidden[runs, after],
         )
+
+    def _backward_views(self, tick: int, runs: slice) -> BackwardViews:
+        now, d_gates = self._rows_at(tick), self.d_gates[runs]
+        d_gate_input, d_gate_forget, d_gate_output, d_candidate = d_gates.chunk(4, dim=-1)
+        d_projected = self.d_projected[runs, now]
+        return BackwardViews(
+            d_output=self.d_output[runs, now],
+            d_projected=d_projected,
+            d_cell_output=self.d_cell_output[runs] if self.shape.projects else d_projected,
+            d_input_and_hidden=self.d_input_and_hidden[runs],
+            d_hidden=self.d_input_and_hidden[runs, :, self.shape.size :],
+            d_cell=self.d_cell[runs],
+            d_sigmoid_gates=d_gates[..., : 3 * self.shape.cells],
+            d_gate_input=d_gate_input,
+            d_gate_forget=d_gate_forget,
+            d_gate_output=d_gate_output,
+            d_candidate=d_candidate,
+        )
+
+    def _layer_step(self, layer: int, step: int) -> LayerStep:
+        shape, rows = self.shape, self._rows_at(step)
+        is_top = layer + 1 == shape.num_layers
+        d_below = shape.steps_of(layer - 1, self.d_output) if layer else self.d_inputs
+        return LayerStep(
+            layer=layer,
+            step=step,
+            hidden=shape.steps_of(layer, self.hidden, after=True)[:, rows],
+            output=self.outputs[layer][:, rows],
+            below=self.outputs[layer - 1][:, rows] if layer and shape.skip else None,
+            input_above=None if is_top else shape.steps_of(layer + 1, self.x)[:, rows],
+            d_input=self.d_input_and_hidden[2 * layer : 2 * layer + 2, :, : shape.size],
+            d_output=shape.steps_of(layer, self.d_output)[:, rows],
+            d_below=d_below[:, rows],
+        )
+
+    def _rows_at(self, index: int) -> slice:
+        """Return the rows of a tick in (runs, ticks * rows, …), or of a step in `steps_of`."""
+        return slice(index * self.shape.rows, (index + 1) * self.shape.rows)
 
     def load(self, weights: Sequence[Sequence[Any]]) -> None:
-        """Take the four weights of each run.
+        """Copy W, U, b and P of each run.
 
-        On the way forward the memory's are doubled: so one sigmoid does for all gates, since
-        tanh(y) = 2 sigmoid(2 y) - 1.
+        For the forward pass the candidate's weights and bias are doubled. As tanh(a) is
+        2 sigmoid(2 a) - 1, one sigmoid then serves for all four gates.
         """
-        memory = slice(-self.shape.cells, None)
-        for run, (into, recurrent, bias, projection) in enumerate(weights):
-            torch.cat((into, recurrent), dim=1, out=self.weight[run])
+        candidate = slice(-self.shape.cells, None)
+        for run, (input_weight, recurrent_weight, bias, projection) in enumerate(weights):
+            torch.cat((input_weight, recurrent_weight), dim=1, out=self.weight[run])
             self.bias[run, 0] = bias
             if projection is not None:
                 self.projection[run] = projection
-        self.bias[..., memory].mul_(2)
+        self.bias[..., candidate].mul_(2)
         if has_blocks(self.weight):
-            self.weight[:, memory].mul_(2)
+            self.weight[:, candidate].mul_(2)
             pairs = zip(self.weight, self.bias.flatten(1), strict=True)
             self.blocks = [BlockedLinear(weight, bias) for weight, bias in pairs]
-            self.weight[:, memory].div_(2)
+            self.weight[:, candidate].div_(2)
         else:
             _transpose(self.weight, self.weight_t)
-            self.weight_t[..., memory].mul_(2)
+            self.weight_t[..., candidate].mul_(2)
         if self.shape.projects:
             _transpose(self.projection, self.projection_t)
 
 
 def _transpose(matrices: Tensor, out: Tensor) -> None:
-    """(runs, n, m) as (runs, m, n), in the order in memory with which products are fastest.
+    """Write (runs, n, m) as contiguous (runs, m, n), the layout in which products are fastest.
 
-    Part by part, so that a cache holds what is read and written: up to three times as fast.
+    Part by part, so that what is read and written fits into the cache: up to three times as fast.
     """
     for start in range(0, matrices.shape[1], 256):
         part = slice(start, start + 256)

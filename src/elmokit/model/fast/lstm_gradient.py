@@ -1,18 +1,36 @@
-"""The LSTM stacks of both directions with a backward pass written by hand, for training.
+"""The LSTM stacks of both directions with a hand-written backward pass, for training.
 
-The same numbers as `LSTMLayer` under autograd, several times faster:
-  - what can be computed at the same time is one computation: both directions, and layer l at step t
-    with layer l + 1 at step t - 1. So every tensor is (runs, …), a run being one layer of one
-    direction, and a tick of the loop is one batched operation for all runs;
-  - a step's input and the state before it stand side by side and are multiplied at once, on a CPU
-    with weights in the blocks that oneDNN reads, which are made once for all steps of a window;
-  - the loop works in place, and keeps what the way back needs: the activated gates, the cells,
-    their tanh and the hidden vectors before the projection;
-  - the way back loops once; every weight's gradient is one product after the loop;
-  - memory, and the views of it that a tick takes, are made once and used for window after window.
+Computes the same as `LSTMLayer` under autograd, several times faster:
+  - what is independent is one batched operation: both directions, and layer l at step t together
+    with layer l + 1 at step t - 1 (`lstm_buffers` draws this wavefront and explains runs, ticks);
+  - a step's input and the hidden state before it stand side by side and are multiplied at once, on
+    a CPU by weights in oneDNN's blocks, which are made once for all steps of a window;
+  - the loop works in place and keeps only what the backward pass needs;
+  - the backward pass loops once; each weight's gradient is one product after the loop;
+  - buffers and views are made once and used for window after window.
 
-States are cut from the gradient: none flows into the state at the start, nor out of that at the
-end. Products may be made in bfloat16; states, gates and gradients are float32 all the same.
+One step of one run, with the state (h', c') of the step before:
+
+    forward                                          backward, from dL/dy and from what the
+                                                     next step left in dL/dh and dL/dc
+    a = [W, U] [x, h'] + b                (F1)       dL/dh += dL/dy                          (B1)
+    i, f, o = sigmoid(a_i, a_f, a_o)      (F2)       dL/dp  = dL/dh where |p| < clip else 0  (B2)
+    g = tanh(a_g)                         (F3)       dL/dm  = P^T dL/dp                      (B3)
+    c = clip(f * c' + i * g)              (F4)       dL/do  = dL/dm * tanh(c)                (B4)
+    m = o * tanh(c)                       (F5)       dL/dc += dL/dm * o * (1 - tanh(c)^2)    (B5)
+    p = P m                               (F6)       dL/dc  = 0 where c was clipped          (B6)
+    h = clip(p)                           (F7)       dL/di, dL/df, dL/dg = dL/dc * g, c', i  (B7)
+    y = h, or h + y_below with skip       (F8)       dL/dc' = dL/dc * f                      (B8)
+    x of the layer above = mask * y       (F9)       dL/da  = dL/d(i, f, o) * s * (1 - s)    (B9)
+                                                     dL/da_g = dL/dg * (1 - g^2)             (B10)
+                                                     [dL/dx, dL/dh'] = [W, U]^T dL/da        (B11)
+                                                     dL/dy_below = mask * dL/dx (+ dL/dy)    (B12)
+
+    over all steps     dL/d[W, U] = sum dL/da [x, h']^T                                      (B13)
+                       dL/db = sum dL/da,   dL/dP = sum dL/dp m^T                            (B14)
+
+States are detached: no gradient flows into the state at the start of a window or out of the state
+at its end. Products may be made in bfloat16; states, gates and gradients stay float32.
 """
 
 from __future__ import annotations
@@ -25,180 +43,20 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from elmokit.model.fast.linear import mixed_bmm, to_precision
 from elmokit.model.fast.lstm_buffers import Buffers, Shape, Tick
-from elmokit.model.fast.products import batched_product, lowered
-from elmokit.model.lstm import LSTMLayer
+from elmokit.model.lstm import LayerState, LSTMLayer
 
-LayerState = tuple[Tensor, Tensor]
 Masks = Sequence[Tensor] | None
-MINUS_ONE = torch.tensor(-1.0, device="cpu")  # goes with tensors on any device
+"""For each layer, what to multiply its input with (dropout): (2, steps * rows, size)."""
+MINUS_ONE = torch.tensor(-1.0, device="cpu")  # A scalar tensor works with tensors on any device.
 
-# Memory of windows that are done, as long as the first layer of their model is there.
+# Buffers of windows that are done, for as long as the first layer of their model exists.
 _spare: WeakKeyDictionary[LSTMLayer, Buffers] = WeakKeyDictionary()
 
 
-def _take(owner: LSTMLayer, shape: Shape) -> Buffers:
-    """Memory for a window: what the window before had, if it is of the same shape."""
-    buffers = _spare.pop(owner, None)
-    return buffers if buffers is not None and buffers.shape == shape else Buffers(shape)
-
-
-def _by_step(masks: Masks, shape: Shape) -> list[tuple[Tensor, ...]] | None:
-    """Each layer's steps, of tensors (2, steps * rows, …)."""
-    return None if masks is None else [torch.split(mask, shape.rows, dim=1) for mask in masks]
-
-
-def _drop(x: Tensor, mask: Tensor | None, out: Tensor) -> Tensor:
-    """Write a layer's input with its dropout, or the gradient on its way back."""
-    return out.copy_(x) if mask is None else torch.mul(x, mask, out=out)
-
-
-def _clip(x: Tensor, clip: float, out: Tensor) -> None:
-    """Write x cut to the bound; a clip of 0 cuts nothing."""
-    if clip:
-        torch.clamp(x, -clip, clip, out=out)
-    elif x is not out:
-        out.copy_(x)
-
-
-def _clip_backward(grad: Tensor, y: Tensor, clip: float) -> None:
-    """No gradient where y was cut to the bound."""
-    if clip:
-        torch.ops.aten.hardtanh_backward.grad_input(grad, y, -clip, clip, grad_input=grad)
-
-
-def _open_gates(b: Buffers, t: Tick) -> None:
-    """Write the gates of a tick, activated."""
-    if b.blocks is None:
-        raw = batched_product(t.both, b.weight_t[t.now]).add_(b.bias[t.now])
-        torch.sigmoid(raw, out=t.gates)
-    else:
-        for block, both, gates in zip(b.blocks[t.now], t.each_both, t.each_gates, strict=True):
-            torch.sigmoid(block(both), out=gates)
-    _to_tanh(t.memory)
-
-
-def _to_tanh(x: Tensor) -> None:
-    """Turn sigmoid(2 y) into tanh(y) = 2 sigmoid(2 y) - 1 in place.
-
-    On a CPU that and the sigmoid take a third of the time that torch's one pass for tanh does.
-    """
-    torch.add(MINUS_ONE, x, alpha=2, out=x)
-
-
-def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], masks: Masks) -> None:
-    """Fill the buffers from inputs (2, steps * rows, size)."""
-    shape = b.shape
-    for layer, (h, c) in enumerate(starts):
-        shape.of_layer(b.h, layer)[:, : shape.rows] = h
-        shape.of_layer(b.c, layer)[:, : shape.rows] = c
-    _drop(inputs, None if masks is None else masks[0], out=shape.of_layer(b.x, 0))
-    masks_by_step = _by_step(masks, shape)
-    for t in b.ticks:
-        _open_gates(b, t)
-        torch.mul(t.gate_f, t.c_before, out=t.c).addcmul_(t.gate_i, t.memory)
-        _clip(t.c, shape.cell_clip, out=t.c)
-        _to_tanh(torch.mul(t.c, 2, out=t.tanh_c).sigmoid_())
-        torch.mul(t.gate_o, t.tanh_c, out=t.hidden)
-        if shape.projects:
-            batched_product(t.hidden, b.projection_t[t.now], out=t.projected)
-            _clip(t.projected, shape.projection_clip, out=t.h)
-        else:
-            t.h.copy_(t.hidden)
-        for s in t.steps:
-            if s.below is not None:
-                torch.add(s.h, s.below, out=s.out)
-            if s.x_above is not None:
-                mask = None if masks_by_step is None else masks_by_step[s.layer + 1][s.number]
-                _drop(s.out, mask, out=s.x_above)
-
-
-def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor | None]]:
-    """From the gradient of the top outputs that of the inputs, in the buffers, and the weights'."""
-    shape = b.shape
-    b.d_both.zero_()
-    b.d_c.zero_()
-    shape.of_layer(b.d_out, shape.layers - 1).copy_(grad)
-    masks_by_step = _by_step(masks, shape)
-    for t in reversed(b.ticks):
-        torch.add(t.d_out, t.d_h_before, out=t.d_projected)
-        if shape.projects:
-            _clip_backward(t.d_projected, t.h, shape.projection_clip)
-            batched_product(t.d_projected, b.projection[t.now], out=t.d_hidden)
-        torch.mul(t.d_hidden, t.tanh_c, out=t.d_gate_o)
-        t.d_hidden.mul_(t.gate_o)
-        torch.ops.aten.tanh_backward.grad_input(t.d_hidden, t.tanh_c, grad_input=t.d_hidden)
-        t.d_c.add_(t.d_hidden)
-        _clip_backward(t.d_c, t.c, shape.cell_clip)
-        torch.mul(t.d_c, t.memory, out=t.d_gate_i)
-        torch.mul(t.d_c, t.c_before, out=t.d_gate_f)
-        torch.mul(t.d_c, t.gate_i, out=t.d_memory)
-        t.d_c.mul_(t.gate_f)
-        torch.ops.aten.sigmoid_backward.grad_input(t.d_three, t.three, grad_input=t.three)
-        torch.ops.aten.tanh_backward.grad_input(t.d_memory, t.memory, grad_input=t.memory)
-        batched_product(t.gates, b.weight[t.now], out=t.d_both)
-        for s in t.steps:
-            mask = None if masks_by_step is None else masks_by_step[s.layer][s.number]
-            _drop(s.d_x, mask, out=s.d_below)
-            if s.below is not None:
-                s.d_below.add_(s.d_out)
-    return _weight_gradients(b)
-
-
-def _weight_gradients(b: Buffers) -> list[list[Tensor | None]]:
-    """Of each run: input, state, bias and projection; `gates` has the gates' gradients."""
-    shape = b.shape
-    grads: list[list[Tensor | None]] = []
-    for layer in range(shape.layers):
-        parts = (b.gates, b.both, b.d_projected, b.hidden)
-        d_gates, inputs, d_projected, hidden = (shape.of_layer(part, layer) for part in parts)
-        d_both = batched_product(d_gates.transpose(1, 2), lowered(inputs, shape.precision))
-        d_bias = d_gates.sum(1)
-        d_projection: Any = [None, None]
-        if shape.projects:
-            factor = lowered(hidden, shape.precision)
-            d_projection = batched_product(d_projected.transpose(1, 2), factor)
-        for way in range(2):
-            d_into, d_state = torch.split(d_both[way], shape.size, dim=1)
-            grads.append([d_into, d_state, d_bias[way], d_projection[way]])
-    return grads
-
-
-class _BothStacks(torch.autograd.Function):
-    """Flat tensors in and out, since autograd follows only these: four weights a run."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, owner: Any, shape: Shape, starts: Any, masks: Any, x: Tensor, *flat: Any
-    ) -> Any:
-        buffers = _take(owner, shape)
-        buffers.load([flat[start : start + 4] for start in range(0, len(flat), 4)])
-        stacks_forward(buffers, x, starts, masks)
-        ends = []
-        for layer in range(shape.layers):
-            for state in (buffers.h, buffers.c):
-                ends.append(shape.of_layer(state, layer, later=1)[:, -shape.rows :].clone())
-        top = buffers.outs[-1].clone()
-        ctx.buffers, ctx.owner, ctx.masks = buffers, owner, masks
-        if not any(ctx.needs_input_grad):
-            _spare[owner] = buffers
-        ctx.mark_non_differentiable(*ends)
-        return (top, *ends)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
-        buffers, ctx.buffers = ctx.buffers, None  # the way back overwrites them
-        if buffers is None:
-            raise RuntimeError("the gradients of a window can be computed once only")
-        grads = stacks_backward(buffers, ctx.masks, grad)
-        d_inputs = buffers.d_inputs.clone()
-        _spare[ctx.owner] = buffers
-        return (None, None, None, None, d_inputs, *(one for of_run in grads for one in of_run))
-
-
 def run_both_stacks(
-    ways: tuple[Sequence[LSTMLayer], Sequence[LSTMLayer]],
+    directions: tuple[Sequence[LSTMLayer], Sequence[LSTMLayer]],
     inputs: Tensor,
     starts: Sequence[LayerState],
     *,
@@ -209,19 +67,19 @@ def run_both_stacks(
     """Run the forward and the backward layers, differentiable.
 
     Args:
-        ways: the layers of each direction.
+        directions: the forward layers and the backward layers.
         inputs: token vectors, in the order in which each direction reads: (2, steps * rows, size).
         starts: (h, c) of each layer to start from: (2, rows, size) and (2, rows, cells).
         skip: add a layer's input to its output, from the second layer on.
-        masks: what each layer's input is multiplied with: dropout, already scaled.
+        masks: for each layer, what its input is multiplied with: dropout, already scaled.
         precision: of matrix products, if it is not that of the weights.
 
     Returns:
         The top layer's outputs (2, steps * rows, size), and (h, c) of each layer at the end.
     """
-    first, rows = ways[0][0], starts[0][0].shape[1]
+    first, rows = directions[0][0], starts[0][0].shape[1]
     shape = Shape(
-        layers=len(starts),
+        num_layers=len(starts),
         steps=inputs.shape[1] // rows,
         rows=rows,
         size=inputs.shape[-1],
@@ -234,9 +92,195 @@ def run_both_stacks(
         device=inputs.device,
         precision=precision,
     )
-    flat: list[Tensor | None] = []
-    for pair in zip(*ways, strict=True):
-        for run in pair:
-            flat += [run.input_weight, run.recurrent_weight, run.shifted_bias(), run.projection]
-    top, *ends = _BothStacks.apply(first, shape, list(starts), masks, inputs, *flat)  # type: ignore[no-untyped-call]
-    return top, [(ends[k], ends[k + 1]) for k in range(0, len(ends), 2)]
+    weights: list[Tensor | None] = []  # four for each run
+    for pair in zip(*directions, strict=True):
+        for layer in pair:
+            weights += [layer.input_weight, layer.recurrent_weight]
+            weights += [layer.shifted_bias(), layer.projection]
+    top, *ends = _BothStacks.apply(first, shape, list(starts), masks, inputs, *weights)  # type: ignore[no-untyped-call]
+    return top, list(zip(ends[::2], ends[1::2], strict=True))
+
+
+class _BothStacks(torch.autograd.Function):
+    """Both stacks for autograd, which follows flat arguments only: four weights for each run."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, owner: Any, shape: Shape, starts: Any, masks: Any, inputs: Tensor, *weights: Any
+    ) -> Any:
+        buffers = _take_buffers(owner, shape)
+        buffers.load([weights[start : start + 4] for start in range(0, len(weights), 4)])
+        stacks_forward(buffers, inputs, starts, masks)
+        ends = []  # h and c of each layer after its last step: (2, rows, …)
+        for layer in range(shape.num_layers):
+            for state in (buffers.hidden, buffers.cell):
+                ends.append(shape.steps_of(layer, state, after=True)[:, -shape.rows :].clone())
+        top = buffers.outputs[-1].clone()
+        ctx.buffers, ctx.owner, ctx.masks = buffers, owner, masks
+        if not any(ctx.needs_input_grad):
+            _spare[owner] = buffers
+        ctx.mark_non_differentiable(*ends)
+        return (top, *ends)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
+        buffers, ctx.buffers = ctx.buffers, None  # The backward pass overwrites them.
+        if buffers is None:
+            raise RuntimeError("the gradients of a window can be computed only once")
+        d_weights = stacks_backward(buffers, ctx.masks, grad)
+        d_inputs = buffers.d_inputs.clone()
+        _spare[ctx.owner] = buffers
+        return (None, None, None, None, d_inputs, *(d for of_run in d_weights for d in of_run))
+
+
+def _take_buffers(owner: LSTMLayer, shape: Shape) -> Buffers:
+    """Return the buffers of the window before if they have the same shape, else new ones."""
+    buffers = _spare.pop(owner, None)
+    return buffers if buffers is not None and buffers.shape == shape else Buffers(shape)
+
+
+def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], masks: Masks) -> None:
+    """Fill the buffers from inputs (2, steps * rows, size); equations F1 to F9."""
+    shape = b.shape
+    for layer, (hidden, cell) in enumerate(starts):
+        shape.steps_of(layer, b.hidden)[:, : shape.rows] = hidden
+        shape.steps_of(layer, b.cell)[:, : shape.rows] = cell
+    _drop(inputs, None if masks is None else masks[0], out=shape.steps_of(0, b.x))
+    step_masks = _split_steps(masks, shape)
+    for tick in b.ticks:
+        v = tick.forward
+        _compute_gates(b, tick)  # F1, F2, F3: i, f, o, g
+        torch.mul(v.gate_forget, v.cell_before, out=v.cell)
+        v.cell.addcmul_(v.gate_input, v.candidate)  # F4: c = f * c' + i * g
+        _clip(v.cell, shape.cell_clip, out=v.cell)  # F4: c = clip(c)
+        _to_tanh(torch.mul(v.cell, 2, out=v.tanh_cell).sigmoid_())  # tanh(c)
+        torch.mul(v.gate_output, v.tanh_cell, out=v.cell_output)  # F5: m = o * tanh(c)
+        if shape.projects:
+            mixed_bmm(v.cell_output, b.projection_t[tick.runs], out=v.projected)  # F6: p = P m
+            _clip(v.projected, shape.projection_clip, out=v.hidden)  # F7: h = clip(p)
+        else:
+            v.hidden.copy_(v.cell_output)  # h = m
+        for s in tick.layer_steps:
+            if s.below is not None:
+                torch.add(s.hidden, s.below, out=s.output)  # F8: y = h + y_below
+            if s.input_above is not None:
+                mask = None if step_masks is None else step_masks[s.layer + 1][s.step]
+                _drop(s.output, mask, out=s.input_above)  # F9
+
+
+def _compute_gates(b: Buffers, tick: Tick) -> None:
+    """Write the activated gates of a tick; equations F1 to F3.
+
+    The candidate's weights are doubled (`Buffers.load`), so its sigmoid is sigmoid(2 a_g).
+    """
+    v = tick.forward
+    if b.blocks is None:
+        a = mixed_bmm(v.input_and_hidden, b.weight_t[tick.runs]).add_(b.bias[tick.runs])
+        torch.sigmoid(a, out=v.gates)  # (runs, rows, 4 cells)
+    else:
+        for block, input_and_hidden, gates in zip(
+            b.blocks[tick.runs], v.input_and_hidden_by_run, v.gates_by_run, strict=True
+        ):
+            torch.sigmoid(block(input_and_hidden), out=gates)  # (rows, 4 cells)
+    _to_tanh(v.candidate)
+
+
+def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor | None]]:
+    """Compute all gradients from that of the top outputs; equations B1 to B14.
+
+    Args:
+        b: what `stacks_forward` filled; `b.d_inputs` receives the gradient of the inputs.
+        masks: those of the forward pass.
+        grad: gradient of the top outputs, (2, steps * rows, size).
+
+    Returns:
+        For each run, the gradients of W, U, b and P.
+    """
+    shape, aten = b.shape, torch.ops.aten
+    b.d_input_and_hidden.zero_()  # No gradient comes from behind the window.
+    b.d_cell.zero_()
+    shape.steps_of(shape.num_layers - 1, b.d_output).copy_(grad)
+    step_masks = _split_steps(masks, shape)
+    for tick in reversed(b.ticks):
+        v, d = tick.forward, tick.backward
+        torch.add(d.d_output, d.d_hidden, out=d.d_projected)  # B1: dL/dh, in the memory of dL/dp
+        if shape.projects:
+            _clip_backward(d.d_projected, v.hidden, shape.projection_clip)  # B2: dL/dp
+            mixed_bmm(d.d_projected, b.projection[tick.runs], out=d.d_cell_output)  # B3: dL/dm
+        torch.mul(d.d_cell_output, v.tanh_cell, out=d.d_gate_output)  # B4: dL/do
+        # B5: dL/dc += dL/dm * o * (1 - tanh(c)^2), in the memory of dL/dm.
+        d.d_cell_output.mul_(v.gate_output)
+        aten.tanh_backward.grad_input(d.d_cell_output, v.tanh_cell, grad_input=d.d_cell_output)
+        d.d_cell.add_(d.d_cell_output)
+        _clip_backward(d.d_cell, v.cell, shape.cell_clip)  # B6
+        torch.mul(d.d_cell, v.candidate, out=d.d_gate_input)  # B7: dL/di = dL/dc * g
+        torch.mul(d.d_cell, v.cell_before, out=d.d_gate_forget)  # B7: dL/df = dL/dc * c'
+        torch.mul(d.d_cell, v.gate_input, out=d.d_candidate)  # B7: dL/dg = dL/dc * i
+        d.d_cell.mul_(v.gate_forget)  # B8: dL/dc', which the step before adds to
+        # B9, B10: dL/da replaces the gates, whose last use this is.
+        aten.sigmoid_backward.grad_input(
+            d.d_sigmoid_gates, v.sigmoid_gates, grad_input=v.sigmoid_gates
+        )
+        aten.tanh_backward.grad_input(d.d_candidate, v.candidate, grad_input=v.candidate)
+        mixed_bmm(v.gates, b.weight[tick.runs], out=d.d_input_and_hidden)  # B11: [dL/dx, dL/dh']
+        for s in tick.layer_steps:  # B12
+            mask = None if step_masks is None else step_masks[s.layer][s.step]
+            _drop(s.d_input, mask, out=s.d_below)
+            if s.below is not None:
+                s.d_below.add_(s.d_output)
+    return _weight_gradients(b)
+
+
+def _weight_gradients(b: Buffers) -> list[list[Tensor | None]]:
+    """Return the gradients of W, U, b and P of each run; equations B13 and B14."""
+    shape = b.shape
+    gradients: list[list[Tensor | None]] = []
+    for layer in range(shape.num_layers):
+        d_gates = shape.steps_of(layer, b.gates)  # dL/da by now: (2, steps * rows, 4 cells)
+        input_and_hidden = shape.steps_of(layer, b.input_and_hidden)  # (2, steps * rows, 2 size)
+        factor = to_precision(input_and_hidden, shape.precision)
+        d_weight = mixed_bmm(d_gates.transpose(1, 2), factor)  # B13: (2, 4 cells, 2 size)
+        d_bias = d_gates.sum(1)  # B14: (2, 4 cells)
+        d_projection: Any = [None, None]
+        if shape.projects:
+            d_projected = shape.steps_of(layer, b.d_projected)  # (2, steps * rows, size)
+            factor = to_precision(shape.steps_of(layer, b.cell_output), shape.precision)
+            d_projection = mixed_bmm(d_projected.transpose(1, 2), factor)  # B14: (2, size, cells)
+        for direction in range(2):
+            d_input_weight, d_recurrent_weight = torch.split(d_weight[direction], shape.size, dim=1)
+            d_biases = [d_bias[direction], d_projection[direction]]
+            gradients.append([d_input_weight, d_recurrent_weight, *d_biases])
+    return gradients
+
+
+def _split_steps(masks: Masks, shape: Shape) -> list[tuple[Tensor, ...]] | None:
+    """Split each layer's mask (2, steps * rows, size) into steps (2, rows, size)."""
+    return None if masks is None else [torch.split(mask, shape.rows, dim=1) for mask in masks]
+
+
+def _drop(x: Tensor, mask: Tensor | None, out: Tensor) -> Tensor:
+    """Write x with dropout into `out`; the same function serves forward and backward."""
+    return out.copy_(x) if mask is None else torch.mul(x, mask, out=out)
+
+
+def _to_tanh(x: Tensor) -> None:
+    """Turn sigmoid(2 y) into tanh(y) = 2 sigmoid(2 y) - 1 in place.
+
+    On a CPU this and the sigmoid take a third of the time of torch's tanh.
+    """
+    torch.add(MINUS_ONE, x, alpha=2, out=x)
+
+
+def _clip(x: Tensor, clip: float, out: Tensor) -> None:
+    """Write x clamped to [-clip, clip] into `out`; a clip of 0 means none."""
+    if clip:
+        torch.clamp(x, -clip, clip, out=out)
+    elif x is not out:
+        out.copy_(x)
+
+
+def _clip_backward(grad: Tensor, y: Tensor, clip: float) -> None:
+    """Set the gradient to 0 in place where the clamped y is at the bound."""
+    if clip:
+        torch.ops.aten.hardtanh_backward.grad_input(grad, y, -clip, clip, grad_input=grad)

@@ -1,1 +1,5 @@
-"""Train a task with and without ELMo, many ways, and compare."""
+"""Train a task with and without ELMo, under several conditions, and compare the scores."""
+
+from elmokit.tasks.compare.comparison import Comparison, compare
+
+__all__ = ["Comparison", "compare"]

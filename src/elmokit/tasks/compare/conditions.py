@@ -1,22 +1,21 @@
-"""What a comparison trains: one task under several conditions, in the tables of ELMo's paper."""
+"""The conditions of a comparison, in the tables of the ELMo paper."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from elmokit.tasks.settings import Settings
+    from elmokit.tasks.settings import TrainSettings
 
-Value = TypeVar("Value")
 WITHOUT, WITH = "without ELMo", "with ELMo"
-OF_ELMO = "layers placement l2 elmo_dropout layer_norm tune_elmo elmo_lr target_elmo".split()
-PENALTIES = (1.0, 0.001)  # l2 of a mix that hardly leaves the average, and of one that may
+ELMO_FIELDS = "layers placement l2 elmo_dropout layer_norm tune_elmo elmo_lr target_elmo".split()
+PENALTIES = (1.0, 0.001)  # l2 of a mix close to the average, and of a free one
 
 
 @dataclass(frozen=True)
@@ -24,35 +23,35 @@ class Condition:
     """One way to give a task model its vectors."""
 
     name: str
-    """The same for the same model, whichever table asks for it."""
-    settings: Settings
+    """The same for the same model, in whichever table it is."""
+    settings: TrainSettings
     with_elmo: bool
 
 
-# The rows of a table by their labels; a condition may stand in several tables.
+# The rows of a table by their labels; a condition may be in several tables.
 Rows: TypeAlias = "dict[str, Condition]"
 
 
-def sections(what: Sequence[str], settings: Settings, top: int) -> dict[str, Rows]:
-    """The tables that are asked for.
+def make_tables(names: Sequence[str], settings: TrainSettings, top: int) -> dict[str, Rows]:
+    """Return the requested tables.
 
     Args:
-        what: names of `SECTIONS`.
-        settings: complete ones; what a table does not vary is as they say.
-        top: number of the biLM's last layer.
+        names: Names of `TABLES`.
+        settings: Settings of what a table does not vary.
+        top: Index of the biLM's last layer.
     """
     if settings.layers.isdigit() and int(settings.layers) > top:
-        raise ElmokitError(f"there is no layer {settings.layers}; it may be 0 to {top}")
-    return {name: SECTIONS[name](settings, top) for name in what}
+        raise ElmokitError(f"there is no layer {settings.layers}: choose from 0 to {top}")
+    return {name: TABLES[name](settings, top) for name in names}
 
 
-def elmo_rows(settings: Settings, top: int) -> Rows:
-    """With and without."""
+def elmo_rows(settings: TrainSettings, top: int) -> Rows:
+    """Return the rows with and without ELMo."""
     return {WITHOUT: without_elmo(settings), WITH: with_elmo(settings, top)}
 
 
-def layer_rows(settings: Settings, top: int) -> Rows:
-    """Each layer alone, their fixed average, and mixes of all."""
+def layer_rows(settings: TrainSettings, top: int) -> Rows:
+    """Return the rows of each layer alone, their fixed average, and mixes of all."""
     rows: Rows = {WITHOUT: without_elmo(settings)}
     for layer in range(top + 1):
         note = {0: " (tokens)", top: " (top)"}.get(layer, "")
@@ -63,28 +62,28 @@ def layer_rows(settings: Settings, top: int) -> Rows:
     return rows
 
 
-def placement_rows(settings: Settings, top: int) -> Rows:
-    """ELMo's vectors at the input of the task's RNN, at its output, and at both."""
+def placement_rows(settings: TrainSettings, top: int) -> Rows:
+    """Return the rows with ELMo at the input of the task's RNN, at its output, and at both."""
     rows: Rows = {WITHOUT: without_elmo(settings)}
-    for place in ("input", "output", "both"):
-        rows[place] = with_elmo(settings, top, placement=place)
+    for placement in ("input", "output", "both"):
+        rows[placement] = with_elmo(settings, top, placement=placement)
     return rows
 
 
-SECTIONS: dict[str, Callable[[Settings, int], Rows]] = {
+TABLES: dict[str, Callable[[TrainSettings, int], Rows]] = {
     "layers": layer_rows,
     "placement": placement_rows,
     "elmo": elmo_rows,
 }
 
 
-def without_elmo(settings: Settings) -> Condition:
-    """The same model without ELMo; what concerns ELMo alone is as if nothing had been said."""
-    return Condition("baseline", _forget(settings, OF_ELMO), False)
+def without_elmo(settings: TrainSettings) -> Condition:
+    """Return the model without ELMo; settings of ELMo alone get their default values."""
+    return Condition("baseline", _with_defaults(settings, ELMO_FIELDS), False)
 
 
-def with_elmo(settings: Settings, top: int, **changes: Any) -> Condition:
-    """A model with ELMo; its name says what makes it another one."""
+def with_elmo(settings: TrainSettings, top: int, **changes: Any) -> Condition:
+    """Return a model with ELMo; its name has what makes it different."""
     own = replace(settings, **changes)
     if own.layers == str(top):
         own = replace(own, layers="top")
@@ -92,42 +91,31 @@ def with_elmo(settings: Settings, top: int, **changes: Any) -> Condition:
         layers = f"all-l2-{own.l2:g}"
     else:
         layers = f"layer{own.layers}" if own.layers.isdigit() else own.layers
-        own = _forget(own, ("l2",))  # there are no weights to pull
+        own = _with_defaults(own, ("l2",))  # There are no weights to penalize.
     return Condition(f"elmo-{own.placement}-{layers}", own, True)
 
 
-def _forget(settings: Settings, names: Sequence[str]) -> Settings:
+def _with_defaults(settings: TrainSettings, names: Sequence[str]) -> TrainSettings:
+    """Return the settings with the default values of some fields, if the task has them."""
     own: dict[str, Any] = {f.name: f.default for f in fields(settings) if f.name in names}
     return replace(settings, **own)
 
 
-# ---------------------------------------------------------------------- as users write it
-def several(given: str | Sequence[Any], read: Callable[[str], Value]) -> list[Value]:
-    """The values that stand between commas, or in a list, each once."""
-    texts = given.split(",") if isinstance(given, str) else map(str, given)
-    return list(dict.fromkeys(read(text.strip()) for text in texts))
-
-
-def section_name(text: str) -> str:
-    """What a table is about."""
-    if text not in SECTIONS:
-        raise ElmokitError(f"what is compared may be {', '.join(SECTIONS)}, not {text!r}")
-    return text
-
-
-def seed_number(text: str) -> int:
-    """A seed."""
-    if not (text.isascii() and text.isdigit()):
-        raise ElmokitError(f"seeds must be whole numbers with commas between, not {text!r}")
-    return int(text)
-
-
-def per_cent_of_data(text: str) -> float:
-    """A size of the training data."""
-    try:
-        percent = float(text)
-    except ValueError:
-        percent = 0.0
-    if not 0 < percent <= 100:
-        raise ElmokitError(f"sample_efficiency takes per cents above 0 up to 100, not {text!r}")
-    return percent
+def check_list(
+    vary: Sequence[str], seeds: Sequence[int], percents: Sequence[float]
+) -> tuple[list[str], list[int], list[float]]:
+    """Return tables, seeds and sorted percentages, each once; raise if one is invalid."""
+    for name in vary:
+        if name not in TABLES:
+            raise ElmokitError(f"vary must be one of {', '.join(TABLES)}, not {name!r}")
+    for seed in seeds:
+        if seed < 0:
+            raise ElmokitError(f"seeds must be whole numbers from 0, not {seed}")
+    for percent in percents:
+        if not 0 < percent <= 100:
+            raise ElmokitError(
+                f"sample_efficiency takes percentages above 0 and up to 100, not {percent:g}"
+            )
+    if not vary or not seeds:
+        raise ElmokitError("a comparison needs at least one table to vary and one seed")
+    return list(dict.fromkeys(vary)), list(dict.fromkeys(seeds)), sorted(set(map(float, percents)))

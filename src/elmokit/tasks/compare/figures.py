@@ -1,6 +1,6 @@
-"""Figures of a comparison, made from its results: scores, sample efficiency, weights of layers.
+"""The figures of a comparison: scores, sample efficiency, weights of layers.
 
-Drawing is apart from saving: a `Figure` can be looked at by its parts.
+Drawing is separate from saving, so that tests can inspect a `Figure`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from elmokit.figures import (
     write_figure,
 )
 from elmokit.tasks.compare.conditions import WITH, WITHOUT
-from elmokit.tasks.compare.summary import TITLES, per_cent
+from elmokit.tasks.compare.summary import TITLES, percentage
 
 
 def draw_all(results: dict[str, Any], folder: Path) -> bool:
-    """Write all figures that the results have something for, if matplotlib is there."""
+    """Write all figures that the results have data for; return False without matplotlib."""
     if find_spec("matplotlib") is None:
         return False
     with styled():
@@ -40,7 +40,7 @@ def draw_all(results: dict[str, Any], folder: Path) -> bool:
 
 
 def draw_rows(results: dict[str, Any]) -> Any:
-    """Each condition's mean with its spread, and the single runs; one panel for each table."""
+    """Draw the mean and spread of each condition and its single runs, a panel for each table."""
     from matplotlib.figure import Figure
 
     tables = {name: [line for line in t if line["n"]] for name, t in results["tables"].items()}
@@ -51,13 +51,13 @@ def draw_rows(results: dict[str, Any]) -> Any:
         for row, line in enumerate(lines):
             _draw_row(axes, row, line["scores"][results["metric"]], color=_color(line))
         axes.set_yticks(range(len(lines)), [line["label"] for line in lines])
-        axes.set_ylim(len(lines) - 0.4, -0.6)  # the first on top
+        axes.set_ylim(len(lines) - 0.4, -0.6)  # The first row is at the top.
         axes.tick_params(left=False)
         axes.set_title(f"{TITLES[name]}: {results['task']}")
         if lines:
             base = 100 * lines[0]["scores"][results["metric"]]["mean"]
             axes.axvline(base, color=FAINT, lw=0.8, ls=":", zorder=0)
-    panels[-1, 0].set_xlabel(f"dev {results['metric']}, per cent")
+    panels[-1, 0].set_xlabel(f"dev {results['metric']}, percent")
     return figure
 
 
@@ -67,7 +67,7 @@ def _draw_row(axes: Any, row: int, value: dict[str, Any], *, color: str) -> None
     axes.plot(single, [row] * len(single), "|", color=color, alpha=0.6, ms=9, zorder=2)
     axes.errorbar(mean, row, xerr=around, fmt="o", color=color, ms=5, capsize=3, lw=1.3, zorder=3)
     axes.annotate(
-        per_cent(value),
+        percentage(value),
         (1.01, row),
         xycoords=("axes fraction", "data"),
         va="center",
@@ -81,7 +81,7 @@ def _color(line: dict[str, Any]) -> str:
 
 
 def draw_curve(results: dict[str, Any]) -> Any:
-    """The score over the size of the training data, with and without ELMo; None if not measured."""
+    """Draw the score over the size of the training data; return None if not measured."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator
 
@@ -103,8 +103,8 @@ def draw_curve(results: dict[str, Any]) -> Any:
     axes.set_xscale("log")
     axes.set_xticks(percents, [f"{percent:g}" for percent in percents])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("training data, per cent")
-    axes.set_ylabel(f"dev {results['metric']}, per cent")
+    axes.set_xlabel("training data, percent")
+    axes.set_ylabel(f"dev {results['metric']}, percent")
     axes.set_title(f"Sample efficiency: {results['task']}")
     axes.grid(axis="y", color="0.9", lw=0.6)
     axes.set_axisbelow(True)
@@ -113,36 +113,36 @@ def draw_curve(results: dict[str, Any]) -> Any:
 
 
 def draw_weights(results: dict[str, Any]) -> Any:
-    """The share of each layer in the mixes that are learned, a panel for each place; or None."""
+    """Draw the weights of the learned mixes, a panel for each placement; None without any."""
     from matplotlib.figure import Figure
 
     learned = [line for line in results["weights"] if line["layers"] == "all"]
     if not learned:
         return None
-    places = [place for place in ("input", "output") if any(m["mix"] == place for m in learned)]
-    groups = {place: [line for line in learned if line["mix"] == place] for place in places}
+    names = [name for name in ("input", "output") if any(m["mix"] == name for m in learned)]
+    groups = {name: [line for line in learned if line["mix"] == name] for name in names}
     sizes = [len(lines) + 0.4 for lines in groups.values()]
     width = min(WIDTH, 1.6 + 1.15 * sum(sizes))
     figure: Any = Figure(figsize=(width, 2.9), layout="constrained")
-    panels = figure.subplots(1, len(places), sharey=True, squeeze=False, width_ratios=sizes)[0]
-    for axes, (place, lines) in zip(panels, groups.items(), strict=True):
+    panels = figure.subplots(1, len(names), sharey=True, squeeze=False, width_ratios=sizes)[0]
+    for axes, (name, lines) in zip(panels, groups.items(), strict=True):
         _draw_mixes(axes, lines)
-        axes.set_title(f"mix at the {place}")
-    panels[0].set_ylabel("share in the mix")
+        axes.set_title(f"mix at the {name}")
+    panels[0].set_ylabel("weight in the mix")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
 
 
 def _draw_mixes(axes: Any, lines: list[dict[str, Any]]) -> None:
-    layers = len(lines[0]["weights"])
-    each = 0.8 / layers
-    for layer in range(layers):
+    num_layers = len(lines[0]["weights"])
+    width = 0.8 / num_layers
+    for layer in range(num_layers):
         shares = [line["weights"][layer] for line in lines]
         axes.bar(
-            [group + (layer - (layers - 1) / 2) * each for group in range(len(lines))],
+            [group + (layer - (num_layers - 1) / 2) * width for group in range(len(lines))],
             [share["mean"] for share in shares],
-            each,
+            width,
             yerr=[share["spread"] or 0 for share in shares],
             color=SHADES[layer % len(SHADES)],
             edgecolor=INK,
@@ -150,8 +150,8 @@ def _draw_mixes(axes: Any, lines: list[dict[str, Any]]) -> None:
             error_kw={"lw": 0.9, "capsize": 2, "ecolor": INK},
             label=f"layer {layer}",
         )
-    axes.axhline(1 / layers, color=FAINT, lw=0.8, ls=":")  # the average, where mixes begin
-    named = [f"{line['placement']}\nλ = {line['l2']:g}" for line in lines]
-    axes.set_xticks(range(len(lines)), named)
+    axes.axhline(1 / num_layers, color=FAINT, lw=0.8, ls=":")  # the average, the initial mix
+    labels = [f"{line['placement']}\nλ = {line['l2']:g}" for line in lines]
+    axes.set_xticks(range(len(lines)), labels)
     axes.set_xlim(-0.6, len(lines) - 0.4)
     axes.tick_params(bottom=False)

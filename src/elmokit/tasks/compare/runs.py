@@ -1,4 +1,4 @@
-"""The runs of a comparison: which there are, their commands, what is left of them on the disk."""
+"""The runs of a comparison: their list, their commands, and their files."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import new_folder, read_json
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json
 from elmokit.tasks.folder import VECTORS
+from elmokit.tasks.plan import REPORT
+from elmokit.training.changes import find_change
+from elmokit.training.folder import TRAINING
 
 if TYPE_CHECKING:
     from elmokit.tasks.compare.conditions import Condition, Rows
-    from elmokit.tasks.settings import Settings
-
-REPORT = "report.json"
+    from elmokit.tasks.settings import TrainSettings
 
 
 @dataclass(frozen=True)
 class Run:
-    """A condition with a seed, on so many per cent of the training data."""
+    """A condition with a seed, on a percentage of the training data."""
 
     condition: Condition
     seed: int
@@ -32,7 +34,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of its folder."""
         part = "" if self.percent == 100 else f"-part{self.percent:g}"
         return f"{self.condition.name}{part}-seed{self.seed}"
 
@@ -40,7 +42,7 @@ class Run:
 def all_runs(
     tables: dict[str, Rows], curve: Rows, seeds: Sequence[int], percents: Sequence[float]
 ) -> list[Run]:
-    """Every run once; those of a seed come together, so that tables are whole early."""
+    """Return every run once, seed by seed, so that tables are complete early."""
 
     def of(seed: int) -> Iterator[Run]:
         for rows in tables.values():
@@ -48,47 +50,49 @@ def all_runs(
         for percent in percents:
             yield from (Run(condition, seed, percent) for condition in curve.values())
 
-    found = {run.name: run for seed in seeds for run in of(seed)}
-    return list(found.values())
+    runs = {run.name: run for seed in seeds for run in of(seed)}
+    return list(runs.values())
 
 
 def command_line(verb: str, task: str, options: dict[str, Any]) -> str:
-    """A command as a shell takes it."""
+    """Format a command for a shell."""
     words = ["elmokit", verb, task]
     for name, value in options.items():
         dashed = name.replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{dashed}" if value else f"--no-{dashed}")
+        elif isinstance(value, list):
+            words += [f"--{dashed}", *(x if isinstance(x, str) else f"{x:g}" for x in value)]
         else:
             words += [f"--{dashed}", str(value)]
     return shlex.join(words)
 
 
-def complete_report(place: Path) -> dict[str, Any] | None:
-    """The report of a run that came to its end; None if there is none."""
-    if not (place / REPORT).is_file():
+def complete_report(folder: Path) -> dict[str, Any] | None:
+    """Return the report of a run that is complete, else None."""
+    if not (folder / REPORT).is_file():
         return None
-    report = read_json(place / REPORT)
+    report = read_json(folder / REPORT)
     return report if report.get("complete") else None
 
 
-def what_changed(report: dict[str, Any], settings: Settings, same: dict[str, Any]) -> str | None:
-    """How a run that is complete differs from what is asked for now; None if it does not."""
-    for field in fields(settings):
-        before = report["settings"].get(field.name, field.default)
-        now = getattr(settings, field.name)
-        if before != now:
-            return f"{field.name} was {before!r} and is now {now!r}"
-    changed = [name for name, value in same.items() if report["same"].get(name) != value]
+def describe_change(
+    report: dict[str, Any], settings: TrainSettings, fingerprints: dict[str, Any]
+) -> str | None:
+    """Describe how a complete run differs from what is requested now; None if it does not."""
+    if change := find_change(report["settings"], settings):
+        return change
+    old = report["fingerprints"]
+    changed = [name for name, value in fingerprints.items() if old.get(name) != value]
     return f"the {changed[0]} changed" if changed else None
 
 
 def seconds_left(
     runs: list[Run], seconds: dict[Run, float], *, train: int, dev: int
 ) -> float | None:
-    """How long the runs that are not done may take, by what others took with and without ELMo."""
+    """Estimate the time of the remaining runs from that of others with and without ELMo."""
 
-    def work(run: Run) -> float:  # an example costs about three times as much to learn from
+    def work(run: Run) -> float:  # Learning costs about three times as much as predicting.
         return 3 * train * run.percent / 100 + dev
 
     rates: dict[bool, list[float]] = {True: [], False: []}
@@ -105,14 +109,14 @@ def seconds_left(
     return total
 
 
-def link_vectors(source: Path, place: Path) -> None:
-    """Give a run the static vectors of another without a copy, where the disk can do that."""
-    if (source / VECTORS).is_dir() and not (place / VECTORS).exists():
-        with suppress(OSError, ElmokitError), new_folder(place / VECTORS) as making:
+def link_vectors(source: Path, folder: Path) -> None:
+    """Link the static vectors of another run instead of copying them, where the disk can."""
+    if (source / VECTORS).is_dir() and not (folder / VECTORS).exists():
+        with suppress(OSError, ElmokitError), atomic_folder(folder / VECTORS) as making:
             for file in (source / VECTORS).iterdir():
                 os.link(file, making / file.name)
 
 
-def remove_states(place: Path) -> None:
-    """Free the disk of what a run needed to go on."""
-    shutil.rmtree(place / "training", ignore_errors=True)
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a complete run."""
+    shutil.rmtree(folder / TRAINING, ignore_errors=True)

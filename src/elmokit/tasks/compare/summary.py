@@ -1,6 +1,6 @@
-"""What a comparison found: mean and spread over the seeds, and tables of them.
+"""The results of a comparison: mean and spread over the seeds, and tables of them.
 
-All that is told stands in one dictionary, results.json; tables and figures are made from it.
+All results are in one dictionary, results.json; tables and figures are made from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TITLES = {"layers": "Layers", "placement": "Placement", "elmo": "ELMo"}
 
 
 def describe_run(run: Run, report: dict[str, Any], folder: str, command: str) -> dict[str, Any]:
-    """A single run, as results.json has it."""
+    """Return a single run as results.json has it."""
     kept = ("train_examples", "dev_examples", "weights", "epochs", "best_epoch", "seconds")
     return {
         "name": run.name,
@@ -39,7 +39,7 @@ def describe_run(run: Run, report: dict[str, Any], folder: str, command: str) ->
 def summarize(
     tables: dict[str, Rows], curve: Rows, percents: Sequence[float], runs: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Means and spreads of all tables, of the curve and of the layers' weights."""
+    """Return means and spreads of all tables, of the curve, and of the layer weights."""
     return {
         "tables": {name: table_of(rows, runs) for name, rows in tables.items()},
         "sample_efficiency": [
@@ -50,34 +50,34 @@ def summarize(
 
 
 def table_of(rows: Rows, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A line for each row, with what it gains over the first."""
+    """Return a line for each row, with its gain over the first."""
     lines: list[dict[str, Any]] = []
     for label, condition in rows.items():
-        found = _runs_of(runs, condition.name, 100)
-        line = {"label": label, "condition": condition.name, **statistics_of(found)}
+        own = _runs_of(runs, condition.name, 100)
+        line = {"label": label, "condition": condition.name, **statistics_of(own)}
         lines.append({**line, **gain(lines[0] if lines else line, line)})
     return lines
 
 
 def statistics_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean and spread of each score of some runs that differ in the seed."""
+    """Return mean and spread of each score over runs that differ in the seed."""
     names = list(runs[0]["scores"]) if runs else []
     scores = {name: spread([run["scores"][name] for run in runs]) for name in names}
     return {"n": len(runs), "seeds": [run["seed"] for run in runs], "scores": scores}
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """The mean, the standard deviation (of a sample: n - 1), and the values."""
+    """Return the mean, the standard deviation (of a sample: n - 1), and the values."""
     deviation = stdev(values) if len(values) > 1 else None
     return {"mean": fmean(values), "spread": deviation, "values": list(values)}
 
 
 def gain(base: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
-    """How much better the first score is than that of another line, and how many errors fewer."""
+    """Return how much better the first score is than the base's, and the share of fewer errors."""
     if base is line or not base["n"] or not line["n"]:
         return {"gain": None, "fewer_errors": None}
     name = next(iter(line["scores"]))
-    before, now = (at["scores"][name]["mean"] for at in (base, line))
+    before, now = (each["scores"][name]["mean"] for each in (base, line))
     return {
         "gain": now - before,
         "fewer_errors": (now - before) / (1 - before) if before < 1 else None,
@@ -85,25 +85,25 @@ def gain(base: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
 
 
 def curve_point(curve: Rows, percent: float, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """With and without ELMo, on a part of the training data."""
-    found = {label: _runs_of(runs, condition.name, percent) for label, condition in curve.items()}
-    examples = [run["train_examples"] for group in found.values() for run in group]
+    """Return the scores with and without ELMo on a percentage of the training data."""
+    groups = {label: _runs_of(runs, condition.name, percent) for label, condition in curve.items()}
+    examples = [run["train_examples"] for group in groups.values() for run in group]
     return {
         "examples": examples[0] if examples else None,
-        "rows": {label: statistics_of(group) for label, group in found.items()},
+        "rows": {label: statistics_of(group) for label, group in groups.items()},
     }
 
 
 def weights_of(
     tables: dict[str, Rows], curve: Rows, runs: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """What each condition with ELMo made of the layers."""
+    """Return the layer weights of each condition with ELMo."""
     conditions = {c.name: c for rows in [*tables.values(), curve] for c in rows.values()}
     lines = []
     for name, condition in conditions.items():
-        found = _runs_of(runs, name, 100)
-        for place in found[0]["mixes"] if condition.with_elmo and found else ():
-            mixes = [run["mixes"][place] for run in found]
+        own = _runs_of(runs, name, 100)
+        for placement in own[0]["mixes"] if condition.with_elmo and own else ():
+            mixes = [run["mixes"][placement] for run in own]
             layers = zip(*(mix["weights"] for mix in mixes), strict=True)
             lines.append(
                 {
@@ -111,8 +111,8 @@ def weights_of(
                     "placement": condition.settings.placement,
                     "layers": condition.settings.layers,
                     "l2": condition.settings.l2,
-                    "mix": place,
-                    "n": len(found),
+                    "mix": placement,
+                    "n": len(own),
                     "weights": [spread(values) for values in layers],
                     "scale": spread([mix["scale"] for mix in mixes]),
                 }
@@ -126,13 +126,13 @@ def _runs_of(runs: list[dict[str, Any]], condition: str, percent: float) -> list
 
 # ---------------------------------------------------------------------- tables
 def as_markdown(results: dict[str, Any]) -> str:
-    """All tables of a comparison."""
+    """Return all tables of a comparison as Markdown."""
     seeds = ", ".join(map(str, results["seeds"]))
     parts = [
         f"# {results['task']}: ELMo compared\n",
-        f"Dev scores in per cent, mean ± standard deviation over n runs (seeds {seeds}), each at "
-        f"its best epoch by {results['metric']}. ELMo is {results['elmo']}, the static vectors are "
-        f"{results['vectors'] or 'none'}. λ is the l2 that pulls a mix to the average.\n",
+        f"Dev scores in percent, mean ± standard deviation over n runs (seeds {seeds}), each at "
+        f"its best epoch by {results['metric']}. ELMo: {results['elmo']}; static vectors: "
+        f"{results['vectors'] or 'none'}. λ is the l2 penalty that pulls a mix to the average.\n",
     ]
     if not results["complete"]:
         parts.append(f"Not complete: {len(results['runs'])} of {results['planned']} runs.\n")
@@ -146,13 +146,13 @@ def as_markdown(results: dict[str, Any]) -> str:
 
 
 def rows_table(lines: list[dict[str, Any]]) -> str:
-    """A row for each condition, a column for each score."""
+    """Format a row for each condition, a column for each score."""
     names = next((list(line["scores"]) for line in lines if line["n"]), [])
     cells = [
         [
             line["label"],
             str(line["n"]),
-            *(per_cent(line["scores"].get(name)) for name in names),
+            *(percentage(line["scores"].get(name)) for name in names),
             "" if line["gain"] is None else f"{100 * line['gain']:+.2f}",
             "" if line["fewer_errors"] is None else f"{100 * line['fewer_errors']:.0f} %",
         ]
@@ -162,19 +162,19 @@ def rows_table(lines: list[dict[str, Any]]) -> str:
 
 
 def curve_table(points: list[dict[str, Any]]) -> str:
-    """A row for each size of the training data; the task's first score."""
+    """Format a row for each size of the training data, with the task's first score."""
     cells = []
     for point in points:
         rows = [point["rows"][label] for label in (WITHOUT, WITH)]
         first = [next(iter(row["scores"].values()), None) for row in rows]
         size = "" if point["examples"] is None else f"{point['examples']:,}"
         runs = str(min(row["n"] for row in rows))
-        cells.append([f"{point['percent']:g} %", size, runs, *map(per_cent, first)])
+        cells.append([f"{point['percent']:g} %", size, runs, *map(percentage, first)])
     return table(["training data", "examples", "n", WITHOUT, WITH], cells)
 
 
 def weights_table(lines: list[dict[str, Any]]) -> str:
-    """A row for each mix: the share of each layer, and the scale."""
+    """Format a row for each mix: the weight of each layer, and the scale."""
     layers = max(len(line["weights"]) for line in lines)
     cells = [
         [
@@ -189,8 +189,8 @@ def weights_table(lines: list[dict[str, Any]]) -> str:
     return table(["", "mix", "n", *(f"layer {n}" for n in range(layers)), "scale"], cells)
 
 
-def per_cent(value: dict[str, Any] | None) -> str:
-    """A score with its spread."""
+def percentage(value: dict[str, Any] | None) -> str:
+    """Format a score with its spread, in percent."""
     if value is None:
         return ""
     around = "" if value["spread"] is None else f" ± {100 * value['spread']:.2f}"
@@ -198,13 +198,13 @@ def per_cent(value: dict[str, Any] | None) -> str:
 
 
 def plain(value: dict[str, Any]) -> str:
-    """A weight with its spread."""
+    """Format a weight with its spread."""
     around = "" if value["spread"] is None else f" ± {value['spread']:.3f}"
     return f"{value['mean']:.3f}{around}"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table that also reads well as it is; the first column is of words."""
+    """Format a Markdown table that is aligned as plain text; the first column has words."""
     widths = [max(3, *map(len, column)) for column in zip(head, *rows, strict=True)]
 
     def line(cells: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Attention between two padded texts: which tokens of one go with which tokens of the other."""
+"""Attention between two padded texts: which tokens of one match which tokens of the other."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ MATCHES = 2  # of a word with the other text: as it is written, and in lower cas
 
 
 def masked_softmax(scores: Tensor, mask: Tensor, *, dim: int = -1) -> Tensor:
-    """Weights that sum to 1 over the places of `dim` where the mask is True, and are 0 elsewhere.
+    """Return weights that sum to 1 along `dim` where the mask is True, and are 0 elsewhere.
 
     Args:
-        scores: of any shape.
-        mask: of the same shape, or one that broadcasts to it.
-        dim: along which the weights sum to 1.
+        scores: Tensor of any shape.
+        mask: Tensor of the same shape, or one that broadcasts to it.
+        dim: Dimension along which the weights sum to 1.
 
     Returns:
-        Weights in the shape of the scores; all 0 where the mask allows nothing.
+        Weights in the shape of the scores; all 0 where the mask is False everywhere.
     """
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask, lowest).softmax(dim) * mask
 
 
 def dot_scores(first: Tensor, second: Tensor) -> Tensor:
-    """The dot product of each pair of tokens.
+    """Return the dot product of each pair of tokens.
 
     (texts, first tokens, dim), (texts, second tokens, dim) to (texts, first tokens, second tokens)
     """
@@ -43,7 +43,7 @@ class TrilinearScores(nn.Module):
         self.product = nn.Parameter(torch.full((dim,), dim**-0.5))
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        """As `dot_scores` takes and gives them."""
+        """Map the same shapes as `dot_scores`."""
         alone = self.first(first) + self.second(second).transpose(1, 2)
         return alone + dot_scores(first * self.product, second)  # type: ignore[no-any-return]
 
@@ -55,28 +55,28 @@ def align(
     second_mask: Tensor,
     scores: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """For each token the mean of the other text's tokens, weighted by how well they go with it.
+    """Return for each token the mean of the other text's tokens, weighted by their scores.
 
     Args:
-        first: (texts, first tokens, dim).
-        second: (texts, second tokens, dim).
+        first: Vectors of the first text: (texts, first tokens, dim).
+        second: Vectors of the second text: (texts, second tokens, dim).
         first_mask: True where there is a token: (texts, first tokens).
-        second_mask: (texts, second tokens).
-        scores: of each pair of tokens: (texts, first tokens, second tokens); dot products if none
-            are given.
+        second_mask: True where there is a token: (texts, second tokens).
+        scores: Scores of each pair of tokens: (texts, first tokens, second tokens) (default: dot
+            products).
 
     Returns:
-        What stands beside each token of the first text, in the shape of `first`, and beside each
-        token of the second, in the shape of `second`. Rows of padding mean nothing.
+        The means for the tokens of the first text, in the shape of `first`, and for those of the
+        second, in the shape of `second`. Rows of padding are meaningless.
     """
     if scores is None:
         scores = dot_scores(first, second)
-    of_second = masked_softmax(scores, second_mask.unsqueeze(1), dim=2)
-    of_first = masked_softmax(scores, first_mask.unsqueeze(2), dim=1)
+    of_second = masked_softmax(scores, second_mask.unsqueeze(1), dim=2)  # (texts, first, second)
+    of_first = masked_softmax(scores, first_mask.unsqueeze(2), dim=1)  # (texts, first, second)
     return of_second @ second, of_first.transpose(1, 2) @ first
 
 
 def matches(text: Tokens, other: Tokens) -> Tensor:
-    """Which tokens the other text has too, as written and in lower case: (tokens, MATCHES)."""
+    """Return which tokens the other text has too, as written and in lower case: (tokens, 2)."""
     written, lower = set(other), {word.lower() for word in other}
     return torch.tensor([[float(w in written), float(w.lower() in lower)] for w in text])

@@ -9,35 +9,35 @@ from torch import Tensor, nn
 class BiLSTM(nn.Module):
     """A stack of bidirectional LSTMs over padded texts, with dropout between them and at the end.
 
-    Each direction is an LSTM of its own over the padded batch, the backward one over texts that are
-    turned around: on a CPU that trains several times faster than torch's packed sequences.
+    Each direction is a separate LSTM over the padded batch, the backward one over reversed texts.
+    On a CPU this trains several times faster than torch's packed sequences.
     """
 
     def __init__(self, inputs: int, hidden: int, *, depth: int = 1, dropout: float = 0.0) -> None:
-        """`hidden` cells in each direction: the outputs have 2 * hidden columns."""
+        """Build `hidden` cells in each direction: the outputs have 2 * hidden columns."""
         super().__init__()
         self.dim = 2 * hidden
         widths = [inputs] + [self.dim] * (depth - 1)
-        self.forwards = nn.ModuleList(one_way(width, hidden) for width in widths)
-        self.backwards = nn.ModuleList(one_way(width, hidden) for width in widths)
+        self.forwards = nn.ModuleList(make_lstm(width, hidden) for width in widths)
+        self.backwards = nn.ModuleList(make_lstm(width, hidden) for width in widths)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """(texts, tokens, inputs) to (texts, tokens, 2 * hidden), 0 where padded.
+        """Map (texts, tokens, inputs) to (texts, tokens, 2 * hidden), 0 where padded.
 
         The mask is True at the first tokens of each text.
         """
-        turn = turned(mask).unsqueeze(-1)  # (texts, tokens, 1)
-        for ahead, back in zip(self.forwards, self.backwards, strict=True):
-            around = back(vectors.gather(1, turn.expand_as(vectors)))[0]
-            around = around.gather(1, turn.expand_as(around))
-            both = torch.cat([ahead(vectors)[0], around], dim=-1)
+        index = reversed_index(mask).unsqueeze(-1)  # (texts, tokens, 1)
+        for forward_lstm, backward_lstm in zip(self.forwards, self.backwards, strict=True):
+            backward = backward_lstm(vectors.gather(1, index.expand_as(vectors)))[0]
+            backward = backward.gather(1, index.expand_as(backward))  # (texts, tokens, hidden)
+            both = torch.cat([forward_lstm(vectors)[0], backward], dim=-1)
             vectors = self.dropout(both.masked_fill(~mask.unsqueeze(-1), 0.0))
         return vectors
 
 
-def one_way(inputs: int, hidden: int) -> nn.LSTM:
-    """An LSTM whose recurrent weights begin orthogonal."""
+def make_lstm(inputs: int, hidden: int) -> nn.LSTM:
+    """Return an LSTM of one direction with orthogonal recurrent weights."""
     lstm = nn.LSTM(inputs, hidden, batch_first=True)
     weights = dict(lstm.named_parameters())
     for gate in weights["weight_hh_l0"].detach().chunk(4):
@@ -46,18 +46,18 @@ def one_way(inputs: int, hidden: int) -> nn.LSTM:
     return lstm
 
 
-def turned(mask: Tensor) -> Tensor:
-    """For each place the place of the token that stands there when a text is turned around.
+def reversed_index(mask: Tensor) -> Tensor:
+    """Return for each position of a reversed text the position of its token; padding stays.
 
-    >>> turned(torch.tensor([[True, True, True, False]])).tolist()
+    >>> reversed_index(torch.tensor([[True, True, True, False]])).tolist()
     [[2, 1, 0, 3]]
     """
-    places = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
-    return torch.where(mask, mask.sum(1, keepdim=True) - 1 - places, places)
+    positions = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
+    return torch.where(mask, mask.sum(1, keepdim=True) - 1 - positions, positions)
 
 
 class Pooling(nn.Module):
-    """(texts, tokens, dim) to (texts, dim): the maximum, the mean, or a learned weighted mean."""
+    """Map (texts, tokens, dim) to (texts, dim) by maximum, mean, or a learned weighted mean."""
 
     def __init__(self, dim: int, kind: str) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Pooling(nn.Module):
         self.scores = nn.Linear(dim, 1) if kind == "attention" else None
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """Over the tokens where the mask (texts, tokens) is True."""
+        """Pool the tokens where the mask (texts, tokens) is True."""
         real = mask.unsqueeze(-1)  # (texts, tokens, 1)
         if self.scores is not None:
             weights = self.scores(vectors).masked_fill(~real, -torch.inf).softmax(1)

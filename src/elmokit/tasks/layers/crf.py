@@ -4,7 +4,7 @@ score(y) = start[y_1] + sum_t emission[t, y_t] + sum_t transition[y_t, y_t+1] + 
 p(y) = exp(score(y)) / Z, with Z the sum over all tag sequences (the forward algorithm)
 
 Shapes: B sentences, T tokens of the longest, K tags. Masks are True at the real tokens, which
-stand first; what stands in the padding, tags or emissions, never matters.
+come first; tags and emissions in the padding are ignored.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from elmokit.errors import ElmokitError
 
 
 class CRF(nn.Module):
-    """Transition, start and end scores of tags, learned with the emissions."""
+    """Transition, start and end scores of tags, trained together with the emissions."""
 
     allowed_start: Tensor
     allowed_transitions: Tensor
     allowed_end: Tensor
 
     def __init__(self, tags: Sequence[str], constrained: bool) -> None:
-        """Make a CRF whose scores are all 0.
+        """Build a CRF whose scores are all 0.
 
         Args:
-            tags: names of the K tags, in the order of the emissions.
-            constrained: decode only sequences that are well-formed IOB2 or IOBES; see `allowed`.
+            tags: Names of the K tags, in the order of the emissions.
+            constrained: Decode only sequences that are well-formed IOB2 or IOBES; see `allowed`.
         """
         super().__init__()
         if not tags:
@@ -38,21 +38,20 @@ class CRF(nn.Module):
         self.start = nn.Parameter(torch.zeros(len(tags)))
         self.transitions = nn.Parameter(torch.zeros(len(tags), len(tags)))  # (from, to)
         self.end = nn.Parameter(torch.zeros(len(tags)))
-        # Not saved: they follow from the names of the tags.
+        # They follow from the names of the tags, so they are not saved.
         for name, matrix in zip(("start", "transitions", "end"), allowed(tags), strict=True):
             self.register_buffer(f"allowed_{name}", matrix, persistent=False)
 
     def negative_log_likelihood(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
-        """-log p of the right tags.
+        """Return -log p of the right tags.
 
-        All sequences are in Z, forbidden ones too: the constraints hold in decoding only. Gold
-        tags may break the scheme (they do, in real files), and would then have probability 0 and
-        an infinite loss. That broken sequences are rare is learned like anything else.
+        Z includes forbidden sequences: the constraints hold only in decoding. Gold tags of real
+        files sometimes break the scheme, and would then have probability 0 and an infinite loss.
 
         Args:
-            emissions: (B, T, K).
-            tags: (B, T) indices of the right tags.
-            mask: (B, T) bool.
+            emissions: Scores of the tags: (B, T, K).
+            tags: Indices of the right tags: (B, T).
+            mask: True at real tokens: (B, T).
 
         Returns:
             (B,), 0 for a sentence without tokens.
@@ -64,14 +63,14 @@ class CRF(nn.Module):
         return loss.where(mask.any(dim=1), 0.0)
 
     def decode(self, emissions: Tensor, mask: Tensor) -> list[list[int]]:
-        """The best tag sequence of each sentence, allowed ones only if the CRF is constrained.
+        """Return the best tag sequence of each sentence, only allowed ones if constrained.
 
-        Where no sequence is allowed (one token, and every tag would need a second one), the best
-        of all sequences is given.
+        Where no sequence is allowed (one token, and every tag would need a second one), return the
+        best of all sequences.
 
         Args:
-            emissions: (B, T, K).
-            mask: (B, T) bool.
+            emissions: Scores of the tags: (B, T, K).
+            mask: True at real tokens: (B, T).
 
         Returns:
             B lists of tag indices, as long as the sentences.
@@ -89,21 +88,21 @@ class CRF(nn.Module):
         return [path[:length] for path, length in zip(paths.tolist(), lengths, strict=True)]
 
     def _without_padding(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Zeros in the padding, and the precision of the CRF: half would add up too coarsely."""
+        """Set the padding to 0 and use the CRF's precision: sums in half precision are coarse."""
         return emissions.to(self.start.dtype).masked_fill(~mask[:, :, None], 0.0)  # (B, T, K)
 
     def _score(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
-        """Scores of given tag sequences, (B,)."""
-        tags = tags.masked_fill(~mask, 0)  # (B, T): padding may be -1
+        """Return the scores of given tag sequences: (B,)."""
+        tags = tags.masked_fill(~mask, 0)  # (B, T); padding may be -1
         last = tags.gather(1, mask.sum(dim=1, keepdim=True).sub(1).clamp(min=0)).squeeze(1)  # (B,)
         emitted = emissions.gather(2, tags[:, :, None]).squeeze(2)  # (B, T)
         moved = self.transitions[tags[:, :-1], tags[:, 1:]] * mask[:, 1:]  # (B, T - 1)
         return self.start[tags[:, 0]] + emitted.sum(dim=1) + moved.sum(dim=1) + self.end[last]
 
     def _log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """log Z, (B,)."""
-        into = self.transitions.T.contiguous()  # (to, from): the sum runs along memory
-        total = self.start + emissions[:, 0]  # (B, K): log of the sum of what ends in each tag
+        """Return log Z: (B,)."""
+        into = self.transitions.T.contiguous()  # (to, from), so that the sum runs along memory
+        total = self.start + emissions[:, 0]  # (B, K), log of the sum over what ends in each tag
         for emission, real in _steps(emissions, mask):
             longer = torch.logsumexp(total[:, None, :] + into, dim=2) + emission  # (B, K)
             total = longer.where(real, total)
@@ -112,7 +111,7 @@ class CRF(nn.Module):
     def _viterbi(
         self, emissions: Tensor, mask: Tensor, *, constrained: bool
     ) -> tuple[Tensor, Tensor]:
-        """Scores of the best sequences, (B,), -inf where none is allowed; and these, (B, T)."""
+        """Return the best sequences (B, T) after their scores (B,), -inf if none is allowed."""
         start, into, end = self.start.detach(), self.transitions.detach().T, self.end.detach()
         if constrained:
             start = start.masked_fill(~self.allowed_start, -torch.inf)
@@ -121,11 +120,11 @@ class CRF(nn.Module):
         into = into.contiguous()  # (to, from)
         same = torch.arange(len(self.tags), device=emissions.device)  # (K,)
         best = start + emissions[:, 0]  # (B, K)
-        origins = []  # T - 1 times (B, K): the tag before, on the best way to each tag
+        origins = []  # T - 1 times (B, K), the tag before on the best path to each tag
         for emission, real in _steps(emissions, mask):
             longer, origin = (best[:, None, :] + into).max(dim=2)  # (B, K)
             best = (longer + emission).where(real, best)
-            origins.append(origin.where(real, same))  # in the padding, a tag stays as it is
+            origins.append(origin.where(real, same))  # In the padding, a tag stays as it is.
         score, tag = (best + end).max(dim=1)  # (B,)
         path = [tag]
         for origin in reversed(origins):
@@ -134,16 +133,15 @@ class CRF(nn.Module):
 
 
 def _steps(emissions: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """From the second token on: emissions, (B, K), and which sentences go that far, (B, 1)."""
+    """Yield from the second token on the emissions (B, K) and whether it is real (B, 1)."""
     return zip(emissions.unbind(1)[1:], mask[:, :, None].unbind(1)[1:], strict=True)
 
 
 def allowed(tags: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-    """Which tags may begin a sentence, follow each other, and end it.
+    """Return which tags may begin a sentence, follow each other, and end it.
 
     IOB2: I-X follows B-X or I-X. IOBES: besides, B-X and I-X are followed by I-X or E-X.
-    Tags of another kind, such as parts of speech, may stand anywhere; so may the I-X of files
-    that have no B- at all.
+    Other tags, such as parts of speech, are allowed anywhere; so is the I-X of files without B-.
 
     Returns:
         start (K,), transitions (K, K) from row to column, end (K,), all bool.
@@ -156,7 +154,7 @@ def allowed(tags: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
     has_ends = "E" in prefixes or "S" in prefixes
     inside = torch.tensor([prefix in "IE" for prefix in prefixes])  # needs a tag before it
     opened = torch.tensor([prefix in "BI" for prefix in prefixes])  # may have a tag after it
-    finished = ~opened | (not has_ends)  # may have none after it
+    finished = ~opened | (not has_ends)  # may end its span
     same = torch.tensor([[one == other for other in types] for one in types])  # (K, K)
-    goes_on = opened[:, None] & same  # (K, K)
-    return ~inside, torch.where(inside, goes_on, finished[:, None]), finished
+    continues = opened[:, None] & same  # (K, K)
+    return ~inside, torch.where(inside, continues, finished[:, None]), finished

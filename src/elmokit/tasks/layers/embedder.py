@@ -1,7 +1,7 @@
-"""Tokens to the input of a task's model: h = [static or learned vector; characters; ELMo].
+"""From tokens to the input of a task's model: h = [static or learned vector; characters; ELMo].
 
-ELMo's vectors come from a frozen biLM through a store that keeps them on the disk, or from a biLM
-that is trained along. Each placement has a scalar mix of its own.
+The ELMo vectors come from a frozen biLM through a store that caches them on disk, or from a biLM
+that is trained too. Each placement has its own scalar mix.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from torch import Tensor, nn
 from elmokit.config import BiLMConfig
 from elmokit.layer import ElmoLayer
 from elmokit.model.batch import TokenBatch, make_batch
-from elmokit.model.char_cnn import CharCNN
+from elmokit.model.encoders import CharCNN
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
     from elmokit.store import LayerStore
-    from elmokit.tasks.settings import Settings
+    from elmokit.tasks.settings import TrainSettings
     from elmokit.vectors.static.table import StaticVectors
 
-RARE = 2  # a word that stands in the training text less often has no learned vector
-CHARACTERS = 25  # of a word that the small CNN reads
+MIN_COUNT = 2  # a word that occurs less often in the training data has no learned vector
+MAX_CHARACTERS = 25  # of a word that the small CNN reads
 
 
 @dataclass(frozen=True)
@@ -39,75 +39,76 @@ class Encoded:
     vectors: Tensor
     """The input of the task's RNN, dropout applied, 0 where padded: (texts, tokens, dim)."""
     late: Tensor | None
-    """ELMo's vectors for the output of the RNN, if wanted there: (texts, tokens, late_dim)."""
+    """ELMo vectors for the output of the RNN, if placed there: (texts, tokens, late_dim)."""
     mask: Tensor
     """True where there is a token: (texts, tokens)."""
 
     def join(self, outputs: Tensor) -> Tensor:
-        """Outputs of the RNN, with ELMo's vectors beside them if wanted there."""
+        """Return the outputs of the RNN, joined with the ELMo vectors if placed there."""
         return outputs if self.late is None else torch.cat([outputs, self.late], dim=-1)
 
 
 class Inputs(nn.Module):
-    """Makes the input vectors of a task's model; what is frozen is not among its weights."""
+    """Compute the input vectors of a task's model; what is frozen is not among its weights."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: TrainSettings,
         words: Sequence[str],
         *,
         vectors: StaticVectors | None = None,
         elmo: Embedder | None = None,
         store: LayerStore | None = None,
     ) -> None:
-        """Set up all that the settings ask for.
+        """Build the parts that the settings request.
 
         Args:
-            settings: complete ones.
-            words: of the training text, for vectors that are learned; see `known_words`.
-            vectors: static word vectors.
-            elmo: the biLM; None for a model without ELMo.
-            store: keeps the layers of a frozen biLM.
+            settings: Settings with `word_dim` filled in.
+            words: Words that get learned vectors; see `known_words`.
+            vectors: Static word vectors.
+            elmo: biLM; None for a model without ELMo.
+            store: Cache of the layers of a frozen biLM.
         """
         super().__init__()
         self.words = {word: row for row, word in enumerate(words, start=1)}  # row 0: unknown
-        object.__setattr__(self, "static", vectors)  # neither is a submodule
+        word_dim = settings.word_dim or 0
+        object.__setattr__(self, "static", vectors)  # Neither of them is a submodule.
         object.__setattr__(self, "store", store)
         self.fixed_dim = 0 if vectors is None else vectors.dim
         self.unknown = nn.Parameter(torch.zeros(self.fixed_dim)) if vectors is not None else None
-        self.learned = _table(len(words) + 1, settings.word_dim, spread=0.1)
+        self.learned = _table(len(words) + 1, word_dim, spread=0.1)
         tuned = settings.tune_words and vectors is not None
         self.correction = _table(len(words) + 1, self.fixed_dim if tuned else 0, spread=0.0)
-        self.characters = small_cnn(settings.characters) if settings.characters else None
+        self.characters = small_cnn(settings.char_dim) if settings.char_dim else None
         self.dropout = nn.Dropout(settings.dropout)
         self.elmo = elmo_layer(elmo, settings) if elmo is not None else None
         self.placement = settings.placement
         elmo_dim = 0 if elmo is None else elmo.dim
         early, late = settings.placement != "output", settings.placement != "input"
-        self.dim = self.fixed_dim + settings.word_dim + settings.characters + early * elmo_dim
+        self.dim = self.fixed_dim + word_dim + settings.char_dim + early * elmo_dim
         self.late_dim = late * elmo_dim
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return next((p.device for p in self.parameters()), torch.device("cpu"))
 
     def forward(self, texts: Sequence[Sequence[str]]) -> Encoded:
-        """The vectors of some tokenized texts."""
-        batch = make_batch(texts, CharacterIndexer(CHARACTERS)).to(self.device)
+        """Return the vectors of tokenized texts."""
+        batch = make_batch(texts, CharacterIndexer(MAX_CHARACTERS)).to(self.device)
         parts = [self.dropout(part) for part in self._own_parts(batch, _distinct(texts))]
         late = None
         if self.elmo is not None:
             mixed = self.elmo.mix(self._layers(texts)).outputs
             late = mixed[-1] if self.placement != "input" else None
             parts += [mixed[0]] if self.placement != "output" else []
-        if not parts:  # ELMo at the output alone: the RNN still has something to read
+        if not parts:  # With ELMo at the output alone, the RNN still needs an input.
             parts = [torch.zeros(*batch.mask.shape, self.dim, device=self.device)]
         vectors = torch.cat(parts, dim=-1).masked_fill(~batch.mask.unsqueeze(-1), 0.0)
         return Encoded(vectors, late, batch.mask)
 
     def _own_parts(self, batch: TokenBatch, words: list[str]) -> list[Tensor]:
-        """Each distinct word's vectors, laid out over the texts: (texts, tokens, columns) each."""
+        """Return the vectors of each kind but ELMo, as (texts, tokens, columns) each."""
         parts: list[Tensor] = []
         rows = torch.tensor([self.words.get(word, 0) for word in words], device=self.device)
         if self.unknown is not None:
@@ -124,24 +125,24 @@ class Inputs(nn.Module):
     def _fixed(self, words: list[str]) -> Tensor:
         static: StaticVectors = self.static  # type: ignore[assignment]
         rows = static.rows(words)
-        found = torch.from_numpy(np.array(static.vectors[np.maximum(rows, 0)], np.float32))
+        vectors = torch.from_numpy(np.array(static.vectors[np.maximum(rows, 0)], np.float32))
         missing = torch.from_numpy(rows < 0).unsqueeze(1).to(self.device)
         assert self.unknown is not None
-        return torch.where(missing, self.unknown, found.to(self.device))
+        return torch.where(missing, self.unknown, vectors.to(self.device))
 
     def _layers(self, texts: Sequence[Sequence[str]]) -> Any:
         assert self.elmo is not None
         store: LayerStore | None = self.store  # type: ignore[assignment]
-        return self.elmo.layers(texts) if store is None else store.layers(texts)
+        return self.elmo.hidden_states(texts) if store is None else store.layers(texts)
 
     def penalty(self) -> Tensor:
-        """What the mixes add to the loss."""
+        """Return the penalty of the mixes, to be added to the loss."""
         if self.elmo is None:
             return torch.zeros((), device=self.device)
         return self.elmo.penalty()
 
     def mixes(self) -> dict[str, dict[str, Any]]:
-        """Each placement's layer weights and scale, for a report."""
+        """Return the layer weights and the scale of each placement's mix, for a report."""
         if self.elmo is None:
             return {}
         names = {"input": ["input"], "output": ["output"], "both": ["input", "output"]}
@@ -154,16 +155,16 @@ class Inputs(nn.Module):
         }
 
 
-def known_words(texts: Iterable[Sequence[str]], settings: Settings) -> list[str]:
-    """Words of the training text that get vectors of their own, where any are learned."""
+def known_words(texts: Iterable[Sequence[str]], settings: TrainSettings) -> list[str]:
+    """Return the words of the training data that get learned vectors, if any are learned."""
     if not settings.word_dim and not settings.tune_words:
         return []
     counts = Counter(word for text in texts for word in text)
-    return sorted(word for word, count in counts.items() if count >= RARE)
+    return sorted(word for word, count in counts.items() if count >= MIN_COUNT)
 
 
-def elmo_layer(elmo: Embedder, settings: Settings) -> ElmoLayer:
-    """The biLM with a mix for each placement."""
+def elmo_layer(elmo: Embedder, settings: TrainSettings) -> ElmoLayer:
+    """Return the biLM with a mix for each placement."""
     top = elmo.config.num_layers
     only = {"all": None, "average": None, "top": top}
     layer = ElmoLayer(
@@ -181,22 +182,22 @@ def elmo_layer(elmo: Embedder, settings: Settings) -> ElmoLayer:
     return layer
 
 
-def small_cnn(columns: int) -> CharCNN:
-    """A character CNN for a task's own use: `columns` filters over three characters."""
+def small_cnn(dim: int) -> CharCNN:
+    """Return a character CNN of `dim` filters over three characters."""
     config = BiLMConfig(
-        max_characters=CHARACTERS,
+        max_characters=MAX_CHARACTERS,
         character_dim=16,
-        filters=((3, columns),),
+        filters=((3, dim),),
         highway_layers=0,
         project_tokens=False,
-        projection_dim=columns,
-        lstm_dim=columns,
+        projection_dim=dim,
+        lstm_dim=dim,
     )
     return CharCNN(config)
 
 
 def _distinct(texts: Sequence[Sequence[str]]) -> list[str]:
-    """The distinct words in the order of `make_batch`: the sentence boundaries come first."""
+    """Return the distinct words in the order of `make_batch`, the sentence boundaries first."""
     words = (word for text in texts for word in text)
     return list(dict.fromkeys(chain((BEGIN_SENTENCE, END_SENTENCE), words)))
 

@@ -1,11 +1,11 @@
-"""Coreference in the form of GAP: which of two names does a pronoun mean, or neither.
+"""Coreference in the form of GAP: which of two names does a pronoun refer to, or neither.
 
 sentences of a passage ─► vectors ─► joined again ─► BiLSTM [; ELMo] ─► pronoun with each name,
-and facts about both ─► A, B or NEITHER
+and features of both ─► A, B or NEITHER
 
-A biLM has learned from single sentences, so it gets them one by one; the task's own BiLSTM reads
-the whole passage. The names are treated alike: if they change places, so do their scores. There
-is no need to show a model each passage twice for that. Passages are never cut.
+A biLM was trained on single sentences, so it gets them one by one; the task's own BiLSTM reads the
+whole passage. Both names are scored by the same weights: if they are swapped, so are their scores.
+Passages are never cut.
 
 Shapes: B passages, T tokens of the longest, D columns.
 """
@@ -20,84 +20,75 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Pronoun, Span, Tokens
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.data.marked import read_gap
 from elmokit.errors import ElmokitError
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Encoded, Inputs
+from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_labels
 from elmokit.tasks.layers.spans import BUCKETS, bucket, check_span, covered, distance
-from elmokit.tasks.models.classifier import label_ids, learn_labels, most_probable
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import CoreferenceSettings
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import split_sentences, tokenizer
 
 LABELS = ["A", "B", "NEITHER"]
-FACT = 10  # columns of a fact about a name
-# How many values the facts of `facts_of` can have.
-VALUES = (BUCKETS, 7, 4, 4, 2, 2)
+FEATURE_DIM = 10  # size of the vector of a feature of a name
+NUM_VALUES = (BUCKETS, 7, 4, 4, 2, 2)  # of each feature that `name_features` returns
 
 
-class PronounResolver(nn.Module):
-    """Scores each name for a pronoun, by the same weights, and that it means neither."""
+class PronounResolver(LabelModel):
+    """Score each name for a pronoun, by the same weights, and that it refers to neither."""
 
-    def __init__(self, inputs: Inputs, settings: Settings, facts: dict[str, Any]) -> None:
-        """A new one; its labels are always the same."""
-        super().__init__()
-        if facts.get("labels") != LABELS:
+    def __init__(
+        self, inputs: Inputs, settings: CoreferenceSettings, learned: dict[str, Any]
+    ) -> None:
+        """Build a new model; its labels are always the same."""
+        if learned.get("labels") != LABELS:
             raise ElmokitError(f"the model's labels must be {', '.join(LABELS)}")
-        self.inputs, self.labels = inputs, LABELS
+        super().__init__(inputs, learned)
         hidden = settings.hidden
         self.lstm = BiLSTM(inputs.dim, hidden, depth=settings.depth, dropout=settings.dropout)
         width = self.lstm.dim + inputs.late_dim
         self.mean = Pooling(width, "mean")
         self.pronoun = nn.Linear(width, hidden)
         self.name = nn.Linear(3 * width, hidden)
-        self.facts = nn.Embedding(sum(VALUES), FACT)
-        nn.init.uniform_(self.facts.weight, -0.1, 0.1)
-        self.pair = nn.Linear(4 * hidden + len(VALUES) * FACT, hidden)
+        self.features = nn.Embedding(sum(NUM_VALUES), FEATURE_DIM)
+        nn.init.uniform_(self.features.weight, -0.1, 0.1)
+        self.pair = nn.Linear(4 * hidden + len(NUM_VALUES) * FEATURE_DIM, hidden)
         self.dropout = nn.Dropout(settings.dropout)
-        self.means = nn.Linear(hidden, 1)
+        self.refers = nn.Linear(hidden, 1)
         self.neither = nn.Linear(3 * hidden, 1)
 
     def forward(self, batch: Sequence[Pronoun]) -> Tensor:
-        """The scores of A, B and NEITHER: (B, 3)."""
+        """Score A, B and NEITHER: (B, 3)."""
         encoded = read_passages(self.inputs, batch)
         states = encoded.join(self.lstm(encoded.vectors, encoded.mask))  # (B, T, D)
         at_pronoun = states[_rows(batch), [example.pronoun for example in batch]]  # (B, D)
         pronoun = self.dropout(self.pronoun(at_pronoun).relu())  # (B, hidden)
         spans = [[example.first for example in batch], [example.second for example in batch]]
-        names = torch.stack([self._names(states, some) for some in spans], dim=1)
+        names = torch.stack([self._names(states, name) for name in spans], dim=1)
         pairs = self._pairs(pronoun.unsqueeze(1).expand_as(names), names, batch)  # (B, 2, hidden)
         both = torch.cat([pronoun, pairs.amax(1), pairs.mean(1)], dim=-1)  # (B, 3 * hidden)
-        return torch.cat([self.means(pairs).squeeze(-1), self.neither(both)], dim=-1)
+        return torch.cat([self.refers(pairs).squeeze(-1), self.neither(both)], dim=-1)
 
     def _names(self, states: Tensor, spans: Sequence[Span]) -> Tensor:
-        """A name of each passage, by its first and last token and the mean: (B, hidden)."""
+        """Encode a name of each passage by its first and last token and the mean: (B, hidden)."""
         rows, inside = _rows(spans), covered(spans, states.shape[1]).to(states.device)
         first, last = states[rows, [s[0] for s in spans]], states[rows, [s[1] - 1 for s in spans]]
         parts = [first, last, self.mean(states, inside)]  # (B, D) each
         return self.dropout(self.name(torch.cat(parts, dim=-1)).relu())  # type: ignore[no-any-return]
 
     def _pairs(self, pronouns: Tensor, names: Tensor, batch: Sequence[Pronoun]) -> Tensor:
-        """The pronoun, (B, 2, hidden), with each name, (B, 2, hidden): (B, 2, hidden)."""
-        starts = torch.tensor([0, *accumulate(VALUES[:-1])])
-        values = starts + torch.tensor([facts_of(example) for example in batch])  # (B, 2, facts)
-        facts = self.dropout(self.facts(values.to(names.device)).flatten(2))
-        parts = [pronouns, names, pronouns * names, (pronouns - names).abs(), facts]
+        """Combine the pronoun, (B, 2, hidden), with each name, (B, 2, hidden): (B, 2, hidden)."""
+        starts = torch.tensor([0, *accumulate(NUM_VALUES[:-1])])
+        values = starts + torch.tensor([name_features(e) for e in batch])  # (B, 2, features)
+        features = self.dropout(self.features(values.to(names.device)).flatten(2))
+        parts = [pronouns, names, pronouns * names, (pronouns - names).abs(), features]
         return self.dropout(self.pair(torch.cat(parts, dim=-1)).relu())  # type: ignore[no-any-return]
-
-    def loss(self, batch: Sequence[Pronoun]) -> Tensor:
-        """Cross entropy of the right answers."""
-        return functional.cross_entropy(self(batch), label_ids(batch, self.labels, self.inputs))
-
-    def predict(self, batch: Sequence[Pronoun]) -> list[dict[str, Any]]:
-        """The most probable of A, B and NEITHER for each pronoun, with its probability."""
-        return most_probable(self(batch), self.labels)
 
 
 def _rows(batch: Sequence[Any]) -> list[int]:
@@ -105,7 +96,7 @@ def _rows(batch: Sequence[Any]) -> list[int]:
 
 
 def read_passages(inputs: Inputs, batch: Sequence[Pronoun]) -> Encoded:
-    """The vectors of passages, whose sentences get theirs one by one."""
+    """Return the vectors of passages, whose sentences are embedded one by one."""
     encoded = inputs([sentence for example in batch for sentence in example.texts])
     lengths = [sum(map(len, example.texts)) for example in batch]
 
@@ -113,17 +104,17 @@ def read_passages(inputs: Inputs, batch: Sequence[Pronoun]) -> Encoded:
         return pad_sequence(list(torch.split(vectors[encoded.mask], lengths)), batch_first=True)
 
     late = None if encoded.late is None else joined(encoded.late)
-    places = torch.arange(max(lengths), device=encoded.mask.device)
-    mask = places < torch.tensor(lengths, device=encoded.mask.device).unsqueeze(1)  # (B, T)
+    positions = torch.arange(max(lengths), device=encoded.mask.device)
+    mask = positions < torch.tensor(lengths, device=encoded.mask.device).unsqueeze(1)  # (B, T)
     return Encoded(joined(encoded.vectors), late, mask)
 
 
-def facts_of(example: Pronoun) -> list[list[int]]:
-    """Numbers below VALUES that describe both names: (2, facts).
+def name_features(example: Pronoun) -> list[list[int]]:
+    """Describe both names by numbers below NUM_VALUES: (2, features).
 
-    How far the pronoun is, in tokens and in sentences; at which token of its sentence the name
-    begins; how often words of it stand elsewhere in the passage; whether it is nearer to the
-    pronoun than the other name, and whether it comes before that.
+    The features are the distance to the pronoun, in tokens and in sentences; the token of its
+    sentence at which the name begins; how often its words occur elsewhere in the passage; whether
+    it is nearer to the pronoun than the other name; and whether it precedes the other name.
     """
     tokens = [token for sentence in example.texts for token in sentence]
     starts = list(accumulate(map(len, example.texts[:-1]), initial=0))
@@ -147,27 +138,29 @@ def facts_of(example: Pronoun) -> list[list[int]]:
 
 
 def cut_sentences(tokens: Tokens) -> tuple[Tokens, ...]:
-    """The sentences of a tokenized text, together all of its tokens.
+    """Split a tokenized text into sentences that together have all of its tokens.
 
     >>> cut_sentences(("Dr.", "Ito", "left", ".", "She", "ran", "."))
     (('Dr.', 'Ito', 'left', '.'), ('She', 'ran', '.'))
     """
-    # Sentences end at characters. Only where these are also the end of a token can a cut be.
+    # Sentences end at characters; only where a token ends too can the text be split.
     ends = {length: i for i, length in enumerate(accumulate(map(len, tokens)), start=1)}
     sizes = (len(s.replace(" ", "")) for s in split_sentences(" ".join(tokens)))
     cuts = [0, *(ends[length] for length in accumulate(sizes) if length in ends)]
     return tuple(tokens[i:j] for i, j in pairwise(cuts))
 
 
-def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterator[Pronoun]:
-    """Passages of a file, cut into sentences; places of tokens are counted over all of them."""
+def read(
+    path: str, settings: CoreferenceSettings, bad: BadLines, labeled: bool
+) -> Iterator[Pronoun]:
+    """Read the passages of a file as sentences; positions count the tokens of all of them."""
     split = tokenizer(settings.tokenizer)
-    for example in read_gap(path, tokenize=split, labelled=labelled, bad=bad):
+    for example in read_gap(path, tokenize=split, labeled=labeled, bad=bad):
         yield replace(example, texts=cut_sentences(example.texts[0]))
 
 
-def learn(examples: Sequence[Pronoun], settings: Settings) -> dict[str, Any]:
-    """The labels, which are always the same; at least two must be there."""
+def learn(examples: Sequence[Pronoun], settings: CoreferenceSettings) -> dict[str, Any]:
+    """Return the labels, which are always the same; raise if fewer than two occur."""
     for example in examples:
         tokens = sum(map(len, example.texts))
         spans = {"A": example.first, "B": example.second}
@@ -181,27 +174,26 @@ def learn(examples: Sequence[Pronoun], settings: Settings) -> dict[str, Any]:
 
 
 def score(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
-    """F1 as GAP has it, of all, of masculine and of feminine pronouns; and accuracy."""
+    """Return GAP's F1 of all, of masculine and of feminine pronouns, and accuracy."""
     tokens = [[token for sentence in e.texts for token in sentence] for e in examples]
     pronouns = [text[e.pronoun] for text, e in zip(tokens, examples, strict=True)]
-    gold = [example.label for example in examples]
-    scores = metrics.gap_scores(gold, [found["label"] for found in predictions], pronouns)
+    scores = metrics.gap_scores(*gold_and_predicted(examples, predictions), pronouns)
     return {"f1": scores.pop("f1"), **scores}
 
 
 def write(examples: Sequence[Pronoun], predictions: Sequence[Any]) -> Iterator[str]:
-    """What GAP's own scorer reads: identifier, and TRUE or FALSE for A and for B."""
-    for example, found in zip(examples, predictions, strict=True):
-        answers = "\t".join(str(found["label"] == name).upper() for name in "AB")
+    """Yield what GAP's own scorer reads: identifier, and TRUE or FALSE for A and for B."""
+    for example, prediction in zip(examples, predictions, strict=True):
+        answers = "\t".join(str(prediction["label"] == name).upper() for name in "AB")
         yield f"{example.identifier}\t{answers}\n"
 
 
 TASK = Task(
     name="coreference",
+    settings=CoreferenceSettings,
     read=read,
     learn=learn,
     model=PronounResolver,
     score=score,
     write=write,
-    defaults={"hidden": 100, "dropout": 0.5, "batch_size": 32, "patience": 8},
 )

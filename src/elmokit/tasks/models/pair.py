@@ -3,8 +3,7 @@
 both texts ─► vectors + matches ─► shared BiLSTM [; ELMo] ─► aligned with each other ─► compared
 ─► BiLSTM ─► maximum and mean of both ─► label
 
-Matches say which words the other text has too. A large data set would teach that; a small one
-hardly does.
+Matches tell which words the other text has too, which a model hardly learns from a small data set.
 
 Shapes: B pairs, T tokens of the longest text, D columns.
 """
@@ -16,35 +15,26 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from elmokit.data.examples import Labelled
-from elmokit.data.labelled import BadLines, read_pairs
+from elmokit.data.examples import Labeled
+from elmokit.data.labeled import BadLines, read_pairs
 from elmokit.tasks.layers.attention import MATCHES, align, matches
 from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Inputs
-from elmokit.tasks.models.classifier import (
-    cut,
-    label_ids,
-    label_scores,
-    labels_of,
-    learn_labels,
-    most_probable,
-    write_labels,
-)
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, write_labels
+from elmokit.tasks.models.classifier import cut
+from elmokit.tasks.settings import PairSettings
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import tokenizer
 
 
-class PairClassifier(nn.Module):
+class PairClassifier(LabelModel):
     """Aligns two texts, compares each token with what it is aligned to, and chooses a label."""
 
-    def __init__(self, inputs: Inputs, settings: Settings, facts: dict[str, Any]) -> None:
-        """A new one for the labels that the facts name."""
-        super().__init__()
-        self.inputs, self.labels = inputs, labels_of(facts)
+    def __init__(self, inputs: Inputs, settings: PairSettings, learned: dict[str, Any]) -> None:
+        """Build a new model for the learned labels."""
+        super().__init__(inputs, learned)
         hidden, dropout = settings.hidden, settings.dropout
         columns = inputs.dim + MATCHES
         self.encoder = BiLSTM(columns, hidden, depth=settings.depth, dropout=dropout)
@@ -62,13 +52,13 @@ class PairClassifier(nn.Module):
             nn.Linear(hidden, len(self.labels)),
         )
 
-    def forward(self, batch: Sequence[Labelled]) -> Tensor:
-        """The scores of all labels: (B, labels)."""
-        firsts, seconds = ([example.texts[place] for example in batch] for place in (0, 1))
+    def forward(self, batch: Sequence[Labeled]) -> Tensor:
+        """Score all labels: (B, labels)."""
+        firsts, seconds = ([example.texts[i] for example in batch] for i in (0, 1))
         encoded = self.inputs([*firsts, *seconds])  # 2B texts
         others = zip([*firsts, *seconds], [*seconds, *firsts], strict=True)
-        found = pad_sequence([matches(*texts) for texts in others], batch_first=True)
-        vectors = torch.cat([encoded.vectors, found.to(encoded.vectors)], dim=-1)
+        matched = pad_sequence([matches(*texts) for texts in others], batch_first=True)
+        vectors = torch.cat([encoded.vectors, matched.to(encoded.vectors)], dim=-1)
         states = encoded.join(self.encoder(vectors, encoded.mask))  # (2B, T, D)
         other = torch.cat(align(*states.chunk(2), *encoded.mask.chunk(2)))  # (2B, T, D)
         compared = torch.cat([states, other, states - other, states * other], dim=-1)
@@ -77,35 +67,27 @@ class PairClassifier(nn.Module):
         both = [half for part in pooled for half in part.chunk(2)]  # (B, 2 * hidden) each
         return self.top(torch.cat(both, dim=-1))  # type: ignore[no-any-return]
 
-    def loss(self, batch: Sequence[Labelled]) -> Tensor:
-        """Cross entropy of the right labels."""
-        return functional.cross_entropy(self(batch), label_ids(batch, self.labels, self.inputs))
 
-    def predict(self, batch: Sequence[Labelled]) -> list[dict[str, Any]]:
-        """The most probable label of each pair, with its probability."""
-        return most_probable(self(batch), self.labels)
-
-
-def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterator[Labelled]:
-    """Pairs of a file, with their labels where it has them; long texts are cut."""
+def read(path: str, settings: PairSettings, bad: BadLines, labeled: bool) -> Iterator[Labeled]:
+    """Read the pairs of a file, with their labels where it has them; cut long texts."""
     pairs = read_pairs(
         path,
         tokenize=tokenizer(settings.tokenizer),
         first_column=settings.text_column,
         second_column=settings.second_column,
         label_column=settings.label_column,
-        labelled=labelled,
+        labeled=labeled,
         bad=bad,
     )
-    return (cut(example, settings.longest_text) for example in pairs)
+    return (cut(example, settings.max_tokens) for example in pairs)
 
 
 TASK = Task(
     name="pair",
+    settings=PairSettings,
     read=read,
     learn=learn_labels,
     model=PairClassifier,
     score=label_scores,
     write=write_labels,
-    defaults={"dropout": 0.3, "batch_size": 16},
 )

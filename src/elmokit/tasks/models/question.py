@@ -1,12 +1,11 @@
 """Question answering: the span of a passage that answers a question, after BiDAF and DocumentQA.
 
-question, passage ─► vectors + matches ─► shared BiLSTM [; ELMo] ─► attention both ways ─► BiLSTM
-─► start ─► BiLSTM ─► end
+question, passage ─► vectors + matches ─► shared BiLSTM [; ELMo] ─► attention in both directions
+─► BiLSTM ─► start ─► BiLSTM ─► end
 
-In training, a passage longer than `longest_text` is cut to a window that has the answer in it.
-A prediction always reads the whole passage: the tensors grow with passage times question tokens
-only, and a softmax over the whole needs no comparing of windows. Long passages are read a few at a
-time.
+In training, a passage longer than `max_tokens` is cut to a window that contains the answer. A
+prediction always reads the whole passage: the tensors grow only with passage times question
+tokens, and a softmax over the whole passage needs no comparison of windows.
 
 Shapes: B questions, P tokens of the longest passage, Q of the longest question, D columns.
 """
@@ -21,22 +20,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.data.examples import Question, Span, Tokens
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.data.squad import read_squad, write_answers
 from elmokit.errors import ElmokitError
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.attention import MATCHES, TrilinearScores, masked_softmax, matches
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import QuestionSettings
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import tokenizer
 
-TOGETHER = 25_600  # tokens of passages that a prediction reads at once, or one passage
+MAX_BATCH_TOKENS = 25_600  # padded tokens of the passages of a prediction, unless it is one
 
 
 class BiAttention(nn.Module):
-    """Each token of the passage with what of the question, and of the whole, concerns it."""
+    """Attention from each token of the passage to the question, and back."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -46,10 +45,10 @@ class BiAttention(nn.Module):
     def forward(
         self, passage: Tensor, question: Tensor, passage_mask: Tensor, question_mask: Tensor
     ) -> Tensor:
-        """(B, P, D) and (B, Q, D) to [passage; asked; passage * asked; passage * hit]: (B, P, 4D).
+        """Map (B, P, D) and (B, Q, D) to [passage; asked; passage * asked; passage * hit].
 
-        `asked` is the mean of the question that each token attends to, `hit` the mean of the
-        passage's tokens that go best with any word of the question.
+        The result is (B, P, 4D). `asked` is the mean of the question that each token attends to,
+        `hit` the mean of the passage's tokens that match any word of the question best.
         """
         scores = self.scores(passage, question)  # (B, P, Q)
         asked = masked_softmax(scores, question_mask.unsqueeze(1)) @ question  # (B, P, D)
@@ -60,13 +59,13 @@ class BiAttention(nn.Module):
 
 
 class SpanReader(nn.Module):
-    """Points to the first and to the last token of the answer."""
+    """Point to the first and to the last token of the answer."""
 
-    def __init__(self, inputs: Inputs, settings: Settings, facts: dict[str, Any]) -> None:
-        """`facts` are none: there is nothing to know beforehand."""
+    def __init__(self, inputs: Inputs, settings: QuestionSettings, learned: dict[str, Any]) -> None:
+        """Build a new model; `learned` is empty."""
         super().__init__()
         self.inputs = inputs
-        self.longest_text, self.longest_answer = settings.longest_text, settings.longest_answer
+        self.max_tokens, self.max_answer_tokens = settings.max_tokens, settings.max_answer_tokens
         hidden, dropout = settings.hidden, settings.dropout
         columns = inputs.dim + MATCHES
         self.encoder = BiLSTM(columns, hidden, depth=settings.depth, dropout=dropout)
@@ -81,9 +80,9 @@ class SpanReader(nn.Module):
     def forward(
         self, questions: Sequence[Tokens], passages: Sequence[Tokens]
     ) -> tuple[Tensor, Tensor]:
-        """Log p that the answer starts, and that it ends, with each token: (B, P) each.
+        """Return log p that the answer starts, and that it ends, with each token: (B, P) each.
 
-        -inf where a passage has ended.
+        Padding has -inf.
         """
         question, question_mask = self._encode(questions, passages)
         passage, mask = self._encode(passages, questions)
@@ -96,80 +95,80 @@ class SpanReader(nn.Module):
         return start, end
 
     def _encode(self, texts: Sequence[Tokens], others: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
-        """Vectors of the tokens in their context, (B, tokens, D), and the mask."""
+        """Return the vectors of the tokens in context, (B, tokens, D), and the mask."""
         encoded = self.inputs(texts)
         pairs = zip(texts, others, strict=True)
-        found = nn.utils.rnn.pad_sequence([matches(*pair) for pair in pairs], batch_first=True)
-        vectors = torch.cat([encoded.vectors, found.to(encoded.vectors)], dim=-1)
+        matched = nn.utils.rnn.pad_sequence([matches(*pair) for pair in pairs], batch_first=True)
+        vectors = torch.cat([encoded.vectors, matched.to(encoded.vectors)], dim=-1)
         return encoded.join(self.encoder(vectors, encoded.mask)), encoded.mask
 
     def loss(self, batch: Sequence[Question]) -> Tensor:
-        """The mean of -log p(start) - log p(end) of the first answer."""
-        cut = [window(example, self.longest_text) for example in batch]
+        """Return the mean of -log p(start) - log p(end) of the first answer."""
+        cut = [window(example, self.max_tokens) for example in batch]
         start, end = self([example.texts[0] for example in batch], [tokens for tokens, _ in cut])
         spans = torch.tensor([span for _, span in cut], device=start.device)  # (B, 2)
         right = start.gather(1, spans[:, :1]) + end.gather(1, spans[:, 1:] - 1)  # (B, 1)
         return -right.mean()  # type: ignore[no-any-return]
 
     def predict(self, batch: Sequence[Question]) -> list[dict[str, Any]]:
-        """The best answer to each question, its characters in the passage and its probability."""
+        """Return the best answer to each question, with its position and probability."""
         longest = max(len(example.texts[1]) for example in batch)
-        if len(batch) > 1 and len(batch) * longest > TOGETHER:
+        if len(batch) > 1 and len(batch) * longest > MAX_BATCH_TOKENS:
             half = len(batch) // 2
             return self.predict(batch[:half]) + self.predict(batch[half:])
         questions, passages = zip(*(example.texts for example in batch), strict=True)
         start, end = self(questions, passages)
-        best = best_spans(start, end, self.longest_answer)
-        return [answer(*found) for found in zip(batch, *best, strict=True)]
+        best = best_spans(start, end, self.max_answer_tokens)
+        return [answer(*spans) for spans in zip(batch, *best, strict=True)]
 
 
 def answer(example: Question, span: Span, probability: float) -> dict[str, Any]:
-    """Some tokens of the passage, as it was written."""
+    """Return the text of a span of the passage, as it was written, with its probability."""
     start, end = example.offsets[span[0]][0], example.offsets[span[1] - 1][1]
     text, probability = example.passage[start:end], round(probability, 6)
     return {"answer": text, "start": start, "end": end, "probability": probability}
 
 
-def window(example: Question, longest: int) -> tuple[Tokens, Span]:
-    """At most so many tokens of the passage, and where the answer is among them.
+def window(example: Question, max_tokens: int) -> tuple[Tokens, Span]:
+    """Return at most `max_tokens` tokens of the passage, and the position of the answer in them.
 
-    Windows begin at multiples of half their length, so that the questions of a passage share a
-    few of them and with them their kept vectors. Of an answer too long for its window, the
-    beginning is taken.
+    Windows begin at multiples of half their length, so that the questions of a passage share a few
+    windows and thus their cached vectors. An answer too long for its window is cut at the end.
     """
     tokens, span = example.texts[1], example.span
-    assert span is not None  # `learn` has seen to that
-    if not longest or len(tokens) <= longest:
+    assert span is not None  # `learn` has checked that.
+    if not max_tokens or len(tokens) <= max_tokens:
         return tokens, span
-    step = max(longest // 2, 1)
-    before = max((sum(span) - longest) // 2, 0)  # with the answer in the middle
-    begin = min(round(before / step) * step, span[0], len(tokens) - longest)
-    return tokens[begin : begin + longest], (span[0] - begin, min(span[1] - begin, longest))
+    step = max(max_tokens // 2, 1)
+    before = max((sum(span) - max_tokens) // 2, 0)  # with the answer in the middle
+    begin = min(round(before / step) * step, span[0], len(tokens) - max_tokens)
+    end = begin + max_tokens
+    return tokens[begin:end], (span[0] - begin, min(span[1], end) - begin)
 
 
-def best_spans(start: Tensor, end: Tensor, longest: int) -> tuple[list[Span], list[float]]:
-    """The most probable span of at most `longest` tokens of each passage, and its probability.
+def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span], list[float]]:
+    """Return the most probable span of each passage, and its probability.
 
     Args:
-        start: log p that the answer starts with a token: (B, P), -inf where padded.
-        end: log p that it ends with a token: (B, P), -inf where padded.
-        longest: tokens of an answer.
+        start: Log p that the answer starts with a token: (B, P), -inf where padded.
+        end: Log p that it ends with a token: (B, P), -inf where padded.
+        max_tokens: Maximum number of tokens of an answer.
     """
-    longest = min(longest, end.shape[1])
-    ends = F.pad(end, (0, longest - 1), value=-torch.inf).unfold(1, longest, 1)  # (B, P, longest)
-    best = (start.unsqueeze(2) + ends).flatten(1).max(1)  # at the place start * longest + further
-    places = (divmod(place, longest) for place in best.indices.tolist())
-    spans = [(first, first + further + 1) for first, further in places]
+    width = min(max_tokens, end.shape[1])
+    ends = F.pad(end, (0, width - 1), value=-torch.inf).unfold(1, width, 1)  # (B, P, width)
+    best = (start.unsqueeze(2) + ends).flatten(1).max(1)  # at index start * width + further
+    pairs = (divmod(index, width) for index in best.indices.tolist())
+    spans = [(first, first + further + 1) for first, further in pairs]
     return spans, best.values.exp().tolist()
 
 
-def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterator[Question]:
-    """Questions of a file of SQuAD's format, with their answers if they are wanted."""
-    return read_squad(path, tokenize=tokenizer(settings.tokenizer), labelled=labelled, bad=bad)
+def read(path: str, settings: QuestionSettings, bad: BadLines, labeled: bool) -> Iterator[Question]:
+    """Read the questions of a file in SQuAD's format, with their answers if `labeled`."""
+    return read_squad(path, tokenize=tokenizer(settings.tokenizer), labeled=labeled, bad=bad)
 
 
-def learn(examples: Sequence[Question], settings: Settings) -> dict[str, Any]:
-    """Nothing; every question must have an answer."""
+def learn(examples: Sequence[Question], settings: QuestionSettings) -> dict[str, Any]:
+    """Learn nothing; raise if a question has no answer."""
     for example in examples:
         if example.span is None:
             raise ElmokitError(f"{example.where}: the question has no answer to learn from")
@@ -177,31 +176,26 @@ def learn(examples: Sequence[Question], settings: Settings) -> dict[str, Any]:
 
 
 def score(examples: Sequence[Question], predictions: Sequence[Any]) -> dict[str, float]:
-    """F1 and exact match with the best of each question's answers."""
+    """Return F1 and exact match with the best of each question's answers."""
     gold = [example.answers for example in examples]
-    found = [prediction["answer"] for prediction in predictions]
-    return {"f1": metrics.answer_f1(gold, found), "exact": metrics.exact_match(gold, found)}
+    predicted = [prediction["answer"] for prediction in predictions]
+    return {
+        "f1": metrics.answer_f1(gold, predicted),
+        "exact": metrics.exact_match(gold, predicted),
+    }
 
 
 def write(examples: Sequence[Question], predictions: Sequence[Any]) -> Iterator[str]:
-    """What SQuAD's own script reads: {identifier: answer}."""
+    """Yield what SQuAD's own script reads: {identifier: answer}."""
     return write_answers(examples, [prediction["answer"] for prediction in predictions])
 
 
 TASK = Task(
     name="question",
+    settings=QuestionSettings,
     read=read,
     learn=learn,
     model=SpanReader,
     score=score,
     write=write,
-    defaults={
-        "hidden": 100,
-        "dropout": 0.2,
-        "epochs": 20,
-        "patience": 3,
-        "batch_size": 32,
-        "lr": 0.001,
-        "longest_text": 400,
-    },
 )

@@ -11,31 +11,31 @@ from torch.nn import functional
 
 from elmokit.data.columns import read_tagged
 from elmokit.data.examples import Tagged
-from elmokit.data.labelled import BadLines
+from elmokit.data.labeled import BadLines
 from elmokit.data.schemes import are_spans
-from elmokit.errors import ElmokitError
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.crf import CRF
 from elmokit.tasks.layers.embedder import Encoded, Inputs
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.layers.labels import check_choices
+from elmokit.tasks.settings import TaggerSettings
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import tokenizer
 
-MARK = 10  # columns that say which token is the predicate
+PREDICATE_DIM = 10  # size of the vector that marks the predicate
 
 
 class Tagger(nn.Module):
-    """A BiLSTM and a CRF, or a choice for each token alone."""
+    """A BiLSTM and a CRF, or a separate choice for each token."""
 
-    def __init__(self, inputs: Inputs, settings: Settings, facts: dict[str, Any]) -> None:
-        """A new one for the tags that the facts name."""
+    def __init__(self, inputs: Inputs, settings: TaggerSettings, learned: dict[str, Any]) -> None:
+        """Build a new model for the learned tags."""
         super().__init__()
-        self.inputs, self.tags = inputs, facts["tags"]
-        self.rows = {tag: row for row, tag in enumerate(self.tags)}
-        self.mark = nn.Embedding(2, MARK) if facts["predicates"] else None
+        self.inputs, self.tags = inputs, learned["tags"]
+        self.indices = {tag: index for index, tag in enumerate(self.tags)}
+        self.mark = nn.Embedding(2, PREDICATE_DIM) if learned["predicates"] else None
         self.lstm = BiLSTM(
-            inputs.dim + (MARK if self.mark else 0),
+            inputs.dim + (PREDICATE_DIM if self.mark else 0),
             settings.hidden,
             depth=settings.depth,
             dropout=settings.dropout,
@@ -44,28 +44,28 @@ class Tagger(nn.Module):
         self.crf = CRF(self.tags, constrained=True) if settings.crf else None
 
     def forward(self, batch: Sequence[Tagged]) -> tuple[Tensor, Tensor]:
-        """Scores of all tags (texts, tokens, tags), and the mask (texts, tokens)."""
+        """Score all tags, (texts, tokens, tags); return the scores and the mask (texts, tokens)."""
         encoded = self.inputs([example.texts[0] for example in batch])
         outputs = self.lstm(self._marked(encoded, batch), encoded.mask)
         return self.emissions(encoded.join(outputs)), encoded.mask
 
     def _marked(self, encoded: Encoded, batch: Sequence[Tagged]) -> Tensor:
-        """The input vectors, with the predicate's place beside them if there are predicates."""
+        """Return the input vectors, with a mark of the predicate if there are predicates."""
         if self.mark is None:
             return encoded.vectors
-        places = torch.zeros_like(encoded.mask, dtype=torch.long)
+        marks = torch.zeros_like(encoded.mask, dtype=torch.long)  # (texts, tokens)
         for row, example in enumerate(batch):
             if example.predicate is not None:
-                places[row, example.predicate] = 1
-        return torch.cat([encoded.vectors, self.mark(places)], dim=-1)
+                marks[row, example.predicate] = 1
+        return torch.cat([encoded.vectors, self.mark(marks)], dim=-1)
 
     def loss(self, batch: Sequence[Tagged]) -> Tensor:
-        """The negative log likelihood of the right tags, a mean over tokens."""
+        """Return the negative log likelihood of the right tags, a mean over tokens."""
         emissions, mask = self(batch)
-        gold = torch.zeros(mask.shape, dtype=torch.long)
+        gold = torch.zeros(mask.shape, dtype=torch.long)  # (texts, tokens)
         for row, example in enumerate(batch):
             assert example.tags is not None
-            gold[row, : len(example.tags)] = torch.tensor([self.rows[t] for t in example.tags])
+            gold[row, : len(example.tags)] = torch.tensor([self.indices[t] for t in example.tags])
         gold = gold.to(emissions.device)
         if self.crf is None:
             return functional.cross_entropy(emissions[mask], gold[mask])
@@ -73,18 +73,18 @@ class Tagger(nn.Module):
         return losses.sum() / mask.sum()  # type: ignore[no-any-return]
 
     def predict(self, batch: Sequence[Tagged]) -> list[list[str]]:
-        """The best tags of each sentence."""
+        """Return the best tags of each sentence."""
         emissions, mask = self(batch)
         if self.crf is None:
             best, lengths = emissions.argmax(-1).tolist(), mask.sum(1).tolist()
-            found = [row[:length] for row, length in zip(best, lengths, strict=True)]
+            indices = [row[:length] for row, length in zip(best, lengths, strict=True)]
         else:
-            found = self.crf.decode(emissions, mask)
-        return [[self.tags[tag] for tag in row] for row in found]
+            indices = self.crf.decode(emissions, mask)
+        return [[self.tags[index] for index in row] for row in indices]
 
 
-def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterator[Tagged]:
-    """Sentences of a file of columns with their tags, spans in IOB2; or plain text without tags."""
+def read(path: str, settings: TaggerSettings, bad: BadLines, labeled: bool) -> Iterator[Tagged]:
+    """Read tagged sentences in columns, spans as IOB2; or plain text without tags."""
     return read_tagged(
         path,
         column=settings.label_column,
@@ -92,22 +92,22 @@ def read(path: str, settings: Settings, bad: BadLines, labelled: bool) -> Iterat
         predicate_column=settings.predicate_column,
         scheme=settings.scheme,
         tokenize=tokenizer(settings.tokenizer),
-        labelled=labelled,
+        labeled=labeled,
         bad=bad,
     )
 
 
-def learn(examples: Sequence[Tagged], settings: Settings) -> dict[str, Any]:
-    """All tags of the training examples, sorted, and whether predicates are marked."""
-    tags = sorted({tag for example in examples for tag in example.tags or ()})
-    if len(tags) < 2:
-        found = f"only the tag {tags[0]!r}" if tags else "no tags"
-        raise ElmokitError(f"the training data has {found}: there is nothing to choose between")
-    return {"tags": tags, "predicates": any(e.predicate is not None for e in examples)}
+def learn(examples: Sequence[Tagged], settings: TaggerSettings) -> dict[str, Any]:
+    """Return all tags of the training examples, sorted, and whether predicates are marked."""
+    tags = {tag for example in examples for tag in example.tags or ()}
+    return {
+        "tags": check_choices(tags, "tag"),
+        "predicates": any(example.predicate is not None for example in examples),
+    }
 
 
 def score(examples: Sequence[Tagged], predictions: Sequence[list[str]]) -> dict[str, float]:
-    """F1 of spans with precision and recall, and accuracy; accuracy alone for tags of tokens."""
+    """Return F1, precision and recall of spans, and accuracy; only accuracy for plain tags."""
     gold = [list(example.tags or ()) for example in examples]
     accuracy = metrics.tag_accuracy(gold, predictions)
     if not are_spans(tag for tags in gold for tag in tags):
@@ -122,7 +122,7 @@ def score(examples: Sequence[Tagged], predictions: Sequence[list[str]]) -> dict[
 
 
 def write(examples: Sequence[Tagged], predictions: Sequence[list[str]]) -> Iterator[str]:
-    """Columns of token and tag, an empty line after each sentence."""
+    """Yield columns of token and tag, with an empty line after each sentence."""
     for example, tags in zip(examples, predictions, strict=True):
         rows = zip(example.texts[0], tags, strict=True)
         yield "".join(f"{token}\t{tag}\n" for token, tag in rows) + "\n"
@@ -130,10 +130,10 @@ def write(examples: Sequence[Tagged], predictions: Sequence[list[str]]) -> Itera
 
 TASK = Task(
     name="tagger",
+    settings=TaggerSettings,
     read=read,
     learn=learn,
     model=Tagger,
     score=score,
     write=write,
-    defaults={"characters": 50, "batch_size": 32},
 )

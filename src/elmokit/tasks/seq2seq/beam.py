@@ -1,10 +1,10 @@
 """Beam search: the best texts that a decoder can write, word by word, for a batch of examples.
 
 A step extends every hypothesis of every example at the same time. Of each example the `beam` best
-unfinished hypotheses go on; one that ends while it is among the `beam` best candidates is kept. An
-example is done when `beam` are kept, and leaves the batch. After `longest` words a hypothesis has
-to end. Candidates of a step are compared by their log probability. What is kept is compared by the
-mean of it over the words, the end counted as one: the sum would favour short texts.
+unfinished hypotheses continue; one that ends while it is among the `beam` best candidates is kept.
+An example is done when `beam` are kept, and leaves the batch. After `max_words` words a hypothesis
+must end. Candidates of a step are compared by their log probability. Finished hypotheses are
+compared by its mean over the words, including the end: the sum would favor short texts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-LEAST = -1e4  # log probability of an end where there has to be one, however improbable
+MIN_LOG_PROBABILITY = -1e4  # of an end that is required, however improbable it is
 
 
 class Rows(Protocol):
-    """What a decoder remembers: a row for each hypothesis, those of an example side by side."""
+    """The state of a decoder: a row for each hypothesis, those of an example side by side."""
 
     def take(self, rows: Tensor) -> Any:
-        """The same of some hypotheses, in this order; `beam` of each example that is left."""
+        """Return these rows in this order; `beam` of each example that is left."""
         ...
 
 
@@ -32,10 +32,10 @@ R = TypeVar("R", bound=Rows)
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text that came to its end."""
+    """A text that has ended."""
 
     words: tuple[int, ...]
-    """Without the end."""
+    """Indices of its words, without the end."""
     score: float
     """The mean log probability of its words and its end."""
 
@@ -47,62 +47,62 @@ def search(
     *,
     end: int,
     beam: int,
-    longest: int,
+    max_words: int,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses of each example, at least one and at most `beam`, the best first.
+    """Return the best hypotheses of each example, from 1 to `beam`, the best first.
 
     Args:
-        step: takes the last word of each hypothesis, (rows,), and the state before it; gives the
+        step: Takes the last word of each hypothesis, (rows,), and the state before it; returns the
             log probabilities of the next word, (rows, words), and the state after it.
-        state: before the first word, with `beam` rows for each example.
-        begin: what stands for the word before the first: (examples,).
-        end: the word after the last.
-        beam: hypotheses that are followed; 1 is a greedy search.
-        longest: words of a text, at most.
+        state: State before the first word, with `beam` rows for each example.
+        begin: Index that stands for the word before the first: (examples,).
+        end: Index of the end.
+        beam: Number of hypotheses to follow; 1 is a greedy search.
+        max_words: Maximum number of words of a text.
     """
     kept: list[list[Hypothesis]] = [[] for _ in begin]
-    live = list(range(len(begin)))  # the n examples that are not done
+    live = list(range(len(begin)))  # indices of the n examples that are not done
     words = begin.repeat_interleave(beam).unsqueeze(1)  # (n * beam, steps)
     totals = torch.full((len(begin), beam), -torch.inf, device=begin.device)
-    totals[:, 0] = 0.0  # the other places are empty at first
-    for length in range(1, longest + 2):  # counted with the end
+    totals[:, 0] = 0.0  # There is one hypothesis at first.
+    for length in range(1, max_words + 2):  # including the end
         if not live:
             break
         log_probabilities, state = step(words[:, -1], state)
-        if length > longest:
+        if length > max_words:
             log_probabilities = only_end(log_probabilities, end)
-        scores, places, chosen = best_candidates(totals, log_probabilities)  # (n, candidates)
+        scores, origins, chosen = best_candidates(totals, log_probabilities)  # (n, candidates)
         ended = chosen == end
         for row, column in (ended & scores.isfinite())[:, :beam].nonzero().tolist():
-            found = kept[live[row]]
-            if len(found) < beam:
-                text = words[row * beam + int(places[row, column]), 1:].tolist()
-                found.append(Hypothesis(tuple(text), float(scores[row, column]) / length))
+            finished = kept[live[row]]
+            if len(finished) < beam:
+                text = words[row * beam + int(origins[row, column]), 1:].tolist()
+                finished.append(Hypothesis(tuple(text), float(scores[row, column]) / length))
         totals, order = scores.masked_fill(ended, -torch.inf).topk(beam)  # (n, beam)
         left = [
             row
             for row, possible in enumerate(totals.isfinite().any(1).tolist())
             if possible and len(kept[live[row]]) < beam
         ]
-        rows = (places.gather(1, order) + beam * torch.arange(len(live)).to(order)[:, None])[left]
+        rows = (origins.gather(1, order) + beam * torch.arange(len(live)).to(order)[:, None])[left]
         following = chosen.gather(1, order)[left].view(-1, 1)
         words = torch.cat([words[rows.flatten()], following], dim=1)
         totals, live = totals[left], [live[row] for row in left]
         state = state.take(rows.flatten())
-    return [sorted(found, key=lambda one: -one.score) for found in kept]
+    return [sorted(finished, key=lambda text: -text.score) for finished in kept]
 
 
 def best_candidates(totals: Tensor, log_probabilities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The 2 * beam best ways to extend an example's hypotheses by a word, the best first.
+    """Return the 2 * beam best extensions of an example's hypotheses by a word, the best first.
 
-    So many that `beam` are left if every hypothesis also ends.
+    With that many, `beam` are left even if every hypothesis also ends.
 
     Args:
-        totals: log probabilities of the hypotheses: (n, beam).
-        log_probabilities: of the next word: (n * beam, words).
+        totals: Log probabilities of the hypotheses: (n, beam).
+        log_probabilities: Log probabilities of the next word: (n * beam, words).
 
     Returns:
-        Log probability, place of the hypothesis and word of each: (n, candidates).
+        Log probability, index of the hypothesis, and word of each: (n, candidates).
     """
     n, beam = totals.shape
     vocabulary = log_probabilities.shape[1]
@@ -112,7 +112,7 @@ def best_candidates(totals: Tensor, log_probabilities: Tensor) -> tuple[Tensor, 
 
 
 def only_end(log_probabilities: Tensor, end: int) -> Tensor:
-    """The same with all words but the end forbidden."""
+    """Return the same with all words but the end forbidden."""
     result = torch.full_like(log_probabilities, -torch.inf)
-    result[:, end] = log_probabilities[:, end].clamp_min(LEAST)
+    result[:, end] = log_probabilities[:, end].clamp_min(MIN_LOG_PROBABILITY)
     return result

@@ -5,7 +5,7 @@
     output of ─┘                      │                   │                                ├─► word
     the step before                   └──► words of the source ◄── share (with copying) ───┘
 
-Words are numbers; see targets.py. Shapes: B texts of S source tokens, n = B * k rows (k hypotheses
+Words are indices; see targets.py. Shapes: B texts of S source tokens, n = B * k rows (k hypotheses
 of a text; 1 in training), T steps, H cells, V words of the vocabulary.
 """
 
@@ -17,41 +17,41 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elmokit.model.bilm import LayerState
+from elmokit.model.lstm import LayerState
 from elmokit.model.softmax import Softmax
 from elmokit.tasks.layers.attention import masked_softmax
 from elmokit.tasks.seq2seq.targets import BEGIN, UNKNOWN
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import Seq2SeqSettings
 
-SMOOTHING = 0.1  # of the right word's probability 1 that all words share, where nothing is copied
-ROWS = 256  # rows of logits that are made at once
+SMOOTHING = 0.1  # label smoothing, where nothing is copied
+ROWS = 256  # rows of logits that are computed at once
 
 
 @dataclass(frozen=True)
 class Source:
-    """The texts to be rewritten, as the decoder sees them."""
+    """The texts to rewrite, as the decoder sees them."""
 
     memory: Tensor
-    """What the encoder says of each token: (B, S, columns)."""
+    """Output of the encoder for each token: (B, S, columns)."""
     keys: Tensor
-    """The same, to be compared with the decoder's output: (B, S, H)."""
+    """Keys of the attention: (B, S, H)."""
     mask: Tensor
     """True where there is a token: (B, S)."""
-    numbers: Tensor
-    """Of the tokens as words that can be written: (B, S)."""
+    indices: Tensor
+    """Indices of the tokens as words that can be written: (B, S)."""
     own_words: int
-    """Words beyond the vocabulary, of the text that has most."""
+    """Number of words beyond the vocabulary, of the text that has most."""
     spelled: Tensor | None
-    """Their token vectors for the target's ELMo, if there are any: (B, own_words, dim)."""
+    """Token vectors of these words for the target's ELMo, if any: (B, own_words, dim)."""
 
     def take(self, texts: Tensor) -> Source:
-        """Some of the texts."""
+        """Return these texts."""
         spelled = None if self.spelled is None else self.spelled[texts]
         return Source(
             memory=self.memory[texts],
             keys=self.keys[texts],
             mask=self.mask[texts],
-            numbers=self.numbers[texts],
+            indices=self.indices[texts],
             own_words=self.own_words,
             spelled=spelled,
         )
@@ -59,31 +59,31 @@ class Source:
 
 @dataclass(frozen=True)
 class State:
-    """What the decoder remembers between two words."""
+    """The state of the decoder between two words."""
 
     layers: list[LayerState]
     """h and c of each LSTM layer: (n, H)."""
     output: Tensor
-    """Of the step before, which is fed in again: (n, H)."""
+    """Output of the step before, which is fed in again: (n, H)."""
     elmo: list[LayerState]
     """h and c of the target's ELMo, if there is one."""
 
     def take(self, rows: Tensor) -> State:
-        """Some of the rows."""
-        layers, elmo = ([(h[rows], c[rows]) for h, c in way] for way in (self.layers, self.elmo))
+        """Return these rows."""
+        layers, elmo = ([(h[rows], c[rows]) for h, c in x] for x in (self.layers, self.elmo))
         return State(layers, self.output[rows], elmo)
 
 
 @dataclass(frozen=True)
 class Written:
-    """What the decoder gives for some steps."""
+    """What the decoder returns for some steps."""
 
     outputs: Tensor
     """(T, n, H)."""
     attention: Tensor
     """Over the tokens of each row's source, summing to 1: (T, n, S)."""
     vectors: Tensor
-    """What it had read: (T, n, columns)."""
+    """Its input: (T, n, columns)."""
     state: State
     """After the last step."""
 
@@ -92,16 +92,22 @@ class Decoder(nn.Module):
     """LSTM layers with attention and input feeding; a word's vector is its row of the softmax."""
 
     def __init__(
-        self, words: int, *, encoder_dim: int, memory_dim: int, elmo_dim: int, settings: Settings
+        self,
+        words: int,
+        *,
+        encoder_dim: int,
+        memory_dim: int,
+        elmo_dim: int,
+        settings: Seq2SeqSettings,
     ) -> None:
-        """A new one.
+        """Build a new decoder.
 
         Args:
-            words: V.
-            encoder_dim: columns of what the encoder says of a whole text.
-            memory_dim: columns of what it says of each token.
-            elmo_dim: columns of the target's ELMo, 0 without.
-            settings: sizes, dropout, and whether it copies.
+            words: Number of words of the vocabulary, V.
+            encoder_dim: Size of the encoder's summary of a text.
+            memory_dim: Size of the encoder's output for each token.
+            elmo_dim: Size of the target's ELMo vectors, 0 without.
+            settings: Sizes, dropout, and whether to copy.
         """
         super().__init__()
         hidden, depth = settings.hidden, settings.depth
@@ -119,13 +125,13 @@ class Decoder(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
 
     def start(self, summary: Tensor, elmo: list[LayerState]) -> State:
-        """The state before the first word, from what the encoder says of texts, (B, columns)."""
+        """Return the state before the first word, from the encoder's summary (B, columns)."""
         states = self.first_state(summary).tanh().chunk(2 * self.depth, dim=1)
         layers = list(zip(states[::2], states[1::2], strict=True))
         return State(layers, torch.zeros_like(states[0]), elmo)
 
     def embed(self, words: Tensor) -> Tensor:
-        """Vectors of words by their numbers: (T, n) to (T, n, H)."""
+        """Return the vectors of words: indices (T, n) to (T, n, H)."""
         known = words.masked_fill((words < 0) | (words >= self.words), UNKNOWN)
         vectors = functional.embedding(known, self.softmax.weight)
         return self.dropout(torch.where((words == BEGIN).unsqueeze(-1), self.begin, vectors))  # type: ignore[no-any-return]
@@ -133,14 +139,14 @@ class Decoder(nn.Module):
     def forward(self, vectors: Tensor, state: State, source: Source) -> Written:
         """Run over vectors of the words before each step, (T, n, H + elmo_dim)."""
         outputs, attention = [], []
-        for now in vectors:
-            output, weights, state = self.step(now, state, source)
+        for step in vectors:
+            output, weights, state = self.step(step, state, source)
             outputs.append(output)
             attention.append(weights)
         return Written(torch.stack(outputs), torch.stack(attention), vectors, state)
 
     def step(self, vectors: Tensor, state: State, source: Source) -> tuple[Tensor, Tensor, State]:
-        """One word: (n, columns) to the output (n, H), the attention (n, S) and the new state."""
+        """Read one word, (n, columns); return output (n, H), attention (n, S) and the new state."""
         x = torch.cat([vectors, state.output], dim=1)
         layers = []
         for cell, before in zip(self.cells, state.layers, strict=True):
@@ -153,14 +159,14 @@ class Decoder(nn.Module):
         output = self.dropout(self.combine(torch.cat([context, x], dim=1)).tanh())
         return output, attention.flatten(0, 1), State(layers, output, state.elmo)
 
-    # ------------------------------------------------------------------ what it costs
+    # ------------------------------------------------------------------ loss
     def loss(self, written: Written, words: Tensor, mask: Tensor, source: Source) -> Tensor:
-        """The mean negative log probability of the right words (T, B) where the mask is True."""
+        """Return the mean negative log probability of the words (T, B) where the mask is True."""
         outputs, right = written.outputs[mask], words[mask]  # (N, H), (N,)
         if self.share is None:
             return self._smoothed_loss(outputs, right) / len(right)
         share = self._share(written.outputs, written.vectors)[mask]
-        at_word = source.numbers.unsqueeze(0) == words.unsqueeze(2)  # (T, B, S)
+        at_word = source.indices.unsqueeze(0) == words.unsqueeze(2)  # (T, B, S)
         copied = (written.attention * at_word).sum(2)[mask]
         log_known = self._log_probabilities(outputs, right) + functional.logsigmoid(share)
         log_copied = copied.clamp_min(1e-9).log() + functional.logsigmoid(-share)
@@ -168,7 +174,7 @@ class Decoder(nn.Module):
         return -torch.logaddexp(log_known, log_copied).mean()
 
     def _smoothed_loss(self, outputs: Tensor, right: Tensor) -> Tensor:
-        """Cross entropy with a distribution that has SMOOTHING spread over all words: the sum."""
+        """Return the sum of the cross entropies with SMOOTHING spread over all words."""
         plain = self.softmax.loss(outputs, right)  # sum of log Z - logit of the right word
         weight, bias = self.softmax.weight, self.softmax.bias
         logits = (outputs * functional.embedding(right, weight)).sum(1) + bias[right]
@@ -176,7 +182,7 @@ class Decoder(nn.Module):
         return plain + SMOOTHING * (logits - mean_logits).sum()
 
     def _log_probabilities(self, outputs: Tensor, right: Tensor) -> Tensor:
-        """Of the right words by the vocabulary alone, unknown where they are not in it: (N,)."""
+        """Return log p of the words by the vocabulary alone, of `unknown` beyond it: (N,)."""
         known = right.masked_fill(right >= self.words, UNKNOWN)
         pieces = zip(torch.split(outputs, ROWS), torch.split(known, ROWS), strict=True)
         return -torch.cat(
@@ -184,23 +190,23 @@ class Decoder(nn.Module):
         )
 
     def _share(self, outputs: Tensor, vectors: Tensor) -> Tensor:
-        """Before the sigmoid, the share of the vocabulary in what is written next: (T, n)."""
+        """Return the logit of the vocabulary's share in the next word: (T, n)."""
         assert self.share is not None
         return self.share(torch.cat([outputs, vectors], dim=-1)).squeeze(-1)  # type: ignore[no-any-return]
 
-    # ------------------------------------------------------------------ what comes next
+    # ------------------------------------------------------------------ prediction
     def probabilities(self, written: Written, source: Source) -> Tensor:
-        """Of all words that can follow the last step: (n, V + own_words).
+        """Return the probabilities of all words after the last step: (n, V + own_words).
 
-        What falls to the unknown word goes to the source's word with the highest attention.
+        That of the unknown word goes to the source's word with the highest attention.
         """
         output, attention = written.outputs[-1], written.attention[-1]
         known = functional.pad(self.softmax(output).softmax(1), (0, source.own_words))
-        numbers = source.numbers.repeat_interleave(len(output) // len(source.keys), 0)  # (n, S)
+        indices = source.indices.repeat_interleave(len(output) // len(source.keys), 0)  # (n, S)
         if self.share is not None:
             share = self._share(output, written.vectors[-1]).sigmoid().unsqueeze(1)  # (n, 1)
-            known = (known * share).scatter_add(1, numbers, attention * (1 - share))
-        attended = numbers.gather(1, attention.argmax(1, keepdim=True))  # (n, 1)
+            known = (known * share).scatter_add(1, indices, attention * (1 - share))
+        attended = indices.gather(1, attention.argmax(1, keepdim=True))  # (n, 1)
         unknown = known[:, UNKNOWN : UNKNOWN + 1]
         moved = known.scatter_add(1, attended, unknown)
         moved[:, UNKNOWN] = 0.0

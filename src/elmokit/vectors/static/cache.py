@@ -1,10 +1,10 @@
-"""Static word vectors that were read once, as a memory map for the next time.
+"""Cache of static word vectors: files that were parsed once, as memory maps for the next time.
 
-    FOLDER/glove.txt-1f0c…/     words.txt, vectors.npy, facts.json: of which file, as it was when
+    FOLDER/glove.txt-1f0c…/     words.txt, vectors.npy, metadata.json: path, size and time of file
 
-A path has one place for each limit, and what is there counts as long as the file has the size and
-the time of change that it had. Nothing depends on the cache: where it cannot be written, the file
-is read each time.
+There is one entry for each path and limit, valid as long as the file has the same size and
+modification time. Nothing depends on the cache: if it cannot be written, the file is parsed each
+time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import new_folder, read_json, read_text
-from elmokit.io.resumable import write_npy_header
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.npy import write_npy_header
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -29,66 +30,66 @@ if TYPE_CHECKING:
 Table: TypeAlias = "NDArray[np.float32]"
 WordRows: TypeAlias = "tuple[list[str], Table]"  # n words and (n, columns)
 
-VERSION = 1  # what another one has written is made anew
-FACTS, WORDS, VECTORS = "facts.json", "words.txt", "vectors.npy"
+VERSION = 2  # Entries of another version are replaced.
+METADATA, WORDS, VECTORS = "metadata.json", "words.txt", "vectors.npy"
 
 
-class Kept(NamedTuple):
-    """What the cache has of a file."""
+class CachedVectors(NamedTuple):
+    """The words and vectors of a file."""
 
     words: list[str]
     vectors: Table
     notes: list[str]
-    """What was said when the file was read."""
+    """Warnings from when the file was parsed."""
 
 
-class Place:
-    """Where the cache keeps the first `limit` words of a file, as the file is now."""
+class CacheEntry:
+    """The cache folder of the first `limit` words of a file in its current state."""
 
     def __init__(self, path: Path, limit: int | None, cache: Path) -> None:
-        whole, status = str(path.absolute()), path.stat()
-        key = hashlib.blake2b(json.dumps([whole, limit]).encode(), digest_size=8).hexdigest()
+        full_path, status = str(path.absolute()), path.stat()
+        key = hashlib.blake2b(json.dumps([full_path, limit]).encode(), digest_size=8).hexdigest()
         self.folder = cache / f"{path.name[:60]}-{key}"
-        self.facts = {
+        self.metadata = {
             "version": VERSION,
-            "path": whole,
+            "path": full_path,
             "limit": limit,
             "bytes": status.st_size,
             "changed": status.st_mtime_ns,
         }
 
-    def read(self) -> Kept | None:
-        """What is kept; None if there is nothing, or of the file as it was before."""
+    def read(self) -> CachedVectors | None:
+        """Return the entry, None if it is missing, damaged or outdated."""
         with suppress(ElmokitError, OSError, ValueError, EOFError):
-            facts = read_json(self.folder / FACTS)
-            notes = facts.pop("notes", None)
+            metadata = read_json(self.folder / METADATA)
+            notes = metadata.pop("notes", None)
             words = read_text(self.folder / WORDS).removesuffix("\n").split("\n")
             vectors = np.load(self.folder / VECTORS, mmap_mode="r", allow_pickle=False)
-            sound = vectors.dtype == np.float32 and vectors.shape[:1] == (len(words),)
-            if sound and vectors.ndim == 2 and facts == self.facts and isinstance(notes, list):
-                return Kept(words, vectors, [str(note) for note in notes])
+            is_table = vectors.dtype == np.float32 and vectors.ndim == 2
+            is_current = metadata == self.metadata and isinstance(notes, list)
+            if is_table and is_current and len(vectors) == len(words):
+                return CachedVectors(words, vectors, [str(note) for note in notes or ()])
         return None
 
     def write(self, rows: Iterable[WordRows], notes: Callable[[], list[str]]) -> None:
-        """Keep all rows, and the notes that are there at their end.
+        """Write all rows, and the notes that exist after the last one.
 
-        If the rows raise an ElmokitError, so does this; if the cache cannot be written, it is left
-        as it is.
+        Errors of the rows are raised; if the cache cannot be written, nothing happens.
         """
-        trouble: list[ElmokitError] = []
+        row_errors: list[ElmokitError] = []
         try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            with new_folder(self.folder, overwrite=True) as making:
+            with atomic_folder(self.folder, overwrite=True) as temporary:
                 try:
-                    _write_rows(making, rows)
+                    _write_rows(temporary, rows)
                 except ElmokitError as error:
-                    trouble.append(error)
+                    row_errors.append(error)
                     raise
-                facts: dict[str, Any] = {**self.facts, "notes": notes()}
-                (making / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+                metadata: dict[str, Any] = {**self.metadata, "notes": notes()}
+                (temporary / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
         except (ElmokitError, OSError):
-            if trouble:
-                raise trouble[0] from None
+            if row_errors:
+                raise row_errors[0] from None
 
 
 def _write_rows(folder: Path, rows: Iterable[WordRows]) -> None:
@@ -106,5 +107,5 @@ def _write_rows(folder: Path, rows: Iterable[WordRows]) -> None:
 
 
 def _write_header(file: BinaryIO, rows: int, columns: int) -> None:
-    """The header, which has the same length for any number of rows."""
+    """Write the header, which has the same length for any number of rows."""
     write_npy_header(file, (rows, columns), np.dtype("<f4"))

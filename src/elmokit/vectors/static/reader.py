@@ -272,7 +272,7 @@ def _binary_rows(blocks: Iterable[bytes], name: str, header: Header) -> Iterator
             break
     if done < header.words:
         raise ElmokitError(
-            f"{name} is cut off: it has {done} words instead of the {header.words} of its line 1"
+            f"{name} is truncated: it has {done} words instead of the {header.words} of its line 1"
         )
     if pending.strip(b"\n"):
         raise ElmokitError(f"{name} has more words than the {header.words} of its line 1")

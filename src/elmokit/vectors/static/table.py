@@ -1,19 +1,20 @@
-"""Static word vectors beside ELMo: one vector a word, whatever stands around it.
+"""Static word vectors beside ELMo: one vector per word, independent of its context.
 
     GloVe, word2vec, fastText .vec ─► StaticVectors ─► rows of tokens, h = [x; ELMo]
 
-Text is slow to read, so a large file is read once and kept as a memory map in the cache folder
-(`ELMOKIT_CACHE`, or ~/.cache/elmokit). A task model has its own copy: `save` and `load`.
+Text is slow to parse (see `reader.py`), so a large file is parsed once and kept as a memory map in
+the cache folder (see `cache.py`). A task model has its own copy: `save` and `load`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,14 +25,19 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import cache_folder, new_folder, read_text
-from elmokit.io.lines import FilePath, Report, name_of
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_text
+from elmokit.io.lines import FilePath, name_of
+from elmokit.io.paths import cache_folder
 from elmokit.text.readers import total_bytes
-from elmokit.vectors.static.cache import Kept, Place, Table, WordRows
+from elmokit.vectors.static.cache import CachedVectors, CacheEntry, Table, WordRows
 from elmokit.vectors.static.reader import read_rows
 
-LARGE = 8 << 20  # bytes of a file that is worth a place in the cache and a progress bar
+logger = logging.getLogger("elmokit")
+
+LARGE_BYTES = 8 << 20  # Larger files are cached and have a progress bar.
 WORDS, VECTORS = "words.txt", "vectors.safetensors"
+REPEATED = "that are repeated (the first one counts)"
 QUOTES = str.maketrans("‘’‚“”„", "'''\"\"\"")
 
 
@@ -41,12 +47,12 @@ class StaticVectors:
 
     words: list[str]
     vectors: Table
-    """One row a word, memory-mapped if the file is large: (words, dim)."""
+    """One row per word, memory-mapped if the file is large: (words, dim)."""
     source: str = "memory"
-    """Where they come from, for messages."""
+    """Name of the file, for messages."""
     digit: str | None = None
-    """What stands for any digit in the words, "#" or "0"; "" if each digit stands for itself.
-    Found from the words if None."""
+    """The character that replaces every digit in the words, "#" or "0"; "" if none does. None
+    detects it from the words."""
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or len(self.vectors) != len(self.words):
@@ -59,7 +65,7 @@ class StaticVectors:
 
     @property
     def dim(self) -> int:
-        """Columns of a vector."""
+        """Number of columns."""
         return int(self.vectors.shape[1])
 
     def __len__(self) -> int:
@@ -70,16 +76,16 @@ class StaticVectors:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The row of each word; of equal words the first counts."""
+        """The row of each word; of repeated words the first."""
         last = len(self.words) - 1
-        return {word: last - number for number, word in enumerate(reversed(self.words))}
+        return {word: last - i for i, word in enumerate(reversed(self.words))}
 
     def row(self, word: str) -> int | None:
-        """The row of a word, or of the nearest form of it that is there.
+        """Return the row of a word or of the closest form of it, None if there is none.
 
-        Tried are, in this order: the word; the word in lower case; both with full-width letters,
-        ligatures and curly quotes made plain; all of these with every digit as "#" or "0", if the
-        file writes digits so.
+        These are tried in order: the word; the word in lower case; both with full-width letters,
+        ligatures and curly quotes normalized; all of these with every digit replaced by "#" or
+        "0", if the file does so.
         """
         index = self.index
         if word in index:
@@ -96,23 +102,12 @@ class StaticVectors:
             yield from (re.sub(r"\d", self.digit, form) for form in forms)
 
     def rows(self, tokens: Sequence[str]) -> NDArray[np.int64]:
-        """The rows of tokens, -1 where a word is unknown: (tokens,)."""
-        found = (self.row(token) for token in tokens)
-        return np.fromiter((-1 if row is None else row for row in found), np.int64, len(tokens))
-
-    def subset(self, words: Iterable[str]) -> StaticVectors:
-        """Only the words that these find, in the order of the file; they find the same vectors."""
-        found = {row for row in map(self.row, set(words)) if row is not None}
-        kept = sorted(found)
-        return StaticVectors(
-            [self.words[row] for row in kept],
-            np.ascontiguousarray(self.vectors[kept]).reshape(-1, self.dim),
-            self.source,
-            self.digit,
-        )
+        """Return the rows of tokens, -1 where a word is unknown: (tokens,)."""
+        rows = (self.row(token) for token in tokens)
+        return np.fromiter((-1 if row is None else row for row in rows), np.int64, len(tokens))
 
     def fingerprint(self) -> str:
-        """A hash of all words and vectors."""
+        """Return a hash of all words and vectors."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps([self.dim, self.digit, self.words]).encode())
         for start in range(0, len(self), 10_000):
@@ -121,7 +116,7 @@ class StaticVectors:
 
 
 def _digit(words: Sequence[str]) -> str:
-    """What stands for a digit in a file that does not tell numbers apart.
+    """Detect the character that a file replaces every digit with, "" if none.
 
     word2vec's news vectors write "####" for a year; others write "0000" and no other digits.
     """
@@ -138,43 +133,42 @@ def read_vectors(
     limit: int | None = 400_000,
     cache: Path | None = None,
     quiet: bool = False,
-    on_warning: Report = lambda _: None,
 ) -> StaticVectors:
     """Read word vectors: GloVe, word2vec as text or binary, fastText .vec; also .gz, .xz, .zst.
 
-    Of words that stand twice the first counts. Bytes that are not UTF-8 become U+FFFD.
+    Of repeated words the first counts. Bytes that are not UTF-8 become U+FFFD.
 
     Args:
-        path: the file.
-        limit: so many words from its beginning, where the frequent ones are; None for all.
-        cache: a folder that keeps the vectors as a memory map for the next time. If not given,
-            large files are kept in the user's cache folder.
-        quiet: no progress bar.
-        on_warning: is told how many words were repeated or not UTF-8.
+        path: The file.
+        limit: Maximum number of words, from the beginning, where the frequent ones are; None for
+            all.
+        cache: Folder that keeps the vectors as a memory map for the next time (default: the
+            user's cache folder for large files, none for small ones).
+        quiet: Show no progress bar.
     """
     if limit is not None and limit < 1:
         raise ElmokitError(f"limit must be at least 1, not {limit}")
     file, name = Path(path), name_of(path)
-    regular = file.is_file()
-    large = regular and file.stat().st_size >= LARGE
-    rows = _Distinct(path, limit, quiet or not large)
-    folder = cache or (cache_folder("vectors") if large else None)
-    found = None
-    if folder is not None and regular:
-        place = Place(file, limit, folder)
-        found = place.read()
-        if found is None:
-            place.write(rows, rows.notes)
-            found = place.read()  # perhaps what another process has just put there
-    if found is None:
-        found = Kept(*_in_memory(rows), rows.notes())
-    for note in found.notes:
-        on_warning(f"{name} has {note}")
-    return StaticVectors(found.words, found.vectors, name)
+    is_regular = file.is_file()
+    is_large = is_regular and file.stat().st_size >= LARGE_BYTES
+    rows = _DistinctWords(path, limit, quiet or not is_large)
+    folder = cache or (cache_folder("vectors") if is_large else None)
+    cached = None
+    if folder is not None and is_regular:
+        entry = CacheEntry(file, limit, folder)
+        cached = entry.read()
+        if cached is None:
+            entry.write(rows, rows.notes)
+            cached = entry.read()  # Another process may have just written it.
+    if cached is None:
+        cached = CachedVectors(*_in_memory(rows), rows.notes())
+    for note in cached.notes:
+        logger.warning(f"{name} has {note}")
+    return StaticVectors(cached.words, cached.vectors, name)
 
 
-class _Distinct:
-    """The distinct words of a file, decoded, up to a limit; counts what was left out."""
+class _DistinctWords:
+    """Iterates over the distinct words of a file up to a limit, and counts what was left out."""
 
     def __init__(self, path: FilePath, limit: int | None, quiet: bool) -> None:
         self.path, self.limit, self.quiet = path, limit, quiet
@@ -199,28 +193,28 @@ class _Distinct:
 
     def _new_words(self, raw: list[bytes], seen: set[str]) -> tuple[list[str], list[int]]:
         words, kept = [], []
-        for number, each in enumerate(raw):
+        for i, each in enumerate(raw):
             try:
                 word = each.decode()
             except UnicodeDecodeError:
                 word = each.decode(errors="replace")
-                self.counts["that are not UTF-8 (read in part as U+FFFD)"] += 1
+                self.counts["that are not UTF-8 (invalid bytes read as U+FFFD)"] += 1
             if word in seen or not word:
-                self.counts["that stand twice (the first counts)" if word else "without text"] += 1
+                self.counts[REPEATED if word else "without text"] += 1
                 continue
             seen.add(word)
             words.append(word)
-            kept.append(number)
+            kept.append(i)
             if len(seen) == self.limit:
                 break
         return words, kept
 
     def notes(self) -> list[str]:
-        """What was met so far, as half a sentence each."""
-        return [f"{count} word(s) {what}" for what, count in self.counts.items()]
+        """Return what was left out or changed so far."""
+        return [f"{count} word(s) {problem}" for problem, count in self.counts.items()]
 
 
-def _in_memory(rows: _Distinct) -> tuple[list[str], Table]:
+def _in_memory(rows: _DistinctWords) -> tuple[list[str], Table]:
     words: list[str] = []
     tables: list[Table] = []
     for more, table in rows:
@@ -228,7 +222,7 @@ def _in_memory(rows: _Distinct) -> tuple[list[str], Table]:
         tables.append(table)
     vectors = np.empty((len(words), tables[0].shape[1]), np.float32)
     end = len(words)
-    while tables:  # from the end, so that each can be forgotten once it is copied
+    while tables:  # From the end, so that each can be freed once it is copied.
         table = tables.pop()
         vectors[end - len(table) : end] = table
         end -= len(table)
@@ -239,7 +233,7 @@ def _in_memory(rows: _Distinct) -> tuple[list[str], Table]:
 def save(
     vectors: StaticVectors, folder: Path, *, dtype: Literal["float16", "float32"] = "float16"
 ) -> None:
-    """Write a folder with `words.txt` and `vectors.safetensors`; it appears whole or not at all."""
+    """Write a folder with `words.txt` and `vectors.safetensors`, atomically."""
     from safetensors.numpy import save_file
 
     if dtype not in ("float16", "float32"):
@@ -254,12 +248,12 @@ def save(
     if folder.exists() and not (
         folder.is_dir() and {file.name for file in folder.iterdir()} <= {WORDS, VECTORS}
     ):
-        raise ElmokitError(f"{folder} is not a folder of word vectors; it is not replaced")
-    facts = {"source": Path(vectors.source).name, "digit": vectors.digit or ""}
-    with new_folder(folder, overwrite=True) as making:
+        raise ElmokitError(f"{folder} is not a folder of word vectors, so it is not replaced")
+    metadata = {"source": Path(vectors.source).name, "digit": vectors.digit or ""}
+    with atomic_folder(folder, overwrite=True) as temporary:
         text = "".join(f"{word}\n" for word in vectors.words)
-        (making / WORDS).write_text(text, encoding="utf-8", newline="")
-        save_file({"vectors": stored}, making / VECTORS, metadata=facts)
+        (temporary / WORDS).write_text(text, encoding="utf-8", newline="")
+        save_file({"vectors": stored}, temporary / VECTORS, metadata=metadata)
 
 
 def _is_line(word: str) -> bool:
@@ -267,13 +261,13 @@ def _is_line(word: str) -> bool:
 
 
 def load(folder: Path) -> StaticVectors:
-    """What `save` has written."""
+    """Load what `save` has written."""
     from safetensors import SafetensorError, safe_open
 
     path = folder / VECTORS
     try:
         with safe_open(path, framework="numpy") as file:
-            facts = file.metadata() or {}
+            metadata = file.metadata() or {}
             vectors = file.get_tensor("vectors")
     except FileNotFoundError:
         raise ElmokitError(f"there is no file {path}") from None
@@ -284,7 +278,8 @@ def load(folder: Path) -> StaticVectors:
     text = read_text(folder / WORDS)
     words = text.removesuffix("\n").split("\n") if text else []
     try:
-        found = vectors.astype(np.float32, copy=False)
-        return StaticVectors(words, found, facts.get("source", str(folder)), facts.get("digit"))
+        values = vectors.astype(np.float32, copy=False)
+        source = metadata.get("source", str(folder))
+        return StaticVectors(words, values, source, metadata.get("digit"))
     except ElmokitError as error:
         raise ElmokitError(f"{folder}: {error}") from None

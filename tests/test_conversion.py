@@ -1,10 +1,9 @@
-"""One format to another, compared by vectors."""
+"""Conversion between formats, checked by the vectors and the perplexity."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -18,26 +17,24 @@ from reference import make_options, make_reference
 from tiny import WORDS, difference
 
 import elmokit
-from elmokit.cli.convert import SAMPLES, convert
+from elmokit.conversion import SAMPLES, Conversion, convert
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, native
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
 
 
-def test_there_and_back_again_every_weight_is_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_there_and_back_again_every_weight_is_the_same(tmp_path: Path) -> None:
     reference = make_reference()
     source = reference.save(tmp_path / "source")
-    convert(str(source), str(tmp_path / "native"))
-    convert(str(tmp_path / "native"), str(tmp_path / "back"), to="bilm")
+    first = convert(source, tmp_path / "native")
+    second = convert(tmp_path / "native", tmp_path / "back", to="bilm")
     with h5py.File(tmp_path / "back" / "weights.hdf5") as file:
         for name, array in reference.stored.items():
             np.testing.assert_array_equal(file[name][...], array)
-    shown = capsys.readouterr().out
-    assert "bilm format, 2 layers of 10/6" in shown
-    assert "differ by 0.0e+00" in shown
+    assert (first.source_format, first.format) == ("bilm", "native")
+    assert (second.source_format, second.format) == ("native", "bilm")
+    assert first.comparison.max_difference == second.comparison.max_difference == 0.0
 
 
 def test_a_converted_model_gives_the_vectors_and_says_where_it_is_from(tmp_path: Path) -> None:
@@ -45,7 +42,7 @@ def test_a_converted_model_gives_the_vectors_and_says_where_it_is_from(tmp_path:
     convert(str(reference.save(tmp_path / "source")), str(tmp_path / "native"))
     elmo = elmokit.load(tmp_path / "native")
     np.testing.assert_allclose(
-        elmo.embed(["the", "bank"]).layers, reference.embed(["the", "bank"]), atol=1e-5
+        elmo.embed_tokens(["the", "bank"]).layers, reference.embed(["the", "bank"]), atol=1e-5
     )
     assert elmo.metadata["converted_from"] == "bilm"
     assert elmo.metadata["options"] == reference.options
@@ -56,10 +53,10 @@ def test_a_converted_model_gives_the_vectors_and_says_where_it_is_from(tmp_path:
 def test_half_the_precision_gives_nearly_the_same_vectors(tmp_path: Path) -> None:
     reference = make_reference()
     convert(str(reference.save(tmp_path / "source")), str(tmp_path / "half"), dtype="float16")
-    found = elmokit.load(tmp_path / "half").embed(["the", "bank"]).layers
+    found = elmokit.load(tmp_path / "half").embed_tokens(["the", "bank"]).layers
     distance = np.abs(found - reference.embed(["the", "bank"])).max()
     assert 1e-6 < distance < 2e-2
-    with pytest.raises(ElmokitError, match="the bilm format holds float32"):
+    with pytest.raises(ElmokitError, match="the bilm format stores float32 only"):
         convert(str(tmp_path / "half"), str(tmp_path / "x"), to="bilm", dtype="float16")
 
 
@@ -72,7 +69,7 @@ def test_a_broken_source_leaves_no_target(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_a_source_whose_vectors_are_no_numbers_is_told_of(tmp_path: Path) -> None:
+def test_a_source_whose_vectors_are_not_finite_is_reported(tmp_path: Path) -> None:
     reference = make_reference()
     reference.stored["CNN_proj/W_proj"][:] = 3e38  # each of them is a number
     weights = reference.save(tmp_path / "source")
@@ -85,7 +82,7 @@ def test_a_target_that_exists_is_kept_unless_allowed(tmp_path: Path) -> None:
     one = make_reference(seed=1).save(tmp_path / "one")
     convert(str(one), str(tmp_path / "target"))
     two = make_reference(seed=2).save(tmp_path / "two")
-    with pytest.raises(ElmokitError, match="target exists already"):
+    with pytest.raises(ElmokitError, match="target already exists"):
         convert(str(two), str(tmp_path / "target"))
     expected = read_checkpoint(one).fingerprint()
     assert read_checkpoint(tmp_path / "target").fingerprint() == expected
@@ -107,7 +104,7 @@ def test_a_conversion_that_changes_the_vectors_does_not_go_unnoticed(
 
     monkeypatch.setattr(bilm, "write", careless)
     source = str(make_reference().save(tmp_path / "a"))
-    with pytest.raises(ElmokitError, match="the converted model gives other vectors"):
+    with pytest.raises(ElmokitError, match="the converted model gives different vectors"):
         convert(source, str(tmp_path / "b"), to="bilm")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]  # and nothing is left behind
 
@@ -130,10 +127,10 @@ def test_a_softmax_that_changes_does_not_go_unnoticed(
     convert(str(softmax_folder(tmp_path, seed=3)), str(target))
     before = read_checkpoint(target)
     monkeypatch.setattr(native, "write", careless)
-    with pytest.raises(ElmokitError, match="has another perplexity"):
+    with pytest.raises(ElmokitError, match="has perplexity"):
         convert(source, str(target), overwrite=True)
     assert read_checkpoint(target).fingerprint() == before.fingerprint()  # what was there stays
-    with pytest.raises(ElmokitError, match="has another perplexity"):
+    with pytest.raises(ElmokitError, match="has perplexity"):
         convert(source, str(tmp_path / "new"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run0", "run3", "target"]
 
@@ -149,31 +146,27 @@ def test_words_that_change_places_do_not_go_unnoticed(
 
     monkeypatch.setattr(native, "write", careless)
     reference = make_reference(make_options(words=len(WORDS)), vocabulary=WORDS)
-    with pytest.raises(ElmokitError, match="the converted model gives other vectors"):
+    with pytest.raises(ElmokitError, match="the converted model gives different vectors"):
         convert(str(reference.save(tmp_path / "a")), str(tmp_path / "b"))
 
 
-def test_it_says_what_it_found_and_how_both_differ(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    convert(str(softmax_folder(tmp_path)), str(tmp_path / "native"), dtype="float16")
-    found, done = capsys.readouterr().out.splitlines()
-    name = "tensorflow format, 2 layers of 10/6, on characters, a softmax over 9 words"
-    assert found == f"{tmp_path / 'run0'}: {name}"
-    assert re.search(r"float16; vectors differ by \S+ at most, perplexity [\d.]+ and [\d.]+$", done)
+def test_the_result_has_the_differences_that_were_measured(tmp_path: Path) -> None:
+    result = convert(softmax_folder(tmp_path), tmp_path / "native", dtype="float16")
+    assert isinstance(result, Conversion)
+    assert (result.source, result.target) == (str(tmp_path / "run0"), tmp_path / "native")
+    assert (result.source_format, result.dtype) == ("tensorflow", "float16")
+    assert result.config.vocabulary_size == len(WORDS)
+    assert 0 < result.comparison.max_difference < 2e-2
+    assert 0 < result.comparison.perplexity_difference < 5e-2
     words = make_reference(make_options(words=len(WORDS)), vocabulary=WORDS)
-    convert(str(words.save(tmp_path / "words")), str(tmp_path / "more"))
-    found, done = capsys.readouterr().out.splitlines()
-    assert found.endswith("bilm format, 2 layers of 10/6, on 9 words, no softmax")
-    assert done.endswith("vectors differ by 0.0e+00 at most")
+    comparison = convert(words.save(tmp_path / "words"), tmp_path / "more").comparison
+    assert comparison.max_difference == comparison.perplexity_difference == 0
+    assert comparison.perplexity is comparison.new_perplexity is None
 
 
-def test_perplexity_is_compared_with_that_of_the_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_perplexity_is_compared_with_that_of_the_model(tmp_path: Path) -> None:
     reference = with_softmax(make_reference())
-    convert(str(save_training(reference, tmp_path / "run")), str(tmp_path / "native"))
-    shown = float(capsys.readouterr().out.split()[-1])
+    result = convert(save_training(reference, tmp_path / "run"), tmp_path / "native")
     losses = []
     for line in [*SAMPLES, " ".join(WORDS)]:
         words = line.split()
@@ -183,7 +176,9 @@ def test_perplexity_is_compared_with_that_of_the_model(
             scores = rows @ reference.stored["softmax/W"].T + reference.stored["softmax/b"]
             shares = scores - np.log(np.exp(scores).sum(1, keepdims=True))
             losses += [-shares[k, target] for k, target in enumerate(targets)]
-    assert shown == pytest.approx(np.exp(np.mean(losses)), abs=0.01)
+    expected = pytest.approx(np.exp(np.mean(losses)), abs=0.01)
+    assert result.comparison.perplexity == expected
+    assert result.comparison.new_perplexity == expected
 
 
 # ---------------------------------------------------------------------- the older systems

@@ -2,7 +2,7 @@
 
     file ─► rows with their place (tables.py) ─► tokens ─► examples
 
-Every reader takes `bad`, which is told of each line that cannot be used. With `labelled=False` a
+Every reader takes `bad`, which is told of each line that cannot be used. With `labeled=False` a
 reader reads what a model is to predict for: what is to be predicted may be missing, and is None.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from elmokit.data.examples import Labelled, Tokens, Translated
+from elmokit.data.examples import Labeled, Tokens, Translated
 from elmokit.data.lines import decoded_lines, filled_lines, place
 from elmokit.data.tables import Wanted, kind_of, read_table
 from elmokit.errors import ElmokitError
@@ -89,30 +89,30 @@ class BadLines:
         return "; ".join(told)
 
 
-def read_labelled(
+def read_labeled(
     path: FilePath,
     *,
     tokenize: Tokenize,
     text_column: Column = None,
     label_column: Column = None,
-    labelled: bool = True,
+    labeled: bool = True,
     bad: BadLines,
-) -> Iterator[Labelled]:
+) -> Iterator[Labeled]:
     """Texts with a label, out of TSV, CSV, JSON lines, or lines of `label text`.
 
     The extension says which of them; .txt and any other are lines, of which the first word is the
     label, unless a column is named: that is TSV. Without labels such a line is all text.
     """
     is_table = text_column is not None or label_column is not None
-    if is_text_file(path, is_table=is_table, labelled=labelled):
-        rows = _label_text(path, bad) if labelled else _plain_text(path, bad)
+    if is_text_file(path, is_table=is_table, labeled=labeled):
+        rows = _label_text(path, bad) if labeled else _plain_text(path, bad)
     else:
         wanted = [
             Wanted("text", "text_column", TEXT, text_column),
-            Wanted("label", "label_column", LABEL, label_column, needed=labelled),
+            Wanted("label", "label_column", LABEL, label_column, needed=labeled),
         ]
         rows = read_table(path, wanted, bad)
-    return _labelled(rows, tokenize, bad, labelled=labelled)
+    return _labeled(rows, tokenize, bad, labeled=labeled)
 
 
 def read_pairs(
@@ -122,9 +122,9 @@ def read_pairs(
     first_column: Column = None,
     second_column: Column = None,
     label_column: Column = None,
-    labelled: bool = True,
+    labeled: bool = True,
     bad: BadLines,
-) -> Iterator[Labelled]:
+) -> Iterator[Labeled]:
     """Pairs of texts with a label, out of TSV (any extension), CSV or JSON lines.
 
     The columns of SICK, SNLI, MultiNLI and of the tasks of GLUE are found by their names.
@@ -133,13 +133,13 @@ def read_pairs(
     wanted = [
         Wanted("first text", "text_column", FIRST, first_column),
         Wanted("second text", "second_column", SECOND, second_column),
-        Wanted("label", "label_column", LABEL, label_column, needed=labelled),
+        Wanted("label", "label_column", LABEL, label_column, needed=labeled),
     ]
     for where, (first, second, label) in read_table(path, wanted, bad):
-        if labelled and label == NO_AGREEMENT:
+        if labeled and label == NO_AGREEMENT:
             bad.undecided += 1
             continue
-        yield from _example(where, [first, second], label, tokenize, bad, labelled=labelled)
+        yield from _example(where, [first, second], label, tokenize, bad, labeled=labeled)
 
 
 def read_parallel(
@@ -182,25 +182,25 @@ def read_summaries(
     target_tokenize: Tokenize | None = None,
     text_column: Column = None,
     summary_column: Column = None,
-    labelled: bool = True,
+    labeled: bool = True,
     bad: BadLines,
 ) -> Iterator[Translated]:
     """Texts with their summaries, out of JSON lines, TSV or CSV; without them, also a text a line.
 
     A field of JSON may be a dotted path, such as translation.en.
     """
-    if not labelled and is_text_file(path, is_table=text_column is not None, labelled=False):
+    if not labeled and is_text_file(path, is_table=text_column is not None, labeled=False):
         yield from read_parallel(path, None, tokenize=tokenize, bad=bad)
         return
     wanted = [Wanted("text", "text_column", SOURCE, text_column)]
-    if labelled:
+    if labeled:
         wanted.append(Wanted("summary", "label_column", SUMMARY, summary_column))
     for where, (text, *rest) in read_table(path, wanted, bad):
-        after = (target_tokenize or tokenize) if labelled else None
+        after = (target_tokenize or tokenize) if labeled else None
         yield from _translated(where, text, rest[0] if rest else None, tokenize, after, bad)
 
 
-def is_text_file(path: FilePath, *, is_table: bool, labelled: bool) -> bool:
+def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
     """Whether a file is one of lines, not of columns.
 
     Columns that a user gave make it a table, unless it is one to predict for and has no tabs: then
@@ -208,10 +208,10 @@ def is_text_file(path: FilePath, *, is_table: bool, labelled: bool) -> bool:
     """
     if kind_of(path) != "text":
         return False
-    if not is_table or (not labelled and os.fspath(path) == STANDARD_INPUT):
+    if not is_table or (not labeled and os.fspath(path) == STANDARD_INPUT):
         return True
     _, text, _ = next(decoded_lines(path), (0, "", ""))
-    return not labelled and "\t" not in text
+    return not labeled and "\t" not in text
 
 
 def _label_text(path: FilePath, bad: BadLines) -> Iterator[tuple[str, list[Value]]]:
@@ -236,11 +236,11 @@ def _plain_text(path: FilePath, bad: BadLines) -> Iterator[tuple[str, list[Value
         yield place(path, number), [line, None]
 
 
-def _labelled(
-    rows: Iterator[tuple[str, list[Value]]], tokenize: Tokenize, bad: BadLines, *, labelled: bool
-) -> Iterator[Labelled]:
+def _labeled(
+    rows: Iterator[tuple[str, list[Value]]], tokenize: Tokenize, bad: BadLines, *, labeled: bool
+) -> Iterator[Labeled]:
     for where, (text, label) in rows:
-        yield from _example(where, [text], label, tokenize, bad, labelled=labelled)
+        yield from _example(where, [text], label, tokenize, bad, labeled=labeled)
 
 
 def _example(
@@ -250,18 +250,18 @@ def _example(
     tokenize: Tokenize,
     bad: BadLines,
     *,
-    labelled: bool,
-) -> Iterator[Labelled]:
+    labeled: bool,
+) -> Iterator[Labeled]:
     """The example, or none if something of it is missing."""
     texts = tuple(words(text, tokenize) for text in values)
     label = " ".join(value.split()) if isinstance(value, str) else ""
     if not all(texts):
         which = "the text" if len(texts) == 1 else f"the {'second' if texts[0] else 'first'} text"
         bad(where, f"{which} is empty")
-    elif labelled and not label:
+    elif labeled and not label:
         bad(where, "the label is a list" if isinstance(value, list) else "the label is missing")
     else:
-        yield Labelled(texts, where, label if labelled else None)
+        yield Labeled(texts, where, label if labeled else None)
 
 
 def _translated(

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from elmokit.config import BiLMConfig
-from elmokit.model.char_cnn import CharCNN, trim
+from elmokit.model.encoders import CharCNN, trim
 from elmokit.text.characters import CharacterIndexer
 
 WORDS = ["a", "bank", "aaaa", "1990", "Donaudampfschifffahrtsgesellschaft", "naïve", "银行", "-"]
@@ -52,9 +52,9 @@ def test_vectors_and_every_gradient_are_those_of_the_convolutions(
 @pytest.mark.parametrize("words", [WORDS, [*WORDS, "x-ray " * 10]], ids=["short", "no padding"])
 def test_what_a_gpu_computes_is_the_same(words: list[str]) -> None:
     model = encoder()
-    ids = trim(torch.from_numpy(CharacterIndexer().encode(words)), model.widest)
-    table = functional.pad(model.characters, (0, 0, 1, 0))
-    convolved, looked_up = model._convolved(ids, table), model._looked_up([ids], table)
+    ids = trim(torch.from_numpy(CharacterIndexer().encode(words)), model.max_width)
+    characters = model.padded_characters()
+    convolved, looked_up = model._convolve([ids], characters), model._look_up([ids], characters)
     torch.testing.assert_close(convolved, looked_up, rtol=0, atol=1e-12)
 
 

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny import complaint
 
-from elmokit.data import labelled as data
-from elmokit.data.labelled import (
+from elmokit.data import labeled as data
+from elmokit.data.labeled import (
     BadLines,
-    read_labelled,
+    read_labeled,
     read_pairs,
     read_parallel,
     read_summaries,
@@ -35,10 +35,10 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
     return path
 
 
-def labelled(path: Path, **options: Any) -> list[tuple[str | None, str]]:
+def labeled(path: Path, **options: Any) -> list[tuple[str | None, str]]:
     """Label and text of all examples of a file."""
     options = {"tokenize": str.split, "bad": BadLines()} | options
-    return [(e.label, " ".join(e.texts[0])) for e in read_labelled(path, **options)]
+    return [(e.label, " ".join(e.texts[0])) for e in read_labeled(path, **options)]
 
 
 def pairs(path: Path, **options: Any) -> list[tuple[str | None, str, str]]:
@@ -62,7 +62,7 @@ def lines(rows: list[tuple[str, ...]], separator: str) -> str:
 
 
 def test_a_line_of_text_begins_with_its_label(tmp_path: Path) -> None:
-    assert labelled(write(tmp_path, "a.txt", lines(REVIEWS, " "))) == REVIEWS
+    assert labeled(write(tmp_path, "a.txt", lines(REVIEWS, " "))) == REVIEWS
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_a_line_of_text_begins_with_its_label(tmp_path: Path) -> None:
 def test_columns_are_found_by_their_names_or_by_what_they_have(
     tmp_path: Path, name: str, content: str
 ) -> None:
-    assert labelled(write(tmp_path, name, content)) == REVIEWS
-    assert [label for label, _ in labelled(tmp_path / name, labelled=False)] == [None] * 4
-    assert [text for _, text in labelled(tmp_path / name, labelled=False)] == [
+    assert labeled(write(tmp_path, name, content)) == REVIEWS
+    assert [label for label, _ in labeled(tmp_path / name, labeled=False)] == [None] * 4
+    assert [text for _, text in labeled(tmp_path / name, labeled=False)] == [
         text for _, text in REVIEWS
     ]
 
@@ -98,64 +98,64 @@ def test_columns_are_given_by_name_or_by_number(
     rows = [("2", label, text) for label, text in REVIEWS]
     named = write(tmp_path, "a.tsv", lines([("x", "kind", "words"), *rows], "\t"))
     options = {"text_column": text_column, "label_column": label_column}
-    found = labelled(named, **options)
+    found = labeled(named, **options)
     if "words" in (text_column, label_column) or "kind" in (text_column, label_column):
         assert found == REVIEWS
     else:  # by numbers alone nothing tells that the first line has names
         assert found == [("kind", "words"), *REVIEWS]
-        assert labelled(write(tmp_path, "b.tsv", lines(rows, "\t")), **options) == REVIEWS
-        assert labelled(write(tmp_path, "b.txt", lines(rows, "\t")), **options) == REVIEWS
+        assert labeled(write(tmp_path, "b.tsv", lines(rows, "\t")), **options) == REVIEWS
+        assert labeled(write(tmp_path, "b.txt", lines(rows, "\t")), **options) == REVIEWS
 
 
 def test_a_column_that_is_given_is_not_taken_for_another(tmp_path: Path) -> None:
     rows = [("target", "what"), *((text, label) for label, text in REVIEWS)]
-    assert labelled(write(tmp_path, "a.tsv", lines(rows, "\t")), text_column="target") == REVIEWS
+    assert labeled(write(tmp_path, "a.tsv", lines(rows, "\t")), text_column="target") == REVIEWS
 
 
 def test_a_label_that_looks_like_the_number_of_a_column_is_none(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", "fine\t1\nbad\t2\n")
     found = [("1", "fine"), ("2", "bad")]
-    assert labelled(path, text_column="1", label_column="2") == found
-    assert labelled(write(tmp_path, "b.tsv", "1\tfine\n2\tbad\n"), text_column="2") == found
+    assert labeled(path, text_column="1", label_column="2") == found
+    assert labeled(write(tmp_path, "b.tsv", "1\tfine\n2\tbad\n"), text_column="2") == found
 
 
 def test_the_label_is_not_guessed_where_it_is_not_clear(tmp_path: Path) -> None:
     numbered = [(str(i), text) for i, (_, text) in enumerate(REVIEWS)]
     path = write(tmp_path, "a.tsv", lines(numbered, "\t"))
-    message = complaint(lambda: labelled(path))
+    message = complaint(lambda: labeled(path))
     assert "label" in message
     assert "label_column" in message
     assert "1 (0), 2 (a fine film)" in message
     four = write(tmp_path, "b.tsv", lines([("a", "b", *row) for row in REVIEWS], "\t"))
-    assert "text_column" in complaint(lambda: labelled(four))
-    assert labelled(four, text_column=4, label_column=3) == REVIEWS
+    assert "text_column" in complaint(lambda: labeled(four))
+    assert labeled(four, text_column=4, label_column=3) == REVIEWS
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", lines([("label", "text"), *REVIEWS], "\t"))
     assert "no column 'words': it has 1 (label), 2 (text)" in complaint(
-        lambda: labelled(path, text_column="words")
+        lambda: labeled(path, text_column="words")
     )
-    assert "no column 3" in complaint(lambda: labelled(path, text_column=3))
-    assert "no column 0" in complaint(lambda: labelled(path, text_column=0))
+    assert "no column 3" in complaint(lambda: labeled(path, text_column=3))
+    assert "no column 0" in complaint(lambda: labeled(path, text_column=0))
     objects = write(tmp_path, "a.jsonl", '{"a": "x", "label": "y"}\n')
     assert "no field 'words': it has a, label" in complaint(
-        lambda: labelled(objects, text_column="words")
+        lambda: labeled(objects, text_column="words")
     )
-    assert "text_column; there is a, label" in complaint(lambda: labelled(objects))
+    assert "text_column; there is a, label" in complaint(lambda: labeled(objects))
 
 
 def test_numbers_and_truth_in_json_are_labels(tmp_path: Path) -> None:
     rows = [{"text": "x", "label": label} for label in ("a b", 3, True, 0.5)]
     path = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)))
-    assert [label for label, _ in labelled(path)] == ["a b", "3", "true", "0.5"]
+    assert [label for label, _ in labeled(path)] == ["a b", "3", "true", "0.5"]
 
 
 def test_labels_may_have_spaces_where_columns_part_them_from_the_text(tmp_path: Path) -> None:
     rows = [("so so", "it was fine"), ("so so", "well well well"), ("very good", "yes yes yes")]
-    assert labelled(write(tmp_path, "a.tsv", lines(rows, "\t"))) == rows
+    assert labeled(write(tmp_path, "a.tsv", lines(rows, "\t"))) == rows
     path = write(tmp_path, "a.txt", lines(rows, "\t"))
-    message = complaint(lambda: labelled(path))
+    message = complaint(lambda: labeled(path))
     assert "a.txt, line 1: " in message
     assert "labels with spaces need a .tsv" in message
 
@@ -166,7 +166,7 @@ def test_a_quoted_cell_of_csv_may_have_lines_and_commas(tmp_path: Path) -> None:
     csv.writer(buffer).writerows(rows)
     path = write(tmp_path, "a.csv", buffer.getvalue())
     bad = BadLines(skip=True)
-    found = list(read_labelled(path, tokenize=str.split, bad=bad))
+    found = list(read_labeled(path, tokenize=str.split, bad=bad))
     assert [(e.label, e.texts[0]) for e in found] == [
         ("a", ("one,", '"two"')),
         ("b", ("x",)),
@@ -179,7 +179,7 @@ def test_a_quoted_cell_of_csv_may_have_lines_and_commas(tmp_path: Path) -> None:
 def test_a_quote_that_is_never_closed_costs_one_line(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", 'label,text\na,"one\nb,two\na,"three, four"\nb,five\n')
     bad = BadLines(skip=True)
-    assert labelled(path, bad=bad) == [("b", "two"), ("a", "three, four"), ("b", "five")]
+    assert labeled(path, bad=bad) == [("b", "two"), ("a", "three, four"), ("b", "five")]
     assert bad.count == 1
     assert "a.csv, line 2: the line is not CSV" in bad.first[0]
 
@@ -203,7 +203,7 @@ def test_what_was_written_is_read_in_every_format(
         "a.tsv": lines([("label", "text"), *rows], "\t"),
         "a.jsonl": objects,
     }.items():
-        assert labelled(write(tmp_path, name, content)) == expected, name
+        assert labeled(write(tmp_path, name, content)) == expected, name
 
 
 # ---- without labels
@@ -213,29 +213,29 @@ def test_what_has_no_labels_can_be_read_to_predict_them(tmp_path: Path) -> None:
     texts = ["good a line of text", "another\twith a tab", "x"]
     expected = [(None, "good a line of text"), (None, "another with a tab"), (None, "x")]
     plain = write(tmp_path, "a.txt", "\n".join(texts))
-    assert labelled(plain, labelled=False) == expected
+    assert labeled(plain, labeled=False) == expected
     for name, content in {
         "a.tsv": "text\none two\nthree",
         "b.tsv": "id\ttext\n1\tone two\n2\tthree\n",
         "c.tsv": "one two\nthree\n",
         "a.jsonl": '{"text": "one two"}\n{"text": "three", "label": null}\n',
     }.items():
-        found = labelled(write(tmp_path, name, content), labelled=False)
+        found = labeled(write(tmp_path, name, content), labeled=False)
         assert found == [(None, "one two"), (None, "three")], name
 
 
 def test_columns_given_for_training_do_not_stand_in_the_way_of_predicting(tmp_path: Path) -> None:
-    options = {"text_column": "words", "label_column": "kind", "labelled": False}
+    options = {"text_column": "words", "label_column": "kind", "labeled": False}
     plain = write(tmp_path, "a.txt", "one two\nthree\n")
-    assert labelled(plain, **options) == [(None, "one two"), (None, "three")]
+    assert labeled(plain, **options) == [(None, "one two"), (None, "three")]
     table = write(tmp_path, "a.tsv", "id\twords\n1\tone two\n2\tthree\n")
-    assert labelled(table, **options) == [(None, "one two"), (None, "three")]
+    assert labeled(table, **options) == [(None, "one two"), (None, "three")]
     ragged = write(tmp_path, "c.tsv", "words\tkind\none two\tx\nthree\n")
-    assert labelled(ragged, **options) == [(None, "one two"), (None, "three")]
+    assert labeled(ragged, **options) == [(None, "one two"), (None, "three")]
     columns = write(tmp_path, "b.txt", "id\twords\n1\tone two\n")
-    assert labelled(columns, **options) == [(None, "one two")]
-    numbers = {"text_column": 1, "label_column": 2, "labelled": False}
-    assert labelled(write(tmp_path, "b.tsv", "one\nthree\n"), **numbers) == [
+    assert labeled(columns, **options) == [(None, "one two")]
+    numbers = {"text_column": 1, "label_column": 2, "labeled": False}
+    assert labeled(write(tmp_path, "b.tsv", "one\nthree\n"), **numbers) == [
         (None, "one"),
         (None, "three"),
     ]
@@ -287,11 +287,11 @@ def test_a_bad_line_is_named_or_skipped_without_its_neighbours(
     raw = line.encode() if isinstance(line, str) else line
     content = b"".join([header.encode(), good.encode(), b"\n", raw, b"\n", good.encode()])
     path = write(tmp_path, name, content)
-    message = complaint(lambda: labelled(path))
+    message = complaint(lambda: labeled(path))
     assert message.startswith(f"{path}, line {3 if header else 2}: ")
     assert sentence in message
     bad = BadLines(skip=True)
-    assert labelled(path, bad=bad) == [("good", "x")] * 2
+    assert labeled(path, bad=bad) == [("good", "x")] * 2
     assert (bad.count, bad.first) == (1, [message])
 
 
@@ -317,8 +317,8 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 def test_a_file_without_rows_is_an_error(tmp_path: Path) -> None:
     for name in ("a.tsv", "a.csv", "a.jsonl"):
         path = write(tmp_path, name, "\n \n")
-        assert "has no rows" in complaint(lambda path=path: labelled(path))
-    assert "there is no file" in complaint(lambda: labelled(tmp_path / "none.tsv"))
+        assert "has no rows" in complaint(lambda path=path: labeled(path))
+    assert "there is no file" in complaint(lambda: labeled(tmp_path / "none.tsv"))
 
 
 # ---- bytes
@@ -335,13 +335,13 @@ def test_files_may_be_compressed_with_windows_ends_and_a_byte_order_mark(
     elif extension:
         content = {".gz": gzip.compress, ".xz": lzma.compress}[extension](content)
     path = write(tmp_path, "a.tsv" + extension, content)
-    assert labelled(path) == [("x", "é à"), ("y", "b")]
+    assert labeled(path) == [("x", "é à"), ("y", "b")]
 
 
 def test_a_line_too_long_for_memory_is_bad(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", b"a x\n" + b"b " * (5 << 20) + b"\nc y\n")
     bad = BadLines(skip=True)
-    assert labelled(path, bad=bad) == [("a", "x"), ("c", "y")]
+    assert labeled(path, bad=bad) == [("a", "x"), ("c", "y")]
     assert bad.first == [f"{path}, line 2: the line is longer than 8 MB"]
 
 
@@ -377,8 +377,8 @@ def test_pairs_are_found_in_the_tables_of_many_data_sets(
     for name in ("a.tsv", "a.txt"):
         path = write(tmp_path, name, "".join("\t".join(row) + "\n" for row in [*head, *rows]))
         assert pairs(path) == PAIRS
-    unlabelled = [(None, *texts) for _, *texts in PAIRS]
-    assert pairs(path, labelled=False) == unlabelled
+    unlabeled = [(None, *texts) for _, *texts in PAIRS]
+    assert pairs(path, labeled=False) == unlabeled
 
 
 def test_pairs_of_json_without_an_agreed_label_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_pairs_of_json_without_an_agreed_label_are_left_out_and_counted(tmp_path
     bad = BadLines()
     assert pairs(path, bad=bad) == PAIRS
     assert (bad.count, bad.undecided) == (0, 2)
-    assert len(pairs(path, labelled=False)) == 6
+    assert len(pairs(path, labeled=False)) == 6
 
 
 def test_columns_of_pairs_are_given(tmp_path: Path) -> None:
@@ -403,7 +403,7 @@ def test_columns_of_pairs_are_given(tmp_path: Path) -> None:
 
 def test_pairs_without_labels_have_two_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", lines([pair[1:] for pair in PAIRS], "\t"))
-    assert pairs(path, labelled=False) == [(None, *texts) for _, *texts in PAIRS]
+    assert pairs(path, labeled=False) == [(None, *texts) for _, *texts in PAIRS]
 
 
 @pytest.mark.parametrize(("row", "which"), [("a\t\tb", "first"), ("a\tb\t ", "second")])
@@ -462,13 +462,13 @@ def test_a_bad_line_of_either_file_costs_its_pair(tmp_path: Path) -> None:
 def test_summaries_are_fields_of_json(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", '{"text": "a b c", "summary": "a"}\n')
     assert rewritten(path) == [("a b c", "a")]
-    assert rewritten(path, labelled=False) == [("a b c", None)]
+    assert rewritten(path, labeled=False) == [("a b c", None)]
     deep = write(tmp_path, "b.jsonl", '{"translation": {"en": "a dog", "de": "ein Hund"}}\n')
     columns = {"text_column": "translation.en", "summary_column": "translation.de"}
     assert rewritten(deep, **columns) == [("a dog", "ein Hund")]
     table = write(tmp_path, "a.tsv", "a b c\ta\n")
     assert rewritten(table) == [("a b c", "a")]
-    assert rewritten(write(tmp_path, "a.txt", "a b\nc\n"), labelled=False) == [
+    assert rewritten(write(tmp_path, "a.txt", "a b\nc\n"), labeled=False) == [
         ("a b", None),
         ("c", None),
     ]
@@ -487,7 +487,7 @@ def raw_lines(path: Path) -> list[str]:
 def test_real_lines_of_label_and_text(shared: Path, name: str) -> None:
     path = shared / "data" / "classify" / f"{name}.xz"
     raw = raw_lines(path)
-    found = list(read_labelled(path, tokenize=str.split, bad=BadLines()))
+    found = list(read_labeled(path, tokenize=str.split, bad=BadLines()))
     assert [f"{e.label} {' '.join(e.texts[0])}" for e in found] == [
         " ".join(x.split()) for x in raw
     ]
@@ -496,7 +496,7 @@ def test_real_lines_of_label_and_text(shared: Path, name: str) -> None:
 def test_the_labels_of_real_chinese_reviews_are_guessed(shared: Path) -> None:
     path = shared / "data" / "classify" / "zh.chnsenticorp.dev.tsv.xz"
     raw = raw_lines(path)
-    found = list(read_labelled(path, tokenize=list, bad=BadLines()))
+    found = list(read_labeled(path, tokenize=list, bad=BadLines()))
     assert Counter(e.label for e in found) == Counter(line.rsplit("\t", 1)[1] for line in raw)
     assert ["".join(e.texts[0]) for e in found] == [line.split("\t")[0] for line in raw]
 

@@ -1,0 +1,133 @@
+"""`elmokit info` and `elmokit convert`: describe a model, or rewrite it in another format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from json import dumps
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from elmokit.config import BiLMConfig
+    from elmokit.conversion import Conversion
+    from elmokit.formats.describe import ModelInfo
+
+
+def info(model: str, /, *, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """Show the sizes, parameters, metadata and format of a model, read from its files.
+
+    Args:
+        model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
+        json: Print JSON.
+    """
+    from elmokit.formats.describe import describe
+    from elmokit.loading import read_valid
+
+    description = describe(read_valid(model))
+    if json:
+        _print(dumps(description.to_dict(), indent=2, ensure_ascii=False))
+        return
+    for line in _info_lines(description):
+        _print(line)
+
+
+def convert(
+    source: str,
+    target: str,
+    /,
+    *,
+    to: Literal["native", "bilm", "many_langs"] = "native",
+    dtype: Literal["float32", "float16"] = "float32",
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Convert a model and check that the result gives the same vectors.
+
+    Args:
+        source: A model folder, weights file, archive or Hub name, of any format that is read.
+        target: Folder to write.
+        to: Format to write; many_langs is for models on Unicode characters.
+        dtype: Type of the weights on disk; float16 halves the size and needs the native format.
+        overwrite: Replace the target if it is a model.
+    """
+    from elmokit import conversion
+
+    result = conversion.convert(source, target, to=to, dtype=dtype, overwrite=overwrite)
+    for line in _conversion_lines(result):
+        _print(line)
+
+
+def _print(line: str) -> None:
+    """Print a line; a lone surrogate, which UTF-8 cannot hold, becomes an escape."""
+    print(line.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+def _info_lines(info: ModelInfo) -> Iterator[str]:
+    config = info.config
+    yield f"model        {info.source} ({info.format} format)"
+    yield f"layers       0 (token) to {config.num_layers}, {config.dim} columns each"
+    clips = f"clips {config.cell_clip:g} and {config.projection_clip:g}"
+    yield f"lstm         {config.lstm_dim} cells, projection {config.projection_dim}, {clips}"
+    yield from _token_lines(config)
+    if info.vocabulary_size:
+        yield f"vocabulary   {info.vocabulary_size:,} words"
+    yield f"parameters   {info.parameters:,}"
+    for part, count in info.parameters_by_part.items():
+        yield f"  {part:<18} {count:>12,}  {count / info.parameters:6.1%}"
+    yield f"fingerprint  {info.fingerprint}"
+    yield from _metadata_lines(info.metadata)
+
+
+def _token_lines(config: BiLMConfig) -> Iterator[str]:
+    """Yield what token vectors are computed from."""
+    if config.token_encoder == "words":
+        yield f"words        {config.n_words:,}"
+        return
+    filters = " ".join(f"{width}x{count}" for width, count in config.filters)
+    encoder = f"filters {filters}, {config.activation}; {config.highway_layers} highway"
+    if config.character_encoder == "lstm":
+        encoder = "an LSTM in both directions"
+    if config.character_dim:
+        yield (
+            f"characters   {config.n_characters} of {config.character_dim} columns, "
+            f"{config.max_characters} per word; {encoder}"
+        )
+    if config.word_dim:
+        yield f"words        {config.n_words:,} of {config.word_dim} columns"
+
+
+def _metadata_lines(metadata: dict[str, Any]) -> Iterator[str]:
+    for name, value in metadata.items():
+        if name == "options":  # The options of other formats repeat the configuration.
+            continue
+        if name == "meta" and isinstance(value, dict):  # Long, so one entry per line.
+            for key, entry in value.items():
+                yield f"meta         {key}: {dumps(entry, ensure_ascii=False)}"
+        else:
+            yield f"{name:<12} {dumps(value, ensure_ascii=False)}"
+
+
+def _conversion_lines(result: Conversion) -> Iterator[str]:
+    yield f"{result.source}: {_summary(result)}"
+    comparison = result.comparison
+    line = f"{result.target}: {result.format} format, {result.dtype}; "
+    line += f"vectors differ by at most {comparison.max_difference:.1e}"
+    if comparison.new_perplexity is not None:
+        line += f", perplexity {comparison.perplexity:.2f} and {comparison.new_perplexity:.2f}"
+    elif comparison.perplexity is not None:
+        line += "; the softmax is not kept"
+    yield line
+
+
+def _summary(result: Conversion) -> str:
+    """Return what the source of a conversion is, in one line."""
+    config = result.config
+    inputs = {"words": f"on {config.n_words:,} words", "characters": "on characters"}
+    words = config.vocabulary_size
+    parts = [
+        f"{result.source_format} format",
+        f"{config.num_layers} layers of {config.lstm_dim}/{config.projection_dim}",
+        inputs.get(config.token_encoder, "on Unicode characters"),
+        f"a softmax over {words:,} words" if words else "no softmax",
+    ]
+    return ", ".join(parts)

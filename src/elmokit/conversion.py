@@ -1,0 +1,182 @@
+"""`convert`: rewrite a model in another format and compare the outputs of both.
+
+The result is written to a temporary folder, loaded again and compared with the source. It gets its
+final name only if the vectors, and the perplexity of a model with a softmax, are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat
+from elmokit.formats import bilm, many_langs, native
+from elmokit.formats.checkpoint import Checkpoint
+from elmokit.formats.detect import read_checkpoint
+from elmokit.formats.model_folder import new_model_folder
+
+Format = Literal["native", "bilm", "many_langs"]
+Stored = Literal["float32", "float16"]
+
+SAMPLES = [
+    "He sat on the river bank and watched the boats .",
+    "The bank of England raised its rate by 0.25 % .",
+    "naïve Übermut 中文 텍스트 🙂 antidisestablishmentarianism",
+]
+VOCABULARY_SAMPLE = 20  # Number of words of the model's vocabulary, evenly spaced.
+TOLERANCE = {"float32": 1e-5, "float16": 2e-2}
+PERPLEXITY_TOLERANCE = {"float32": 1e-4, "float16": 5e-2}  # relative
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Outputs of a model for some sentences."""
+
+    layers: list[NDArray[np.float32]]
+    """For each sentence (layers, tokens, dim)."""
+    perplexity: float | None
+    """None without a softmax."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How much the outputs of two models differ."""
+
+    max_difference: float
+    """Largest absolute difference of any vector component."""
+    perplexity: float | None
+    """Perplexity of the first model; None without a softmax."""
+    new_perplexity: float | None
+    """Perplexity of the second model; None without a softmax."""
+
+    @property
+    def perplexity_difference(self) -> float:
+        """Relative difference of the perplexities, 0 where one has none."""
+        if self.perplexity is None or self.new_perplexity is None:
+            return 0.0
+        if self.perplexity == self.new_perplexity:  # Both may be infinite.
+            return 0.0
+        return abs(self.new_perplexity / self.perplexity - 1)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A finished conversion and its measured differences."""
+
+    source: str
+    source_format: str
+    config: BiLMConfig
+    target: Path
+    format: Format
+    dtype: Stored
+    comparison: Comparison
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    *,
+    to: Format = "native",
+    dtype: Stored = "float32",
+    overwrite: bool = False,
+) -> Conversion:
+    """Convert a model, and raise unless the result gives the same vectors and perplexity.
+
+    Args:
+        source: a model of any format that `elmokit.load` takes.
+        target: the folder to write.
+        to: "native" (config.json, model.safetensors), "bilm" (options.json, weights.hdf5) or, for
+            models on Unicode characters, "many_langs" (config.json, token_embedder.pkl, …).
+        dtype: of the weights on disk; "float16" halves the size and needs the native format.
+        overwrite: replace a model in `target`.
+    """
+    if to != "native" and dtype != "float32":
+        raise InvalidInput(
+            f"the {to} format stores float32 only: use dtype float32, or convert to native"
+        )
+    checkpoint = read_checkpoint(source)
+    samples = _samples(checkpoint)
+    before = _run(checkpoint, samples)  # First, so that a damaged source writes nothing.
+    with new_model_folder(Path(target), overwrite=overwrite) as folder:
+        _write(checkpoint, folder, to, dtype)
+        comparison = compare(before, _run(_read_again(folder, target), samples))
+        _check(comparison, target, dtype)
+    return Conversion(
+        source=str(source),
+        source_format=checkpoint.format,
+        config=checkpoint.config,
+        target=Path(target),
+        format=to,
+        dtype=dtype,
+        comparison=comparison,
+    )
+
+
+def compare(before: Outputs, after: Outputs) -> Comparison:
+    """Measure how much the outputs of two models for the same sentences differ."""
+    difference = max(
+        float(np.abs(one - other).max(initial=0.0))
+        for one, other in zip(before.layers, after.layers, strict=True)
+    )
+    return Comparison(difference, before.perplexity, after.perplexity)
+
+
+def _check(comparison: Comparison, target: str | Path, dtype: Stored) -> None:
+    """Raise if the differences are larger than rounding explains."""
+    if comparison.max_difference > TOLERANCE[dtype]:
+        raise ElmokitError(
+            f"{target}: the converted model gives different vectors "
+            f"(difference {comparison.max_difference:.1e}); nothing was written"
+        )
+    share = comparison.perplexity_difference
+    if share > PERPLEXITY_TOLERANCE[dtype] or np.isnan(share):
+        raise ElmokitError(
+            f"{target}: the converted model has perplexity {comparison.new_perplexity:.4f}, "
+            f"the source {comparison.perplexity:.4f}; nothing was written"
+        )
+
+
+def _samples(checkpoint: Checkpoint) -> list[str]:
+    """Return a few sentences, and words of the model's own vocabulary if it has one."""
+    words = checkpoint.vocabulary or []
+    if checkpoint.dictionaries is not None:
+        words = checkpoint.dictionaries.words or checkpoint.dictionaries.characters or []
+    ids = np.linspace(0, len(words) - 1, min(VOCABULARY_SAMPLE, len(words))).astype(int)
+    return [*SAMPLES, " ".join(words[i] for i in ids)]
+
+
+def _run(checkpoint: Checkpoint, samples: list[str]) -> Outputs:
+    from elmokit.embed import Embedder
+
+    elmo = Embedder.from_pretrained(checkpoint, tokenizer="whitespace")
+    predicts = elmo.model.softmax is not None and elmo.vocabulary is not None
+    layers = [sentence.layers for sentence in elmo.stream(samples)]
+    if not all(np.isfinite(array).all() for array in layers):
+        raise UnsupportedFormat(
+            f"{checkpoint.source} gives vectors that are not finite: its weights are damaged"
+        )
+    return Outputs(layers, elmo.perplexity(samples).average if predicts else None)
+
+
+def _write(checkpoint: Checkpoint, folder: Path, to: Format, dtype: Stored) -> None:
+    """Write a checkpoint, replacing an empty folder."""
+    if to != "native":
+        write = bilm.write if to == "bilm" else many_langs.write
+        write(checkpoint, folder, overwrite=True)
+        return
+    if checkpoint.format != "native":
+        metadata = {"converted_from": checkpoint.format, **checkpoint.metadata}
+        checkpoint = replace(checkpoint, metadata=metadata)
+    native.write(checkpoint, folder, dtype=dtype, overwrite=True)
+
+
+def _read_again(folder: Path, target: str | Path) -> Checkpoint:
+    try:
+        return read_checkpoint(folder)
+    except ElmokitError as error:  # Name the target instead of the temporary folder.
+        raise type(error)(str(error).replace(str(folder), str(target))) from None

@@ -1,0 +1,203 @@
+"""Embed a file of any size into a file of vectors, in bounded memory.
+
+    sentences ─► windows ─► Embedder ─► parts on the disk ─► output in its format
+
+Each window is a part that is safe on the disk before the next begins. A run that was stopped
+resumes to the same bytes: the windows do not depend on where it was stopped, and skipped ones still
+fill the word cache.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from tqdm import tqdm
+
+from elmokit.io.atomic import locked
+from elmokit.io.lines import FilePath
+from elmokit.io.resumable import input_identity, other_input
+from elmokit.layers import Pooling, check_pooling, layer_weights, parse_layers, pool
+from elmokit.progress import check_threads, use_threads
+from elmokit.text.readers import Line, read_sentences, total_bytes, whole_lines
+from elmokit.vectors.shards import EmbeddedSentence, Vectors
+from elmokit.vectors.writer import VectorWriter
+
+if TYPE_CHECKING:
+    from elmokit.embed import Embedder
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions:
+    """The options that decide the vectors: a run is resumed only with the same ones."""
+
+    layers: str = "all"
+    """Layer selector: see `elmokit.layers.parse_layers`."""
+    pooling: Pooling | None = None
+    """How to pool the tokens of a sentence; None keeps a vector per token."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """Data type of the output: float32 or float16."""
+    precision: Literal["float32", "float16", "int8"] = "float32"
+    """Precision of the weights: float32, float16 or int8."""
+    tokenizer: str | None = None
+    """Tokenizer of running text; None is the model's own."""
+    kind: str = "auto"
+    """Kind of the input: auto, text, jsonl, conll or conllu."""
+    split: bool = False
+    """Whether the input is running text, to be split into sentences."""
+    field: str = "text"
+    """JSONL field of the text."""
+    column: int | None = None
+    """CoNLL column of the words."""
+    batch_tokens: int = 2048
+    """Approximate number of tokens per batch."""
+    batch_size: int | None = None
+    """Maximum number of sentences per batch."""
+
+
+@dataclass(frozen=True)
+class EmbedResult:
+    """What `embed_file` has written."""
+
+    output: Path
+    sentences: int
+    """Number of sentences in the output."""
+    tokens: int
+    """Number of tokens that this run has embedded."""
+    seconds: float
+
+
+class PooledSentence(NamedTuple):
+    """A sentence with one vector per layer."""
+
+    tokens: Sequence[str]
+    layers: Vectors
+    """Pooled layers: (K, dim)."""
+
+
+def embed_file(
+    input: FilePath,
+    output: FilePath,
+    options: EmbedOptions | None = None,
+    *,
+    model: str = "shipped",
+    device: str = "cpu",
+    threads: int | None = None,
+    format: str | None = None,
+    errors: str = "strict",
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = True,
+) -> EmbedResult:
+    """Write the contextual vectors of every sentence of a file.
+
+    Args:
+        input: A text file, also compressed (see `read_sentences`), or "-" for standard input.
+        output: The file or folder to write.
+        options: What decides the vectors.
+        model: A model folder, weights file, archive or Hub name.
+        device: Device to compute on.
+        threads: Number of threads; None for all cores.
+        format: Format of the output: hdf5, npz, parquet or npy; None for that of its extension.
+        errors: What to do with bytes that are not UTF-8: "strict" or "replace".
+        resume: Continue a run that was stopped.
+        overwrite: Replace the output if it exists.
+        quiet: Show no progress bar.
+    """
+    from elmokit.formats.detect import own_tokenizer
+    from elmokit.loading import load
+
+    options = options or EmbedOptions()
+    check_threads(threads)
+    if options.pooling is not None:
+        check_pooling(options.pooling)
+    start = time.perf_counter()
+    consumed: list[int] = []  # bytes of the input since the bar moved
+    tokenizer = options.tokenizer or own_tokenizer(model)
+    lines = read_sentences(
+        input,
+        kind=options.kind,
+        tokenizer=tokenizer,
+        split=options.split,
+        field=options.field,
+        column=options.column,
+        errors=errors,
+        on_bytes=consumed.append,
+    )
+    # Read one line now so that input errors surface before torch is imported.
+    lines = chain([next(lines)], lines)
+    elmo = load(
+        model, precision=options.precision, device=device, batch_tokens=options.batch_tokens
+    )
+    weights = layer_weights(parse_layers(options.layers), elmo.config.num_layers)
+    settings = {
+        "input": input_identity(input),
+        "model": elmo.fingerprint(),
+        **asdict(options),
+        "tokenizer": tokenizer,
+    }
+    writer = VectorWriter(
+        os.fspath(output),
+        settings,
+        format=format,
+        pooled=options.pooling is not None,
+        squeeze=len(weights) == 1,
+        resume=resume,
+        overwrite=overwrite,
+    )
+    progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
+    with use_threads(threads), locked(writer.folder), writer, progress as bar:
+        tokens = _write_windows(elmo, lines, writer, options, input, bar, consumed)
+        bar.set_description("finishing")
+        writer.finish()
+    return EmbedResult(writer.out, writer.done, tokens, time.perf_counter() - start)
+
+
+def _write_windows(
+    elmo: Embedder,
+    lines: Iterable[Line],
+    writer: VectorWriter,
+    options: EmbedOptions,
+    input: FilePath,
+    bar: tqdm[Any],
+    consumed: list[int],
+) -> int:
+    """Embed and write the windows that are not written yet; return the number of their tokens."""
+    if writer.finished:
+        return 0
+    sentences = tokens = 0
+    start = time.perf_counter()
+    for window in elmo.windows(whole_lines(lines), kept=elmo.config.num_layers + 1):
+        first, sentences = sentences, sentences + len(window)
+        if first < writer.done:  # written before the run was stopped
+            if not writer.holds(first, window):
+                raise other_input(os.fspath(input), writer.out)
+            elmo.warm(window)
+            start = time.perf_counter()
+        else:
+            writer.write(list(_embed_window(elmo, window, options)))
+            tokens += sum(map(len, window))
+            speed = tokens / (time.perf_counter() - start)
+            bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
+        bar.update(sum(consumed))
+        consumed.clear()
+    if sentences < writer.done:
+        raise other_input(os.fspath(input), writer.out)
+    return tokens
+
+
+def _embed_window(
+    elmo: Embedder, window: Sequence[Sequence[str]], options: EmbedOptions
+) -> Iterator[EmbeddedSentence]:
+    """Yield the sentences of a window with the layers that are asked for."""
+    layers = parse_layers(options.layers)
+    for sentence in elmo.stream(window, layers, batch_size=options.batch_size, dtype=options.dtype):
+        if options.pooling is None:
+            yield sentence
+        else:
+            yield PooledSentence(sentence.tokens, pool(sentence.layers, options.pooling))

@@ -1,0 +1,70 @@
+"""Read and write small files of text, JSON and YAML, with a clear error for a bad one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import ElmokitError, reason_of
+from elmokit.io.atomic import atomic_file
+
+MAX_CONFIG_BYTES = 64 << 20
+MAX_TEXT_BYTES = 1 << 30
+
+
+def read_text(path: Path) -> str:
+    """Return the UTF-8 text of a file such as a word list; line ends are left as they are."""
+    content = _read(path, MAX_TEXT_BYTES, "word list")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ElmokitError(f"{path} is not UTF-8 text (byte {error.start})") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file."""
+    content = _read(path, MAX_CONFIG_BYTES, "configuration")
+    try:
+        values = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ElmokitError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ElmokitError(f"{path} is not a JSON object")
+    return values
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file."""
+    import yaml
+
+    path = Path(path).expanduser()
+    content = _read(path, MAX_CONFIG_BYTES, "configuration")
+    try:
+        values = yaml.safe_load(content.decode("utf-8"))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ElmokitError(f"{path} is not valid YAML: {reason}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise ElmokitError(f"{path} is not a YAML mapping of option names to values")
+    return values
+
+
+def _read(path: Path, max_bytes: int, kind: str) -> bytes:
+    try:
+        if path.stat().st_size > max_bytes:
+            raise ElmokitError(f"{path} is too large for a {kind}")
+        return path.read_bytes()
+    except OSError as error:
+        raise ElmokitError(f"cannot read {path}: {reason_of(error)}") from None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically, in ASCII, so that lone surrogates in tokens become escapes.
+
+    The temporary file is `path` with `.tmp` added: see `ResumableFolder`, which deletes it.
+    """
+    with atomic_file(path, temporary=path.with_name(path.name + ".tmp")) as file:
+        file.write(json.dumps(content).encode("ascii"))

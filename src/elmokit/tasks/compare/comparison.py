@@ -1,0 +1,316 @@
+"""Train one task with and without ELMo, under several conditions and with several seeds.
+
+    data, biLM, vectors: read once ─► OUT/runs/NAME-seedN/, one after the other ─► OUT/results.json
+                                                                     OUT/table.md, figures
+
+A run is what `train` does. Complete runs are not trained again and stopped runs resume, so the same
+call ends with the same results however often it was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from elmokit.errors import ElmokitError
+from elmokit.formats.detect import SHIPPED
+from elmokit.io.atomic import locked, write_file
+from elmokit.progress import use_threads
+from elmokit.tasks.compare.conditions import Rows, check_list, elmo_rows, make_tables
+from elmokit.tasks.compare.figures import draw_all
+from elmokit.tasks.compare.runs import (
+    Run,
+    all_runs,
+    command_line,
+    complete_report,
+    describe_change,
+    link_vectors,
+    remove_checkpoints,
+    seconds_left,
+)
+from elmokit.tasks.compare.summary import as_markdown, describe_run, summarize
+from elmokit.tasks.plan import Plan, Sources, TrainResult
+from elmokit.tasks.run import make_plan
+from elmokit.training.folder import open_folder
+
+if TYPE_CHECKING:
+    from elmokit.embed import Embedder
+    from elmokit.tasks.settings import TrainSettings
+    from elmokit.tasks.task import TaskName
+
+log = logging.getLogger("elmokit")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of a comparison."""
+
+    folder: Path
+    """Folder of the results and of all runs."""
+    results: dict[str, Any] | None
+    """What `results.json` has; None if a signal stopped the runs."""
+    stopped_by: int = 0
+    """The signal that stopped a run; 0 if all runs came to their end."""
+
+    def table(self) -> str:
+        """Return all tables as Markdown."""
+        return "" if self.results is None else as_markdown(self.results)
+
+
+def compare(
+    task: TaskName,
+    *,
+    train: str,
+    out: str,
+    dev: str | None = None,
+    vary: Sequence[str] = ("layers",),
+    seeds: Sequence[int] = (1, 2, 3),
+    sample_efficiency: Sequence[float] = (),
+    elmo: str = SHIPPED,
+    vectors: str | None = None,
+    dev_fraction: float = 0.1,
+    skip_bad: bool = False,
+    cache: str | None = None,
+    cache_gb: float = 8.0,
+    threads: int | None = None,
+    device: str = "cpu",
+    quiet: bool = False,
+    **options: Any,
+) -> Comparison:
+    """Train one task with and without ELMo in several ways; the same call resumes if stopped.
+
+    Args:
+        task: classifier, tagger, pair, relation, question, coreference, translate or summarize.
+        train: File of examples to learn from; also .gz, .xz, .zst.
+        out: Folder of the results and of all runs.
+        dev: File of examples to measure on (default: a part of the training data).
+        vary: What to compare: layers (each alone, the average, mixes of all), placement (at the
+            input, the output, both), elmo (only with and without), or several of them.
+        seeds: Seeds of the runs of each condition.
+        sample_efficiency: Percentages of the training data to train on, with and without ELMo.
+        elmo: biLM, any that elmokit loads.
+        vectors: Static word vectors: GloVe, word2vec (text or binary) or fastText .vec.
+        dev_fraction: Fraction of the training data to measure on, without `dev`.
+        skip_bad: Skip bad lines and count them, instead of raising at the first.
+        cache: Folder of the vectors of a frozen biLM (default: ~/.cache/elmokit).
+        cache_gb: Maximum size of that folder.
+        threads: Number of threads (default: all cores).
+        device: Device to compute on, such as cpu or cuda.
+        quiet: Show no progress bars.
+        **options: Settings of the task for all runs; see elmokit.tasks.settings.
+    """
+    vary, seeds, percents = check_list(vary, seeds, sample_efficiency)
+    if options.get("seed", 1) != 1:
+        raise ElmokitError("a comparison has several seeds: name them with seeds, not seed")
+    given: dict[str, Any] = {
+        "train": train,
+        "dev": dev,
+        "dev_fraction": dev_fraction,
+        "skip_bad": skip_bad,
+        "elmo": elmo,
+        "vectors": vectors,
+        "device": device,
+    }
+    plan = make_plan(task, options, cache=cache, cache_gb=cache_gb, quiet=quiet, **given)
+    with use_threads(threads):
+        top = load_sources(plan).config.num_layers
+        tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
+        with open_runs(Path(out).expanduser().absolute()) as folder:
+            given["out"] = out
+            return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
+
+
+def load_sources(plan: Plan) -> Embedder:
+    """Load what all runs share, but compute no layers yet, as there may be nothing left to do."""
+    if plan.data.skipped:
+        log.info(plan.data.skipped)
+        plan.data = replace(plan.data, skipped="")
+    plan.sources = replace(plan, data=replace(plan.data, train=[], dev=[])).load()
+    assert plan.sources.elmo is not None
+    return plan.sources.elmo
+
+
+@dataclass
+class Comparer:
+    """All runs of a comparison, and their results."""
+
+    plan: Plan
+    """A run with ELMo under the given settings, with its sources loaded."""
+    folder: Path
+    tables: dict[str, Rows]
+    curve: Rows
+    """Conditions to train on each fraction of the data."""
+    seeds: list[int]
+    percents: list[float]
+    given: dict[str, Any]
+    """Options of all runs, for the commands in the results."""
+
+    def run(self) -> Comparison:
+        """Train the runs that are not complete, then write results and figures."""
+        runs = all_runs(self.tables, self.curve, self.seeds, self.percents)
+        reports = {run: report for run in runs if (report := self.finished(run))}
+        seconds = {run: report["seconds"] for run, report in reports.items()}
+        if len(reports) < len(runs) and self.sources.store is not None:
+            self.sources.store.prepare(self.plan.data.texts, quiet=self.plan.quiet)
+        for number, run in enumerate(runs, start=1):
+            if run in reports:
+                continue
+            log.info(f"run {number} of {len(runs)}: {run.name}{self.time_left(runs, seconds)}")
+            started = time.monotonic()
+            result = self.train(run, [*reports])
+            if result.stopped_by:
+                return Comparison(self.folder, None, result.stopped_by)
+            reports[run] = result.report
+            seconds[run] = max(result.report["seconds"], time.monotonic() - started)
+            self.write(runs, reports)
+        results = self.write(runs, reports)
+        if not draw_all(results, self.folder):
+            log.info("no figures without matplotlib: pip install 'elmokit[plots]'")
+        log.info(f"compared {len(runs)} runs in {self.folder}")
+        return Comparison(self.folder, results)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """What all runs with ELMo share."""
+        return self.plan.sources or self.plan.load()
+
+    @cached_property
+    def sources_without_elmo(self) -> Sources:
+        """What all runs without ELMo share."""
+        return replace(self.sources, elmo=None, store=None)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Fingerprint of all the data."""
+        return self.plan.data.fingerprint()
+
+    # ------------------------------------------------------------------ runs
+    def folder_of(self, run: Run) -> Path:
+        """Return the folder of a run."""
+        return self.folder / "runs" / run.name
+
+    def plan_of(self, run: Run) -> Plan:
+        """Return the plan of a run; a biLM that is trained too is loaded again for it."""
+        condition, seed = run.condition, run.seed
+        sources = self.sources if condition.with_elmo else self.sources_without_elmo
+        tuned = condition.with_elmo and condition.settings.tune_elmo
+        return replace(
+            self.plan,
+            settings=replace(condition.settings, seed=seed),
+            data=self.plan.data.with_fraction(run.percent / 100, seed),
+            elmo=self.plan.elmo if condition.with_elmo else None,
+            sources=None if tuned else sources,
+        )
+
+    def train(self, run: Run, done: list[Run]) -> TrainResult:
+        """Train or resume a run."""
+        folder = self.folder_of(run)
+        with open_folder(folder):
+            if done:
+                link_vectors(self.folder_of(done[0]), folder)
+            result = self.plan_of(run).run(folder)
+        if not result.stopped_by:
+            remove_checkpoints(folder)
+        return result
+
+    def finished(self, run: Run) -> dict[str, Any] | None:
+        """Return the report of a run if it is complete, else None."""
+        report = complete_report(self.folder_of(run))
+        if report is None:
+            return None
+        plan = self.plan_of(run)
+        data = self.fingerprint if run.percent == 100 else plan.data.fingerprint()
+        sources = self.sources if run.condition.with_elmo else self.sources_without_elmo
+        fingerprints = {"data": data, **sources.fingerprints}
+        if change := describe_change(report, plan.settings, fingerprints):
+            raise ElmokitError(
+                f"{self.folder_of(run)} was trained differently: {change}; "
+                "use the old value or another --out"
+            )
+        remove_checkpoints(self.folder_of(run))
+        return report
+
+    def time_left(self, runs: list[Run], seconds: dict[Run, float]) -> str:
+        """Estimate how long the rest takes; return "" if nothing is known."""
+        dev, train = len(self.plan.data.dev), len(self.plan.data.train)
+        left = seconds_left(runs, seconds, train=train, dev=dev)
+        return "" if left is None else f", about {tqdm.format_interval(left)} left"
+
+    # ------------------------------------------------------------------ results
+    def write(self, runs: list[Run], reports: dict[Run, dict[str, Any]]) -> dict[str, Any]:
+        """Write results.json and table.md of the runs that are complete."""
+        described = [
+            describe_run(run, reports[run], f"runs/{run.name}", self.train_command(run))
+            for run in runs
+            if run in reports
+        ]
+        vectors = self.sources.vectors
+        results = {
+            "task": self.plan.task.name,
+            "metric": next(iter(described[0]["scores"])),
+            "complete": len(described) == len(runs),
+            "planned": len(runs),
+            "command": self.compare_command(),
+            "elmo": self.plan.elmo,
+            "fingerprints": {"data": self.fingerprint, **self.sources.fingerprints},
+            "vectors": None if vectors is None else vectors.source,
+            "train_examples": len(self.plan.data.train),
+            "dev_examples": len(self.plan.data.dev),
+            "seeds": self.seeds,
+            "settings": self.plan.settings.to_dict(),
+            **summarize(self.tables, self.curve, self.percents, described),
+            "runs": described,
+        }
+        text = json.dumps(results, indent=2, ensure_ascii=False)
+        write_file(self.folder / "results.json", [text + "\n"])
+        write_file(self.folder / "table.md", [as_markdown(results)])
+        return results
+
+    # ------------------------------------------------------------------ commands
+    def compare_command(self) -> str:
+        """Return the command of the whole comparison."""
+        options = {
+            "vary": list(self.tables),
+            "seeds": self.seeds,
+            "sample_efficiency": self.percents or None,
+        }
+        return self.format_command("compare", options, self.plan.settings)
+
+    def train_command(self, run: Run) -> str:
+        """Return the command that trains one run alone."""
+        options: dict[str, Any] = {"out": f"{self.given['out']}/runs/{run.name}"}
+        if not run.condition.with_elmo:
+            options |= {"elmo": None, "no_elmo": True}
+        if run.percent != 100:
+            options["train_fraction"] = run.percent / 100
+        settings = replace(run.condition.settings, seed=run.seed)
+        return self.format_command("train", options, settings)
+
+    def format_command(self, verb: str, options: dict[str, Any], settings: TrainSettings) -> str:
+        """Format a command line, omitting options that have their default value."""
+        has_vectors = self.given["vectors"] is not None
+        defaults = self.plan.task.settings().with_word_dim(has_vectors=has_vectors).to_dict()
+        defaults |= {"elmo": SHIPPED, "dev_fraction": 0.1, "device": "cpu", "skip_bad": False}
+        values = {**self.given, **options, **settings.to_dict()}
+        changed = {k: v for k, v in values.items() if v is not None and v != defaults.get(k)}
+        return command_line(verb, self.plan.task.name, changed)
+
+
+@contextmanager
+def open_runs(folder: Path) -> Iterator[Path]:
+    """Create and lock the folder of a comparison while the block runs."""
+    try:
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
+    with locked(folder / "runs"):
+        yield folder

@@ -1,0 +1,149 @@
+"""Vectors as HDF5 in AllenNLP's layout.
+
+    "0", "1", …           a dataset per sentence; or "vectors", one of all if they are pooled
+    sentence_to_index     JSON object: sentence -> index of its first occurrence
+
+Sentences are written one by one, so that memory stays bounded, and without timestamps, so that the
+same vectors give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elmokit.vectors.shards import Sentences, VectorShards, replace_surrogates
+
+logger = logging.getLogger("elmokit")
+
+MAX_SENTENCE_INDEX_BYTES = 256 << 20  # The index is built in memory.
+
+
+def write_hdf5(shards: VectorShards, file: io.BufferedRandom) -> None:
+    """Write the oldest version of HDF5, which every reader supports."""
+    import h5py
+
+    index = sentence_index(shards)
+    with DeferredErrors(file.raw) as deferred, h5py.File(deferred, "w", libver="earliest") as hdf5:
+        write_datasets(hdf5, shards, deferred)
+        if index is not None:
+            options = {"dtype": h5py.string_dtype(), "track_times": False}
+            hdf5.create_dataset("sentence_to_index", (1,), **options)[0] = index
+
+
+def write_datasets(hdf5: Any, shards: VectorShards, deferred: DeferredErrors) -> None:
+    """Write the vectors: one dataset per sentence, or one of all if they are pooled."""
+    if shards.pooled:
+        shape, dtype = shards.shape_and_dtype()
+        options = {"dtype": dtype, "track_times": False}
+        vectors = hdf5.create_dataset("vectors", (len(shards), *shape), **options)
+        for span in shards.spans():
+            vectors[span.start : span.stop] = np.stack([shards[i][1] for i in span])
+            deferred.check()
+        return
+    for i in range(len(shards)):
+        hdf5.create_dataset(str(i), data=shards[i][1], track_times=False)
+        deferred.check()
+
+
+class DeferredErrors:
+    """A file for h5py that keeps a failed write, or a Ctrl-C, to itself until `check`.
+
+    HDF5 does not survive a write that fails: errors in closing a dataset are swallowed, and
+    closing the file then ends the process with a segmentation fault. A KeyboardInterrupt would
+    be raised inside such a write, or where h5py loses it.
+    """
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self._file = file
+        self._error: BaseException | None = None
+        self._defers_interrupt = False
+        self.seek, self.tell, self.flush = file.seek, file.tell, file.flush
+        self.read, self.readinto = file.read, file.readinto
+
+    def __enter__(self) -> DeferredErrors:
+        is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if is_default and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._interrupt)
+            self._defers_interrupt = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._defers_interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.check()
+
+    def _interrupt(self, *_: object) -> None:
+        self._error = KeyboardInterrupt()
+
+    def write(self, content: bytes) -> int:
+        """Write all of `content`, unless a write has failed before."""
+        rest = memoryview(content).cast("B")
+        try:
+            while rest and self._error is None:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            self._error = error
+        return len(content)
+
+    def truncate(self, size: int) -> int:
+        """Set the size of the file, unless a write has failed before."""
+        try:
+            if self._error is None:
+                self._file.truncate(size)
+        except OSError as error:
+            self._error = error
+        return size
+
+    def check(self) -> None:
+        """Raise the error that was deferred."""
+        if self._error is not None:
+            raise self._error
+
+
+def sentence_index(shards: VectorShards) -> str | None:
+    """Return the JSON of `sentence_to_index`, None if the text is too large for it."""
+    indices: dict[str, str] = {}
+    size = 0
+    for i in range(len(shards)):
+        sentence = replace_surrogates(" ".join(shards[i][0]))
+        if sentence not in indices:
+            indices[sentence] = str(i)
+            size += len(sentence.encode())
+        if size > MAX_SENTENCE_INDEX_BYTES:
+            limit = f"{MAX_SENTENCE_INDEX_BYTES >> 20} MB"
+            logger.warning("sentence_to_index is left out because the text is over %s", limit)
+            return None
+    return json.dumps(indices)
+
+
+def read_hdf5(path: Path) -> Sentences:
+    """Yield the sentences of an HDF5 file, which AllenNLP may have written."""
+    import h5py
+
+    with h5py.File(path, "r") as hdf5:
+        index = json.loads(hdf5["sentence_to_index"][0]) if "sentence_to_index" in hdf5 else {}
+        texts = {int(i): sentence for sentence, i in index.items()}
+        if "vectors" in hdf5:
+            for i, vectors in enumerate(hdf5["vectors"]):
+                yield i, split_tokens(texts.get(i)), vectors
+            return
+        for i in sorted(int(key) for key in hdf5 if key.isdecimal()):
+            vectors, tokens = hdf5[str(i)][()], split_tokens(texts.get(i))
+            # A token with a space in it looks like two: return None rather than wrong tokens.
+            is_known = tokens is not None and len(tokens) == vectors.shape[-2]
+            yield i, tokens if is_known else None, vectors
+
+
+def split_tokens(sentence: str | None) -> list[str] | None:
+    """Return the tokens that were joined by spaces; an empty sentence has none."""
+    if sentence is None:
+        return None
+    return sentence.split(" ") if sentence else []

@@ -1,0 +1,73 @@
+"""Vectors as npz, the same bytes for the same vectors.
+
+"0", "1", …     an array per sentence; or "vectors", one of all if they are pooled
+tokens          a JSON list per sentence
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elmokit.io.npy import read_npy_rows, write_npy_header
+from elmokit.vectors.shards import Sentences, Vectors, VectorShards
+
+
+def write_npz(shards: VectorShards, file: io.BufferedRandom) -> None:
+    """Write what `numpy.savez` would, but one array after the other."""
+    with zipfile.ZipFile(file, "w") as archive:
+        if shards.pooled:
+            shape, dtype = shards.shape_and_dtype()
+            with new_member(archive, "vectors") as member:
+                write_npy_header(member, (len(shards), *shape), dtype)
+                for i in range(len(shards)):
+                    member.write(np.ascontiguousarray(shards[i][1]).data)
+        else:
+            for i in range(len(shards)):
+                with new_member(archive, str(i)) as member:
+                    vectors = np.ascontiguousarray(shards[i][1])
+                    np.lib.format.write_array(member, vectors, allow_pickle=False)
+        write_tokens(shards, archive)
+
+
+def write_tokens(shards: VectorShards, archive: zipfile.ZipFile) -> None:
+    """Write the tokens, compressed: all strings of an array are as wide as the longest."""
+    width = max((len(json.dumps(shards[i][0])) for i in range(len(shards))), default=1)
+    with new_member(archive, "tokens", zipfile.ZIP_DEFLATED) as member:
+        write_npy_header(member, (len(shards),), np.dtype(f"<U{width}"))
+        for i in range(len(shards)):
+            member.write(json.dumps(shards[i][0]).ljust(width, "\0").encode("utf-32-le"))
+
+
+def new_member(archive: zipfile.ZipFile, name: str, compression: int = zipfile.ZIP_STORED) -> Any:
+    """Open a new array in the archive, dated 1980 so that output is reproducible."""
+    info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+    info.compress_type = compression
+    return archive.open(info, "w", force_zip64=True)
+
+
+def read_npz(path: Path) -> Sentences:
+    """Yield the sentences of an npz file, reading `tokens` in step with the vectors."""
+    with zipfile.ZipFile(path) as archive, archive.open("tokens.npy") as member:
+        texts = (json.loads(str(text)) for text in read_npy_rows(member))
+        arrays = read_arrays(archive)
+        for i, tokens in enumerate(texts):
+            yield i, tokens, next(arrays)
+
+
+def read_arrays(archive: zipfile.ZipFile) -> Iterator[Vectors]:
+    """Yield the rows of the array "vectors", or else the arrays "0", "1", … of the archive."""
+    if "vectors.npy" in archive.namelist():
+        with archive.open("vectors.npy") as member:
+            yield from read_npy_rows(member)
+        return
+    for i in itertools.count():
+        with archive.open(f"{i}.npy") as member:
+            yield np.lib.format.read_array(member, allow_pickle=False)

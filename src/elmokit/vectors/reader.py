@@ -1,0 +1,42 @@
+"""Read the vectors that `embed` wrote, whatever their format."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from elmokit.errors import ElmokitError, reason_of
+from elmokit.vectors.hdf5 import read_hdf5
+from elmokit.vectors.npz import read_npz
+from elmokit.vectors.parquet import read_parquet
+from elmokit.vectors.shards import Sentences, VectorShards
+
+READING_ERRORS = OSError, ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile
+READERS = {b"\x89HDF": read_hdf5, b"PK\3\4": read_npz, b"PAR1": read_parquet}
+
+
+def read_vectors(path: str | Path) -> Sentences:
+    """Yield index, tokens and vectors of every sentence of an output, one at a time.
+
+    Tokens are None where the file does not have them: HDF5 keeps only the first of equal
+    sentences, joined by spaces.
+    """
+    path = Path(path)
+    if path.is_dir():
+        shards = VectorShards(path)
+        return ((index, *shards[index]) for index in range(len(shards)))
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ElmokitError(f"cannot read {path}: {reason_of(error)}") from error
+    if magic not in READERS:
+        raise ElmokitError(f"{path} is not a file of vectors in HDF5, npz or Parquet")
+    return _explain_damage(path, READERS[magic](path))
+
+
+def _explain_damage(path: Path, sentences: Sentences) -> Sentences:
+    try:
+        yield from sentences
+    except READING_ERRORS as error:
+        raise ElmokitError(f"{path} is damaged or not a file of vectors: {error}") from error

@@ -1,0 +1,214 @@
+"""The parts in which `embed` stores vectors, and `VectorShards`, which reads a finished folder.
+
+An HDF5 or zip file that is open for writing when the process dies is lost, and `embed` may run for
+hours. So vectors go into a folder of parts, each of which is there completely or not at all:
+
+    part-000000.npy     float array (layers, rows, dim): the rows of its sentences
+    part-000000.json    index of the first sentence, rows and tokens of each sentence
+    settings.json       what the vectors are made of
+    index.json          only when finished: number of sentences, first sentence of each part
+
+A sentence has one row per token, or exactly one row if its vectors are pooled. The json of a part
+is written after its npy is safe on the disk: it marks the part as committed.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.errors import ElmokitError
+from elmokit.io.atomic import atomic_file
+from elmokit.io.jsonfile import write_json
+from elmokit.io.npy import write_npy_header
+from elmokit.io.resumable import damaged
+
+Vectors = NDArray[Any]  # float16 or float32
+
+SETTINGS, INDEX, ASSEMBLED = "settings.json", "index.json", "assembled.tmp"
+# Only files with these names are ever deleted, so that a user's own files are safe.
+OUR_FILES = re.compile(
+    r"(part-\d{6,}\.(npy|json)|settings\.json|index\.json)(\.tmp)?|assembled\.tmp"
+)
+COMMITTED = re.compile(r"part-(\d{6,})\.json")
+
+
+class EmbeddedSentence(Protocol):
+    """What can be written: tokens with layers (K, tokens, dim), or (K, dim) when pooled."""
+
+    @property
+    def tokens(self) -> Sequence[str]: ...
+
+    @property
+    def layers(self) -> Vectors: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """The vectors of consecutive sentences; `part[i]` returns tokens and layers of its i-th."""
+
+    first: int
+    """Index of the first sentence."""
+    tokens: list[list[str]]
+    starts: list[int]
+    """First row of each sentence, and the end of the last one."""
+    array: Vectors
+    """All rows, memory-mapped: (K, rows, dim)."""
+    pooled: bool
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, position: int) -> tuple[list[str], Vectors]:
+        if self.pooled:
+            return self.tokens[position], self.array[:, position]  # (K, dim)
+        rows = slice(self.starts[position], self.starts[position + 1])
+        return self.tokens[position], self.array[:, rows]  # (K, T, dim)
+
+
+def write_part(
+    folder: Path, index: int, first: int, sentences: Sequence[EmbeddedSentence], *, pooled: bool
+) -> None:
+    """Commit sentences, the first of which has the index `first`, as one part."""
+    stem = folder / f"part-{index:06d}"
+    layers = [sentence.layers for sentence in sentences]
+    lengths = [1 if pooled else each.shape[1] for each in layers]
+    shape = (layers[0].shape[0], sum(lengths), layers[0].shape[-1])
+    with atomic_file(stem.with_suffix(".npy"), temporary=stem.with_suffix(".npy.tmp")) as file:
+        write_npy_header(file, shape, layers[0].dtype)
+        for layer in range(shape[0]):
+            for each in layers:  # One by one, to avoid a second copy of the part in memory.
+                file.write(np.ascontiguousarray(each[layer]).data)
+    tokens = [list(sentence.tokens) for sentence in sentences]
+    description = {"first": first, "lengths": lengths, "tokens": tokens}
+    write_json(stem.with_suffix(".json"), description)
+
+
+def open_part(folder: Path, index: int, *, pooled: bool) -> Part:
+    """Open a committed part; its vectors are memory-mapped."""
+    stem = folder / f"part-{index:06d}"
+    try:
+        description = json.loads(stem.with_suffix(".json").read_bytes())
+        first, tokens = description["first"], description["tokens"]
+        starts = [0, *accumulate(description["lengths"])]
+        array = np.load(stem.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
+        if (array.shape[1], len(tokens)) != (starts[-1], len(starts) - 1):
+            raise ValueError("its json and its npy do not match")
+    except (ValueError, KeyError, IndexError, TypeError, EOFError, FileNotFoundError) as error:
+        raise damaged(folder, f"{stem.name}: {error}") from error
+    return Part(first, tokens, starts, array, pooled)
+
+
+def committed_parts(folder: Path, *, pooled: bool) -> Iterator[Part]:
+    """Check and yield the committed parts, after deleting what a killed run left over."""
+    matches = [COMMITTED.fullmatch(path.name) for path in folder.iterdir()]
+    indices = sorted(int(match[1]) for match in matches if match)
+    if indices != list(range(len(indices))):
+        raise damaged(folder, "a part is missing between others")
+    for path in list(folder.iterdir()):
+        is_uncommitted = path.suffix == ".npy" and not path.with_suffix(".json").exists()
+        if OUR_FILES.fullmatch(path.name) and (is_uncommitted or path.suffix == ".tmp"):
+            path.unlink()
+    done = 0
+    for index in indices:
+        part = open_part(folder, index, pooled=pooled)
+        if part.first != done:
+            raise damaged(folder, f"part {index} begins at {part.first} instead of {done}")
+        done += len(part)
+        yield part
+
+
+def remove_parts(folder: Path) -> None:
+    """Delete a folder of parts in an order such that a kill leaves a shorter, valid one."""
+
+    def rank(path: Path) -> tuple[bool, bool, bool, str]:
+        # Reversed: json before npy, later parts before earlier ones, the settings last.
+        name = path.name
+        return name != SETTINGS, name.startswith("part-"), path.suffix == ".json", name
+
+    ours = [path for path in folder.iterdir() if OUR_FILES.fullmatch(path.name)]
+    for path in sorted(ours, key=rank, reverse=True):
+        path.unlink()
+    folder.rmdir()
+
+
+def read_settings(folder: Path) -> dict[str, Any] | None:
+    """Return the settings of a folder of parts, None if it was killed before they were written."""
+    try:
+        settings = json.loads((folder / SETTINGS).read_bytes())
+    except FileNotFoundError:
+        if any(folder.glob("part-*.json")):
+            raise damaged(folder, f"{SETTINGS} is missing") from None
+        return None
+    except ValueError as error:
+        raise damaged(folder, f"{SETTINGS}: {error}") from error
+    if not isinstance(settings, dict):
+        raise damaged(folder, f"{SETTINGS} is not a JSON object")
+    return settings
+
+
+class VectorShards:
+    """A finished folder of parts: `shards[i]` returns tokens and vectors of sentence i.
+
+    Vectors are (K, tokens, dim), or (K, dim) when pooled; without K if squeezed. They are
+    memory-mapped: only what is accessed is read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            index = json.loads((self.path / INDEX).read_bytes())
+            self._length: int = index["sentences"]
+            self._firsts: list[int] = index["firsts"]
+            self.pooled: bool = index["pooled"]
+            self.squeeze: bool = index["squeeze"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ElmokitError(f"{path} is not a finished folder of vectors") from error
+        # Every open map holds a file descriptor, so keep only a few.
+        self._open_part = lru_cache(maxsize=8)(partial(open_part, self.path, pooled=self.pooled))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> tuple[list[str], Vectors]:
+        index = operator.index(index)
+        if not -self._length <= index < self._length:
+            raise IndexError(f"sentence {index} of {self._length}")
+        index %= self._length
+        part = bisect_right(self._firsts, index) - 1
+        tokens, layers = self._open_part(part)[index - self._firsts[part]]
+        return tokens, layers[0] if self.squeeze else layers
+
+    def __reduce__(self) -> tuple[type[VectorShards], tuple[Path]]:
+        return VectorShards, (self.path,)  # Worker processes map the files themselves.
+
+    def spans(self) -> list[range]:
+        """Return the sentence indices of each part."""
+        return [range(first, end) for first, end in pairwise([*self._firsts, self._length])]
+
+    def shape_and_dtype(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Return shape and dtype of the first sentence's vectors; a guess without sentences."""
+        if not self._length:
+            return (0,), np.dtype(np.float32)
+        vectors = self[0][1]
+        return vectors.shape, vectors.dtype
+
+
+Sentences = Iterator[tuple[int, list[str] | None, Vectors]]
+"""Index, tokens (None if the file does not have them) and vectors of sentences."""
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
