@@ -37,6 +37,7 @@ from elmokit.cli.options import ModelOptions
 from elmokit.io.lines import read_lines
 from elmokit.store import LayerStore
 from elmokit.text.tokenize import split_sentences, tokenize
+from elmokit.vectors.static.table import read_static_vectors
 
 HERE = Path(__file__).parent
 PLAYS = {  # meaning of the word: sentence

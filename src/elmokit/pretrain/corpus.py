@@ -16,7 +16,7 @@ Weights of sources change nothing here: windows.py repeats or skips blocks of a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -223,86 +223,79 @@ def _encode(
 ) -> None:
     if not manifest["sources"]:  # They are all read once, so they are one.
         sources = [Source("the corpus", [file for source in sources for file in source.files])]
-    words, sizes = _read_sources(
-        folder, sources, heldout_files, manifest, workers=workers, quiet=quiet
-    )
-    everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
-    train, heldout = split_sources(sizes, manifest["valid_fraction"])
-    ranges = [part for parts in train for part in parts]
-    parts = {"train": (everything, ranges), "heldout": (everything, heldout)}
-    if heldout_files:
-        parts["heldout"] = (given, [(0, len(given))])
-    counts = np.zeros(max(words.values()) + 1, np.int64)
-    for tokens in _passes(everything, ranges):
-        counts += np.bincount(tokens, minlength=len(counts))
-    final = _write_types(folder, words, counts)
-    for name, (sentences, ranges_of_part) in parts.items():
-        _write_final(folder, name, sentences, ranges_of_part, final)
-    for name in ("all", "given"):
-        (folder / f"{name}.tokens").unlink()
-        (folder / f"{name}.offsets").unlink()
-    metadata = {
-        "types": len(final),
-        "train_sentences": _total(ranges),
-        "train_tokens": int(counts.sum()),
-        "heldout_sentences": _total(parts["heldout"][1]),
-    }
-    for source_metadata, source_ranges in zip(manifest["sources"], train, strict=False):
-        source_metadata["train_sentences"] = _total(source_ranges)
-        source_metadata["train_tokens"] = _total(
-            [(int(everything.offsets[a]), int(everything.offsets[b])) for a, b in source_ranges]
-        )
-    text = json.dumps({**manifest, **metadata}, indent=2, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
-
-
-def _total(ranges: list[tuple[int, int]]) -> int:
-    return sum(end - start for start, end in ranges)
-
-
-def _read_sources(
-    folder: Path,
-    sources: list[Source],
-    heldout_files: list[Path],
-    manifest: dict[str, Any],
-    *,
-    workers: int | None,
-    quiet: bool,
-) -> tuple[dict[str, int], list[int]]:
-    """Write all sentences with provisional ids; return the words and the sentences per source."""
     words = {word: index for index, word in enumerate(SPECIAL)}
     # Text that says <unk> means it; nor may text pass for our sentence boundaries.
     words |= {} if manifest["as_written"] else {"<unk>": UNKNOWN_ID}
-    reserved = dict.fromkeys(words, UNKNOWN_ID)
-    sizes = [0] * len(sources)  # in sentences
-    total = sum(f.stat().st_size for f in chain(heldout_files, *(s.files for s in sources)))
-    with tqdm(total=total, unit="B", unit_scale=True, desc="corpus", disable=quiet) as bar:
+    size = sum(f.stat().st_size for f in chain(heldout_files, *(s.files for s in sources)))
+    with tqdm(total=size, unit="B", unit_scale=True, desc="corpus", disable=quiet) as bar:
 
-        def count(read: int) -> None:
-            bar.update(read)
+        def count(size: int) -> None:
+            bar.update(size)
 
         def read(files: list[Path]) -> Iterator[Chunk]:
             return tokenized_chunks(
                 files, tokenizer=manifest["tokenizer"], workers=workers, on_bytes=count
             )
 
-        def read_sources() -> Iterator[Chunk]:
-            for index, source in enumerate(sources):
-                for chunk in read(source.files):
-                    sizes[index] += len(chunk.lengths)
-                    yield chunk
+        sizes = _write_provisional(folder, words, sources, heldout_files, read)
+    everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
+    train, heldout = split_sources(sizes, manifest["valid_fraction"])
+    ranges = list(chain(*train))
+    heldout_from = (given, [(0, len(given))]) if heldout_files else (everything, heldout)
+    counts = np.zeros(max(words.values()) + 1, np.int64)
+    for tokens in _passes(everything, ranges):
+        counts += np.bincount(tokens, minlength=len(counts))
+    final = _write_types(folder, words, counts)
+    _write_final(folder, "train", everything, ranges, final)
+    _write_final(folder, "heldout", *heldout_from, final)
+    for name in ("all", "given"):
+        (folder / f"{name}.tokens").unlink()
+        (folder / f"{name}.offsets").unlink()
+    for source, part in zip(manifest["sources"], train, strict=False):
+        source["train_sentences"] = _count_sentences(part)
+        source["train_tokens"] = sum(map(len, _passes(everything, part)))
+    metadata = {
+        "types": len(final),
+        "train_sentences": _count_sentences(ranges),
+        "train_tokens": int(counts.sum()),
+        "heldout_sentences": _count_sentences(heldout_from[1]),
+    }
+    text = json.dumps({**manifest, **metadata}, indent=2, ensure_ascii=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
-        _write_provisional(folder, "all", read_sources(), words, reserved)
-        _write_provisional(folder, "given", read(heldout_files), words, reserved)
+
+def _count_sentences(ranges: list[Range]) -> int:
+    return sum(end - start for start, end in ranges)
+
+
+def _write_provisional(
+    folder: Path,
+    words: dict[str, int],
+    sources: list[Source],
+    heldout_files: list[Path],
+    read: Callable[[list[Path]], Iterator[Chunk]],
+) -> list[int]:
+    """Write all text with provisional ids; return the number of sentences of each source."""
+    reserved = dict.fromkeys(words, UNKNOWN_ID)
+    sizes = [0] * len(sources)
+
+    def read_sources() -> Iterator[Chunk]:
+        for index, source in enumerate(sources):
+            for chunk in read(source.files):
+                sizes[index] += len(chunk.lengths)
+                yield chunk
+
+    _write_chunks(folder, "all", read_sources(), words, reserved)
+    _write_chunks(folder, "given", read(heldout_files), words, reserved)
     for source, size in zip(sources, sizes, strict=True):
         if not size:
             raise ElmokitError(
                 f"{source.name} has no sentences ({len(source.files)} file(s) were read)"
             )
-    return words, sizes
+    return sizes
 
 
-def _write_provisional(
+def _write_chunks(
     folder: Path,
     name: str,
     chunks: Iterator[Chunk],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import math
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
