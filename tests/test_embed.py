@@ -361,7 +361,7 @@ def test_words_known_before_the_cache_was_full_are_known_after(reference: Refere
     elmo.layers_of([words])
     few = [words[5], *(f"new{number}" for number in range(20)), words[6]]
     output = elmo.layers_of([few])  # 1,010 words are more than the cache holds
-    assert difference(output.layers[:, 0].numpy(), reference.embed(few)) < 1e-5
+    assert difference(output.hidden_states[:, 0].numpy(), reference.embed(few)) < 1e-5
 
 
 def test_more_new_words_at_once_than_the_cache_holds(reference: Reference) -> None:
@@ -424,10 +424,10 @@ def test_a_batch_without_state_is_the_same_as_embedding(elmo: Embedder) -> None:
 
 def test_layers_of_is_one_padded_batch(elmo: Embedder) -> None:
     output = elmo.layers_of(MANY)
-    assert output.layers.shape == (3, 6, 9, 12)
-    assert not output.layers.requires_grad
+    assert output.hidden_states.shape == (3, 6, 9, 12)
+    assert not output.hidden_states.requires_grad
     for row, sentence in enumerate(elmo.embed(MANY)):
-        found = output.layers[:, row, : len(sentence)].numpy()
+        found = output.hidden_states[:, row, : len(sentence)].numpy()
         assert difference(found, sentence.layers) < 1e-6
-        assert (output.layers[:, row, len(sentence) :] == 0).all()
-    assert elmo.layers_of([]).layers.shape == (3, 0, 0, 12)
+        assert (output.hidden_states[:, row, len(sentence) :] == 0).all()
+    assert elmo.layers_of([]).hidden_states.shape == (3, 0, 0, 12)
