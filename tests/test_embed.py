@@ -439,7 +439,7 @@ def test_layers_of_is_one_padded_batch(elmo: Embedder) -> None:
     assert output.hidden_states.shape == (3, 6, 9, 12)
     assert not output.hidden_states.requires_grad
     for row, sentence in enumerate(elmo.embed(MANY)):
-        found = output.hidden_states[:, row, : len(sentence.tokens)].numpy()
+        found = output.hidden_states[:, row, : len(sentence)].numpy()
         assert difference(found, sentence.layers) < 1e-6
-        assert (output.hidden_states[:, row, len(sentence.tokens) :] == 0).all()
+        assert (output.hidden_states[:, row, len(sentence) :] == 0).all()
     assert elmo.layers_of([]).hidden_states.shape == (3, 0, 0, 12)

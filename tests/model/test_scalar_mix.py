@@ -18,7 +18,7 @@ def random_layers(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(1.0, 2.0, shape).astype(np.float32)
 
 
-def normalised(layer: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def normalized(layer: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """A mean and a variance over all numbers of the real tokens of a layer."""
     real = layer[mask].astype(np.float64)
     result = np.zeros(layer.shape)
@@ -57,7 +57,7 @@ def test_layer_norm_ignores_padding(masked: bool) -> None:
     mask = MASK if masked else np.ones((2, 4), bool)
     mix = ScalarMix(3, layer_norm=True, initial=[1.0, 0.0, -1.0], gamma=2.0)
     share = np.exp([1.0, 0.0, -1.0]) / np.exp([1.0, 0.0, -1.0]).sum()
-    layer = [normalised(layer, mask) for layer in layers]
+    layer = [normalized(layer, mask) for layer in layers]
     expected = 2.0 * sum(s * n for s, n in zip(share, layer, strict=True))
     given = torch.from_numpy(mask) if masked else None
     actual = mix(torch.from_numpy(layers), given).detach().numpy()
@@ -91,7 +91,7 @@ def test_a_mix_of_one_layer_is_that_layer_times_gamma(only: int) -> None:
     assert mix.proportions().tolist() == np.eye(3)[only].tolist()
     normal = ScalarMix(3, only=only, layer_norm=True)
     actual = normal(torch.from_numpy(layers), torch.from_numpy(MASK)).detach().numpy()
-    np.testing.assert_allclose(actual, normalised(layers[only], MASK), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual, normalized(layers[only], MASK), rtol=1e-4, atol=1e-5)
 
 
 def test_only_the_scale_of_a_single_layer_is_learned() -> None:

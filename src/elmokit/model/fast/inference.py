@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.model.encoders import CharCNN, Highway, UnicodeEncoder
-from elmokit.model.fast.char_tables import make_table, sum_windows, table_rows
+from elmokit.model.fast.char_tables import make_width_table, sum_windows, table_rows
 from elmokit.model.fast.directions import run_both_directions
 from elmokit.model.fast.linear import Float32Linear, Linear, Precision, make_linear
 from elmokit.model.lstm import LayerState, LSTMLayer, Packing, pack
@@ -37,7 +37,7 @@ class FastCharCNN:
     def __init__(self, encoder: CharCNN, precision: Precision) -> None:
         characters = encoder.padded_characters()
         convolutions = [cast(nn.Conv1d, convolution) for convolution in encoder.convolutions]
-        self.tables = [make_table(characters, [c]) for c in convolutions]
+        self.tables = [make_width_table(characters, c) for c in convolutions]
         self.biases = [cast(Tensor, c.bias).detach().clone() for c in convolutions]
         self.n_filters = sum(map(len, self.biases))
         self.activate_ = torch.tanh_ if encoder.activation == "tanh" else torch.relu_
