@@ -155,7 +155,7 @@ def test_a_list_of_lists_is_sentences(elmo: Embedder) -> None:
 
 def test_an_empty_sentence_has_no_vectors(elmo: Embedder) -> None:
     for text in ("", "   ", "\n"):
-        assert elmo.embed_tokens(text).layers.shape == (3, 0, 12)
+        assert elmo.embed(f"{text}").layers.shape == (3, 0, 12)
     assert elmo.embed([[], []], layers="top")[1].layers.shape == (1, 0, 12)
 
 
@@ -439,7 +439,7 @@ def test_layers_of_is_one_padded_batch(elmo: Embedder) -> None:
     assert output.hidden_states.shape == (3, 6, 9, 12)
     assert not output.hidden_states.requires_grad
     for row, sentence in enumerate(elmo.embed(MANY)):
-        found = output.hidden_states[:, row, : len(sentence)].numpy()
+        found = output.hidden_states[:, row, : len(sentence.tokens)].numpy()
         assert difference(found, sentence.layers) < 1e-6
-        assert (output.hidden_states[:, row, len(sentence) :] == 0).all()
+        assert (output.hidden_states[:, row, len(sentence.tokens) :] == 0).all()
     assert elmo.layers_of([]).hidden_states.shape == (3, 0, 0, 12)

@@ -78,7 +78,7 @@ def test_chinese_sentences_are_split_as_the_option_says(
     [
         ("", {}, "no rows"),
         ("one\n", {}, "cannot tell which column"),
-        ("a b\tc d\tmuch\ne\tf\t1\n", {}, "line 1: 'much' is no number"),
+        ("a b\tc d\tmuch\ne\tf\t1\n", {}, "line 1: 'much' is not a number"),
         ("a b\tc d\t1\n\tf\t1\n", {}, "line 2: a sentence is empty"),
         ("a b\tc d\t1\n", {}, "at least 2 are needed"),
         ("a\tb\t1\nc\td\t2\n", {"pooling": "sum"}, "pooling must be"),

@@ -146,7 +146,7 @@ def test_the_command_prints_and_writes_what_the_function_finds(
 ) -> None:
     table = tmp_path / "sentences.tsv"
     arguments = ["--tokenizer", "whitespace", "--stretches", "1", "--sentences", str(table)]
-    assert main(["evaluate", str(text), "--model", str(folder), *arguments, "--quiet"]) == 0
+    assert main(["evaluate", str(folder), str(text), *arguments, "--quiet"]) == 0
     tokens = sum(len(words) + 1 for words in SENTENCES)
     forward, backward = np.exp(slow(1).sum(1) / tokens)
     printed = capsys.readouterr().out
@@ -187,7 +187,7 @@ def test_what_cannot_be_evaluated_is_one_sentence(
 ) -> None:
     arguments, sentence = bad_arguments(tmp_path)[case]
     monkeypatch.chdir(tmp_path)
-    assert main(["evaluate", *arguments, "--model", str(folder)]) == 2
+    assert main(["evaluate", str(folder), *arguments]) == 2
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1

@@ -118,7 +118,7 @@ def test_a_text_is_evaluated_as_it_is_written(
     """Training with bilm-tf reads the letters of `<unk>`, not those of `<UNK>`."""
     text = tmp_path / "text.txt"
     text.write_text("the <unk> bank .\n" * 3)
-    command = ["evaluate", str(text), "--model", str(trained), "--quiet"]
+    command = ["evaluate", str(trained), str(text), "--quiet"]
     command += ["--tokenizer", "whitespace"]
     assert main([*command, "--state", "fresh"]) == 0
     result = float(re.findall(r"perplexity.* ([\d.]+)\n", capsys.readouterr().out)[0])
@@ -337,7 +337,7 @@ def test_the_perplexity_is_the_one_that_the_original_reported(
     )  # fmt: skip
     losses, _ = text_losses(elmo, corpus, carry=True, stretches=1)
     assert np.exp(losses.sum() / (2 * (4066 + 200))) == pytest.approx(113.40804, abs=1e-3)
-    command = ["evaluate", str(golden / "heldout.txt"), "--model", str(golden)]
+    command = ["evaluate", str(golden), str(golden / "heldout.txt")]
     command += ["--tokenizer", "whitespace"]
     assert main([*command, "--stretches", "1", "--quiet"]) == 0
     line = next(li for li in capsys.readouterr().out.splitlines() if li.startswith("perplexity"))
