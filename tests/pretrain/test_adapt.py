@@ -179,7 +179,7 @@ def test_another_model_on_resume_is_refused(model: str, published: str, domain: 
     pretrain_again = elmokit.load(model)
     with np.errstate(all="ignore"):
         next(pretrain_again.model.parameters()).data.add_(1)
-    pretrain_again.save(str(Path(model).parent / "other"))
+    pretrain_again.save_pretrained(str(Path(model).parent / "other"))
     with pytest.raises(ElmokitError, match="the model to adapt is another one"):
         adapt(str(Path(model).parent / "other"), domain | {"max_steps": 10})
 

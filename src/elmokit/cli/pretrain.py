@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from elmokit.cli.main import USER_ERROR
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
 from elmokit.pretrain.settings import MODEL, SAVING, TEXT, AdaptSettings, PretrainSettings
 from elmokit.text.vocabulary import SPECIAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from elmokit.pretrain.trainer import TrainingResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +82,8 @@ def pretrain(
     """
     from elmokit.pretrain import pretrain
 
-    result = pretrain(read_weights(corpus), out, settings, config=model.apply(preset))
-    return exit_code(result.stopped_by)
+    weights, config = read_weights(corpus), model.apply(preset)
+    return run(lambda: pretrain(weights, out, settings, config=config))
 
 
 def adapt(
@@ -97,7 +103,7 @@ def adapt(
     """
     from elmokit.pretrain import adapt
 
-    return exit_code(adapt(model, read_weights(corpus), out, settings).stopped_by)
+    return run(lambda: adapt(model, read_weights(corpus), out, settings))
 
 
 def read_weights(corpus: list[str]) -> list[str] | dict[str, float]:
@@ -122,6 +128,12 @@ def read_weights(corpus: list[str]) -> list[str] | dict[str, float]:
     return weights
 
 
-def exit_code(signal: int) -> int:
-    """Return the exit code of a run that a signal stopped, as shells know it; 0 if none did."""
+def run(train: Callable[[], TrainingResult]) -> int:
+    """Train; return 0, or 128 + the number of the signal that stopped the run, as shells do."""
+    from elmokit.pretrain import OtherProcessFailed
+
+    try:
+        signal = train().stopped_by
+    except OtherProcessFailed:  # The other process prints the error.
+        return USER_ERROR
     return 128 + signal if signal else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
+from elmokit.errors import ElmokitError
 from elmokit.pretrain.settings import AdaptSettings, PretrainSettings
 
 if TYPE_CHECKING:
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
     from elmokit.pretrain.sources import Paths, Weights
     from elmokit.pretrain.trainer import TrainingResult
 
-__all__ = ["AdaptSettings", "PretrainSettings", "adapt", "evaluate", "pretrain"]
+__all__ = [
+    "AdaptSettings",
+    "OtherProcessFailed",
+    "PretrainSettings",
+    "adapt",
+    "evaluate",
+    "pretrain",
+]
+
+
+class OtherProcessFailed(ElmokitError):
+    """Another process of the same run has failed and reports the error."""
 
 
 def pretrain(

@@ -24,6 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from elmokit.errors import ElmokitError
 from elmokit.model.bilm import BiLMState
+from elmokit.pretrain import OtherProcessFailed
 from elmokit.pretrain.device import pick_device
 
 RENDEZVOUS_TIMEOUT = timedelta(minutes=5)
@@ -32,15 +33,14 @@ POLL = 0.2  # Seconds between looks at the store.
 FAILED = "elmokit failed"  # Key in the store: a process has failed.
 REPORTED = "elmokit reported"  # Key in the store: the error message is on the screen.
 REPORT_TIMEOUT = 10.0  # Seconds that a failed process has to print its error.
-USER_ERROR = 2  # Exit code of a rank that stays silent because another rank reported the error.
 
 
 @contextmanager
 def join(device: str) -> Iterator[ProcessGroup]:
     """Join the other processes, if the environment says that there are some.
 
-    If one of them fails, the first to notice reports why, and the others end silently after it:
-    torchrun ends all that are left as soon as one has gone.
+    If one of them fails, the first to notice reports why, and the others raise OtherProcessFailed
+    after it: torchrun ends all that are left as soon as one has gone.
     """
     group = ProcessGroup()
     try:
@@ -53,7 +53,7 @@ def join(device: str) -> Iterator[ProcessGroup]:
         if group.device.type == "cpu":  # NCCL would wait for the others.
             group.leave()
         if is_reported and isinstance(error, ElmokitError | KeyboardInterrupt):
-            raise SystemExit(USER_ERROR) from None
+            raise OtherProcessFailed("another process of this run has failed") from None
         raise
     group.leave()
 
