@@ -231,7 +231,7 @@ def test_the_pair_command_prints_the_nearest_token_of_every_layer(
     result = json.loads(numbers.read_text())
     assert result["second"] == ["The", "bank", ",", "the", "boat", "."]
     assert list(result["cosines"]) == ["layer 0", "layer 1", "layer 2", "average"]
-    one, other = (elmo.embed_tokens(text).layers[2] for text in sentences)
+    one, other = (embedded.layers[2] for embedded in elmo.embed(sentences))
     row = out.splitlines()[1 + result["first"].index("sat")].split()
     cosines = other @ one[1] / np.linalg.norm(other, axis=1) / np.linalg.norm(one[1])
     assert row[0] == "sat"
