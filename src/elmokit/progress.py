@@ -28,11 +28,11 @@ class StderrHandler(logging.Handler):
             self.handleError(record)
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
-    """Print elmokit's log messages to stderr; calling it again only sets the level."""
+def log_to_stderr(*, quiet: bool = False) -> None:
+    """Print elmokit's log messages to stderr, only warnings if `quiet`."""
     if not any(isinstance(handler, StderrHandler) for handler in logger.handlers):
         logger.addHandler(StderrHandler())
-    logger.setLevel(level)
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
 
 
 def check_threads(threads: int | None) -> None:

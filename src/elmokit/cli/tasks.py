@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import json as as_json
-import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Group, Parameter
 
+from elmokit.progress import log_to_stderr
 from elmokit.tasks.settings import (
     ClassifierSettings,
     CoreferenceSettings,
@@ -118,8 +117,8 @@ def train_command(task: TaskName, settings: type[TrainSettings]) -> Callable[...
         options = asdict(run)
         if options.pop("no_elmo"):
             options["elmo"] = None
-        with messages(quiet=run.quiet):
-            result = train(task, **options, **asdict(settings))
+        log_to_stderr(quiet=run.quiet)
+        result = train(task, **options, **asdict(settings))
         if result.stopped_by:
             return 128 + result.stopped_by
         if not run.quiet:
@@ -139,8 +138,8 @@ def compare_command(task: TaskName, settings: type[TrainSettings]) -> Callable[.
         options, own = asdict(run), asdict(settings)
         options["sample_efficiency"] = run.sample_efficiency or ()
         del own["seed"]
-        with messages(quiet=run.quiet):
-            comparison = compare(task, **options, **own)
+        log_to_stderr(quiet=run.quiet)
+        comparison = compare(task, **options, **own)
         if comparison.stopped_by:
             return 128 + comparison.stopped_by
         print(comparison.table(), end="")
@@ -216,17 +215,17 @@ def predict(
     """
     from elmokit.tasks import predict as run
 
-    with messages(quiet=quiet):
-        predictions = run(
-            model,
-            input,
-            None if output == "-" else output,
-            elmo=elmo,
-            skip_bad=skip_bad,
-            device=device,
-            threads=threads,
-            quiet=quiet,
-        )
+    log_to_stderr(quiet=quiet)
+    predictions = run(
+        model,
+        input,
+        None if output == "-" else output,
+        elmo=elmo,
+        skip_bad=skip_bad,
+        device=device,
+        threads=threads,
+        quiet=quiet,
+    )
     if output == "-":
         sys.stdout.writelines(predictions.lines())
 
@@ -261,44 +260,20 @@ def score(
     from elmokit.tasks.report import scores_table
 
     check_output(json)
-    with messages(quiet=quiet):
-        result = run(
-            model,
-            test,
-            elmo=elmo,
-            skip_bad=skip_bad,
-            device=device,
-            threads=threads,
-            quiet=quiet,
-        )
+    log_to_stderr(quiet=quiet)
+    result = run(
+        model,
+        test,
+        elmo=elmo,
+        skip_bad=skip_bad,
+        device=device,
+        threads=threads,
+        quiet=quiet,
+    )
     print(scores_table(result.scores))
     if json is not None:
         text = as_json.dumps(result.to_dict(), indent=2, ensure_ascii=False)
         write_file(Path(json).expanduser().absolute(), [text + "\n"])
-
-
-class MessageHandler(logging.Handler):
-    """Write the library's messages to stderr, above any progress bar."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one message."""
-        from tqdm import tqdm
-
-        tqdm.write(f"elmokit: {record.getMessage()}", file=sys.stderr)
-
-
-@contextmanager
-def messages(*, quiet: bool) -> Iterator[None]:
-    """Show the library's messages while the block runs, unless `quiet`."""
-    log = logging.getLogger("elmokit")
-    handler, level = MessageHandler(), log.level
-    log.addHandler(handler)
-    log.setLevel(logging.WARNING if quiet else logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
 
 
 # The words that follow "Train" in the help of each task.

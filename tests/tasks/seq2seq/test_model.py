@@ -399,9 +399,9 @@ def test_the_decoder_reads_the_forward_half_of_the_whole_sentence(make_elmo: Any
     reader = ForwardElmo(elmo, words, make_settings("translate", layers="all"))
     numbers = torch.tensor([[BEGIN], [2], [3], [4], [2], [5]])
     found, _ = reader.layers(reader.tokens(numbers, None), reader.start(1))
-    whole = elmo.embed(["the", "river", "bank", "the", "."], boundaries=True)
+    whole = elmo.embed_tokens(["the", "river", "bank", "the", "."], boundaries=True)
     for layer, name in enumerate(("token", "forward_1", "forward_2")):
-        expected = whole[name][:-1]
+        expected = whole.representation(name)[:-1]
         assert np.abs(found[layer, :, 0].numpy() - expected).max() < 1e-5
 
 
