@@ -10,7 +10,7 @@ import pytest
 from runs import pretrain
 
 from elmokit.cli.main import main
-from elmokit.pretrain.log import describe_end, read_log
+from elmokit.pretrain.log import read_log
 from elmokit.pretrain.trainer import Trainer, TrainingResult
 
 Options = dict[str, Any]
@@ -98,7 +98,7 @@ def test_a_line_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
 def test_the_last_message_says_how_it_went() -> None:
     def ended(**values: Any) -> str:
         usual = {"step": 5, "total_steps": 9, "perplexity": 40.0, "perplexity_before": None}
-        return describe_end(TrainingResult(Path("model"), **usual | values))
+        return TrainingResult(Path("model"), **usual | values).describe()
 
     assert ended(stopped_by=15).startswith("stopped by SIGTERM after step 5;")
     assert ended() == "the time is up after step 5; the same command resumes the run"

@@ -476,7 +476,7 @@ def test_what_was_trained_otherwise_is_not_taken_for_the_same(
 
 
 def test_two_at_once_are_refused(given: dict[str, Any], whole: Path) -> None:
-    options = {**given, "out": str(whole), "what": "elmo", "seeds": "1"}
+    options = {**given, "out": str(whole), "vary": ["elmo"], "seeds": [1]}
     with locked(whole / "runs"), pytest.raises(ElmokitError, match="another process is writing"):
         compare(**options)
 
