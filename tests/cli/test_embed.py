@@ -65,7 +65,7 @@ def save_model(folder: Path, *, seed: int, **sizes: Any) -> Path:
     """A model with random weights, as its user finds it on the disk."""
     torch.manual_seed(seed)
     form = {"character_dim": 4, "filters": ((1, 4), (2, 4)), "lstm_dim": 16, "projection_dim": 8}
-    Embedder(BiLM(BiLMConfig(**{**form, **sizes})).eval()).save(folder)
+    Embedder(BiLM(BiLMConfig(**{**form, **sizes})).eval()).save_pretrained(folder)
     return folder
 
 
@@ -878,7 +878,7 @@ def test_an_output_is_replaced_on_request_and_only_when_the_new_one_is_whole(emb
         (["--format", "csv"], "csv"),
         (["--errors", "ignore"], "ignore"),
         (["--batch-size", "many"], "many"),
-        (["--batch-size", "0"], "batch_size must be a whole number of at least 1"),
+        (["--batch-size", "0"], "batch_size must be an integer of at least 1"),
         (["--threads", "0"], "threads must be at least 1"),
         (["--column", "1"], "column is for conll and conllu files"),
         (["--device", "abacus"], "the device 'abacus' cannot be used here"),

@@ -102,9 +102,9 @@ def test_kept_boundaries_have_the_vectors_of_the_reference(
         expected = reference.embed(sentences[row], boundaries=True)
         assert actual.tokens == ["<S>", *sentences[row], "</S>"]
         assert difference(actual.layers, expected) < TOLERANCE
-        slow = output.hidden_states[:, row, : len(actual)].detach().numpy()
+        slow = output.hidden_states[:, row, : len(actual.tokens)].detach().numpy()
         assert difference(slow, expected) < TOLERANCE
-        assert output.lengths[row] == len(actual)
+        assert output.lengths[row] == len(actual.tokens)
 
 
 @EXAMPLES

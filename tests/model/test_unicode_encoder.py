@@ -161,9 +161,9 @@ def test_copies_and_pickles_keep_the_dictionaries(elmo: Embedder) -> None:
 
 
 def test_poolings_and_boundaries_work_as_for_other_models(elmo: Embedder) -> None:
-    actual = elmo.embed(["ab", "水"], boundaries=True)
+    actual = elmo.embed_tokens(["ab", "水"], boundaries=True)
     assert actual.tokens == ["<S>", "ab", "水", "</S>"]
-    plain = elmo.embed(["ab", "水"])
+    plain = elmo.embed_tokens(["ab", "水"])
     assert difference(actual.layers[:, 1:-1], plain.layers) < 1e-6
     mean = elmo.sentence_vectors([["ab", "水"]])[0]
     np.testing.assert_allclose(mean, plain.layers.mean((0, 1)), atol=1e-6)
