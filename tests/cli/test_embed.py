@@ -223,7 +223,7 @@ def test_running_text_is_split_into_sentences(embed: Run, elmo: Embedder) -> Non
     wanted = ["Dr. Ito left at 5 p.m. on Monday.", '"Why?" she asked.', "Nobody knew the answer."]
     found = list(read_vectors("vectors.npz"))
     assert [tokens for _, tokens, _ in found] == [tokenize(sentence) for sentence in wanted]
-    check([layers for _, _, layers in found], [elmo.embed_tokens(each).layers for each in wanted])
+    check([layers for _, _, layers in found], [elmo.embed(each).layers for each in wanted])
 
 
 def test_tokenized_text_is_split_at_whitespace_alone(embed: Run, elmo: Embedder) -> None:
