@@ -23,6 +23,14 @@ def test_a_half_written_checkpoint_is_removed_and_a_whole_one_kept(tmp_path: Pat
         assert [path.name for path in (folder / "training").iterdir()] == ["step-00000001"]
 
 
+def test_a_hidden_folder_that_is_not_ours_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "run" / "training" / ".git").mkdir(parents=True)
+    (tmp_path / "run" / "training" / ".git" / "HEAD").write_text("ref")
+    with open_folder(tmp_path / "run"):
+        pass
+    assert (tmp_path / "run" / "training" / ".git" / "HEAD").read_text() == "ref"
+
+
 def test_a_folder_with_another_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ElmokitError, match="already contains a model"), open_folder(tmp_path):

@@ -12,6 +12,7 @@ from elmokit.io.atomic import locked
 
 TRAINING = "training"  # folder of the checkpoints, which marks an output folder as a run's own
 CONFIG = "config.json"
+HALF_WRITTEN = (".step-*", ".best.*")  # names that only our own temporary folders have
 
 
 @contextmanager
@@ -37,8 +38,9 @@ def open_folder(folder: Path, *, owner: bool = True) -> Iterator[Path]:
     except OSError as error:
         raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
     with locked(training):
-        for half_written in training.glob(".*"):  # by a run that was killed
-            shutil.rmtree(half_written, ignore_errors=True)
+        for pattern in HALF_WRITTEN:  # by a run that was killed
+            for path in training.glob(pattern):
+                shutil.rmtree(path, ignore_errors=True)
         try:
             yield folder
         finally:
