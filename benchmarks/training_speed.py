@@ -211,7 +211,7 @@ def flops_of_step(folder: Path, job: dict[str, Any]) -> float:
     from elmokit.pretrain.corpus import Corpus
     from elmokit.pretrain.windows import Windows
 
-    config, corpus = native.read(folder).config, Corpus(folder / "corpus")
+    config, corpus = native.read(folder).config, Corpus(folder / "training" / "corpus")
     windows = Windows(corpus.train, rows=job["batch"], unroll=UNROLL, seed=1)
     words = [corpus.types.words(windows.window(0, i).types) for i in range(windows.steps)]
     distinct = statistics.mean(map(len, words))

@@ -7,7 +7,10 @@ runs once for each distinct word.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -22,7 +25,8 @@ from elmokit.model.fast.linear import Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.indexers import Indexer
 
-MIN_WORDS = 1000  # the cache holds at least so many words, however wide their vectors are
+MIN_WORDS = 1000  # the cache has room for so many ordinary words, however wide their vectors are
+ENTRY_BYTES = 100  # of a word in a dictionary, beside its letters
 # A batch may have more tokens than asked for, up to 8 times, until it holds 16 sentences: long
 # sentences alone would leave the LSTMs with too few rows.
 MIN_ROWS, MAX_OVERRUN = 16, 8
@@ -47,6 +51,7 @@ class Engine:
         self.precision, self.cache_bytes = precision, cache_bytes
         self.lock = threading.Lock()
         self._version: tuple[int, ...] = ()
+        _engines.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled: not the lock, nor what the weights determine."""
@@ -57,6 +62,7 @@ class Engine:
         self.__dict__.update(state)
         self.lock = threading.Lock()
         self._version = ()
+        _engines.add(self)
 
     def packed(self) -> FastBiLM:
         """Return the packed weights, packed again if a parameter has changed or moved."""
@@ -65,8 +71,8 @@ class Engine:
             boundaries = torch.from_numpy(self.indexer.encode([BEGIN_SENTENCE, END_SENTENCE]))
             self._packed = FastBiLM(self.model, boundaries, self.precision)
             size = self.model.config.projection_dim
-            limit = max(MIN_WORDS, self.cache_bytes // (4 * size))
-            self._words = WordVectors(size, limit, next(self.model.parameters()).device)
+            device = next(self.model.parameters()).device
+            self._words = WordVectors(size, self.cache_bytes, device)
             self._version = version
         return self._packed
 
@@ -84,7 +90,10 @@ class Engine:
         self.warm(chain.from_iterable(sentences))
         rows = self._words.rows
         flat = [rows[word] for sentence in sentences for word in sentence]
-        return self._words.table[torch.tensor(flat, dtype=torch.long, device=self._packed.device)]
+        indices = torch.tensor(flat, dtype=torch.long, device=self._packed.device)
+        vectors = self._words.table[indices]
+        self._words.trim()
+        return vectors
 
     def layers(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return all layers, sentence after sentence: (L + 1, positions, dim).
@@ -104,27 +113,66 @@ class Engine:
         return self.packed().run_with_state(vectors, lengths_of(sentences), state)
 
 
+# ---------------------------------------------------------------------- forked processes
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Make the engines usable in a forked process, which has none of the other threads.
+
+    A lock that another thread held would never be released. The thread pools of OpenMP do not
+    survive a fork either, and their next use would never end: compute with one thread.
+    """
+    for engine in _engines:
+        if engine.lock.locked():
+            engine.lock = threading.Lock()
+            engine.clear()
+    if len(_engines) > 0:
+        torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork.
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# ---------------------------------------------------------------------- words
 class WordVectors:
     """Token vectors of words met before; exact, and bounded in memory."""
 
-    def __init__(self, size: int, limit: int, device: torch.device) -> None:
+    def __init__(self, size: int, max_bytes: int, device: torch.device) -> None:
         self.rows: dict[str, int] = {}
-        self.limit = limit
         self.table = torch.empty(0, size, device=device)
+        self.row_bytes = 4 * size + ENTRY_BYTES
+        self.max_bytes = max(max_bytes, MIN_WORDS * self.row_bytes)
+        self.bytes = 0
 
     def lookup(self, words: dict[str, None], packed: FastBiLM, indexer: Indexer) -> None:
         """Make sure that each of the distinct `words` has its row."""
         missing = [word for word in words if word not in self.rows]
         if not missing:
             return
-        if len(self.rows) + len(missing) > self.limit:
-            self.rows.clear()  # Start again: simple, and rare.
+        if self.bytes + self._size(missing) > self.max_bytes:
+            self.clear()  # Start again: simple, and rare.
             missing = list(words)
+        self.bytes += self._size(missing)
         ids = torch.from_numpy(indexer.encode(missing)).to(self.table.device)
         start = len(self.rows)
         self._grow(start + len(missing))
         self.table[start : start + len(missing)] = packed.encode(ids)
         self.rows.update(zip(missing, range(start, start + len(missing)), strict=True))
+
+    def trim(self) -> None:
+        """Forget all words if they take too much memory, as very long ones do."""
+        if self.bytes > self.max_bytes:
+            self.clear()
+
+    def clear(self) -> None:
+        """Forget all words; the table keeps its memory."""
+        self.rows.clear()
+        self.bytes = 0
+
+    def _size(self, words: Sequence[str]) -> int:
+        return sum(map(sys.getsizeof, words)) + self.row_bytes * len(words)
 
     def _grow(self, rows: int) -> None:
         if rows > len(self.table):

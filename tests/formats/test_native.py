@@ -237,12 +237,15 @@ def test_an_existing_folder_is_replaced_only_if_allowed(
 ) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "diary.txt").write_text("dear diary")
-    with pytest.raises(ElmokitError, match="model already exists: remove it or allow"):
+    with pytest.raises(ElmokitError, match="model already exists: choose another name"):
         native.write(checkpoint, tmp_path / "model")
-    with pytest.raises(ElmokitError, match="is not a model folder, so it is not replaced"):
+    with pytest.raises(ElmokitError, match=r"other files are in it \(diary.txt\)"):
         native.write(checkpoint, tmp_path / "model", overwrite=True)
     assert (tmp_path / "model" / "diary.txt").read_text() == "dear diary"
     (tmp_path / "model" / "config.json").write_text("{}")  # now it looks like a model's
+    with pytest.raises(ElmokitError, match=r"other files are in it \(diary.txt\)"):
+        native.write(checkpoint, tmp_path / "model", overwrite=True)
+    (tmp_path / "model" / "diary.txt").unlink()
     native.write(checkpoint, tmp_path / "model", overwrite=True)
     result = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
     assert result == ["model", "model/config.json", "model/model.safetensors"]

@@ -85,7 +85,7 @@ def test_adapting_starts_from_the_model_and_its_softmax(model: str, domain: Opti
     assert metadata["training"]["corpus"] == ["domain.txt"]
     # What it says about itself is what anyone can measure.
     corpus = prepare(
-        domain["corpus"], Path(domain["out"], "corpus"), valid_fraction=0.05,
+        domain["corpus"], Path(domain["out"], "training", "corpus"), valid_fraction=0.05,
         tokenizer="whitespace", quiet=True,
     )  # fmt: skip
     first = next(line for line in read_log(Path(domain["out"], "log.jsonl")) if "heldout" in line)
@@ -206,3 +206,14 @@ def test_what_only_a_new_softmax_takes_is_not_ignored(
 def test_text_and_folder_are_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["adapt", "shipped", "--out", "model"]) == 2
     assert "--corpus" in capsys.readouterr().err
+
+
+def test_the_adapted_model_is_never_replaced(model: str, domain: Options) -> None:
+    base = Path(model)
+    files = {path: path.read_bytes() for path in base.iterdir() if path.is_file()}
+    with pytest.raises(ElmokitError, match="folder of a run of elmokit pretrain"):
+        adapt(str(base), domain | {"out": str(base)})
+    elmokit.load(base).save_pretrained(base.parent / "plain")
+    with pytest.raises(ElmokitError, match="already contains a model"):
+        adapt(str(base.parent / "plain"), domain | {"out": str(base.parent / "plain")})
+    assert {path: path.read_bytes() for path in base.iterdir() if path.is_file()} == files

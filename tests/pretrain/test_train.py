@@ -270,3 +270,34 @@ def test_a_wrong_number_of_threads_is_reported_before_the_text_is_read(tmp_path:
     with pytest.raises(ElmokitError, match="threads must be at least 1"):
         pretrain({"corpus": tmp_path / "none.txt", "out": tmp_path / "out", "threads": 0})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("pattern", ["corpus", "corpus/*.txt", "corpus/text.txt", "."])
+def test_a_corpus_inside_the_output_folder_is_never_touched(
+    options: dict[str, Any], text: Path, tmp_path: Path, pattern: str
+) -> None:
+    project = tmp_path / "project"
+    (project / "corpus").mkdir(parents=True)
+    mine = project / "corpus" / "text.txt"
+    text.rename(mine)
+    before = mine.read_bytes()
+    inside = [project / "corpus" / "new"] if (project / pattern).is_dir() else []
+    for out in (project, project / "corpus", *inside):
+        with pytest.raises(ElmokitError, match=r"not empty|is inside"):
+            pretrain(options | {"corpus": str(project / pattern), "out": str(out)})
+    assert [path for path in project.rglob("*") if path.is_file()] == [mine]
+    assert mine.read_bytes() == before
+
+
+def test_text_put_into_the_folder_of_a_run_is_refused_as_its_corpus(
+    options: dict[str, Any], text: Path
+) -> None:
+    pretrain(options | {"epochs": 1})
+    for folder in ("", "corpus", "training/corpus"):
+        mine = Path(options["out"], folder, "mine.txt")
+        mine.parent.mkdir(exist_ok=True)
+        mine.write_bytes(text.read_bytes())
+        with pytest.raises(ElmokitError, match="is inside the output folder"):
+            pretrain(options | {"corpus": str(mine), "epochs": 2})
+        assert mine.read_bytes() == text.read_bytes()
+        mine.unlink()

@@ -343,7 +343,7 @@ def test_replacing_an_output_killed_at_any_step_keeps_the_old_or_the_new(
         else:
             break
         # A directory cannot take the place of another in one step: then the old is beside.
-        standing = out if out.exists() else out.with_name(name + ".replaced")
+        standing = out if out.exists() else next(out.parent.glob(f".{name}.*.elmokit.old"))
         assert content_of(standing) in (old, new)
         if parts_of(out).exists():
             write(out, resume=True)
@@ -426,10 +426,47 @@ def test_what_an_interruption_left_over_is_removed(tmp_path: Path) -> None:
     leftovers = ["part-000002.npy", "part-000002.json.tmp", "assembled.tmp"]
     for name in leftovers:
         (parts_of(out) / name).write_bytes(b"half")
-    (parts_of(out) / "notes.tmp").write_text("not ours")
     VectorWriter(out, SETTINGS, resume=True)
     assert not any((parts_of(out) / name).exists() for name in leftovers)
-    assert (parts_of(out) / "notes.tmp").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("option", ["resume", "overwrite"])
+def test_a_folder_of_parts_with_files_of_a_user_is_refused(
+    tmp_path: Path, name: str, option: str
+) -> None:
+    out = tmp_path / name
+    begin(out)
+    (parts_of(out) / "notes.tmp").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ElmokitError, match=r"other files are in it \(notes.tmp\)"):
+        VectorWriter(out, SETTINGS, **{option: True})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("option", ["resume", "overwrite"])
+def test_nothing_is_deleted_through_a_linked_folder_of_parts(tmp_path: Path, option: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "settings.json").write_text("{}")
+    out = tmp_path / "vectors.h5"
+    parts_of(out).symlink_to(tmp_path / "mine")
+    with pytest.raises(ElmokitError, match="is a link, so it is not replaced"):
+        VectorWriter(out, SETTINGS, **{option: True})
+    assert (tmp_path / "mine" / "settings.json").read_text() == "{}"
+
+
+def test_a_folder_with_an_index_of_something_else_is_not_replaced(tmp_path: Path) -> None:
+    site = tmp_path / "site.npy"
+    site.mkdir()
+    (site / "index.json").write_text('{"pages": []}')
+    with pytest.raises(ElmokitError, match="is not an output of this format"):
+        VectorWriter(site, SETTINGS, overwrite=True)
+    (site / "page.html").write_text("mine")
+    with pytest.raises(ElmokitError, match=r"other files are in it \(page.html\)"):
+        VectorWriter(site, SETTINGS, overwrite=True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "index.json", "page.html", "site.npy",
+    ]  # fmt: skip
 
 
 def test_dropping_an_unfinished_run_killed_at_any_step_leaves_a_sound_one(

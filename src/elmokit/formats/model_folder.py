@@ -11,17 +11,18 @@ from elmokit.errors import ElmokitError
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.jsonfile import read_json
 
-MODEL_FILES = ("config.json", "options.json", "model.safetensors", "*.hdf5")
+# All files that the native, the bilm and the many_langs format write.
+MODEL_FILES = (
+    *("config.json", "model.safetensors", "vocab.txt", "characters.txt", "words.txt"),
+    *("options.json", "weights.hdf5"),
+    *("char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl", "cnn_*.json", "lstm_*.json"),
+)
 
 
 @contextmanager
 def new_model_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Like `atomic_folder`, but replace only a folder that is empty or has a model in it."""
-    if overwrite and folder.exists():
-        is_empty = folder.is_dir() and not any(folder.iterdir())
-        if not is_empty and not any(next(folder.glob(name), None) for name in MODEL_FILES):
-            raise ElmokitError(f"{folder} is not a model folder, so it is not replaced")
-    with atomic_folder(folder, overwrite=overwrite) as temporary:
+    with atomic_folder(folder, replace=MODEL_FILES if overwrite else None) as temporary:
         yield temporary
 
 

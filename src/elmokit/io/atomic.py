@@ -1,36 +1,46 @@
 """Write files and folders atomically: a reader sees the old version or the complete new one.
 
 Everything is synced to the disk before it gets its final name, so that this also holds after a
-power failure. This is the only module that writes temporary files and renames them.
+power failure. This is the only module that writes temporary files and renames them. A temporary
+name is `.NAME.XXXXXXXX.elmokit`, locked while it is written: the next writer of NAME deletes what
+a killed one has left. Nothing is written or deleted through a link.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
+import re
+import secrets
 import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from elmokit.errors import ElmokitError, reason_of
+
+ASIDE = ".old"  # added to the temporary name of a folder that is being replaced
+LEFTOVER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.elmokit(?P<old>\.old)?")
 
 
 @contextmanager
 def atomic_file(path: Path, *, temporary: Path | None = None) -> Iterator[io.BufferedRandom]:
     """Open a binary file that is renamed to `path` when the block ends without an error.
 
-    An error deletes it. The data goes to `temporary`, by default a unique hidden file beside
-    `path`; a run that must find and delete the leftovers of a killed one names it.
+    An error deletes it. A link at `path` is replaced, not followed. `temporary` is another name for
+    the temporary file, for folders that are cleaned up by name.
     """
     if temporary is None:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(descriptor)
-        temporary = Path(name)
-        temporary.chmod(0o644)  # mkstemp makes files that only their owner can read.
+        remove_leftovers(path.parent, path.name)
+        temporary = _temporary_name(path)
+    elif os.path.lexists(temporary):  # a leftover, or somebody's link
+        temporary.unlink()
     try:
-        with temporary.open("w+b") as file:
+        with temporary.open("x+b") as file:  # "x" never opens what somebody else has put there.
+            _try_lock(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -49,63 +59,145 @@ def write_file(path: Path, content: Iterable[str] | bytes) -> None:
                 file.write(content)
             else:
                 file.writelines(piece.encode("utf-8") for piece in content)
+    except ElmokitError:  # of the content; some of them are OSErrors too
+        raise
     except OSError as error:
         raise ElmokitError(f"cannot write {path}: {reason_of(error)}") from None
 
 
 @contextmanager
-def atomic_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder that is renamed to `folder` when the block ends without an error."""
+def atomic_folder(folder: Path, *, replace: Collection[str] | None = None) -> Iterator[Path]:
+    """Yield a temporary folder that is renamed to `folder` when the block ends without an error.
+
+    Args:
+        folder: Folder to make; its parent must exist.
+        replace: If `folder` exists, replace it, provided that all of its files have these names
+            (or match them, as in `fnmatch`). None if it must not exist.
+    """
     folder = Path(folder).absolute()
-    if folder.exists() and not overwrite:
-        raise ElmokitError(f"{folder} already exists: remove it or allow overwriting it")
+    check_replaceable(folder, replace)
     if not folder.parent.is_dir():
         raise ElmokitError(f"there is no folder {folder.parent} to write {folder.name} into")
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise ElmokitError(f"cannot write into {folder.parent}: {reason_of(error)}") from None
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        for file in temporary.iterdir():
-            file.chmod(0o644)  # safetensors makes files that only their owner can read.
-            _sync(file)
-        aside = temporary.with_name(temporary.name + ".old")
-        replace_folder(temporary, folder, aside=aside, remove=_remove_tree)
+        remove_leftovers(folder.parent, folder.name)
+        temporary = _temporary_name(folder)
+        temporary.mkdir()
+        with _lock_of(temporary):
+            try:
+                yield temporary
+                # Other libraries make files that only their owner can read.
+                mode = stat.S_IMODE(temporary.stat().st_mode) & 0o666
+                for file in temporary.iterdir():
+                    file.chmod(mode)
+                    _sync(file)
+                check_replaceable(folder, replace)
+                replace_folder(temporary, folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
     except ElmokitError:  # Some of them are OSErrors too, such as MissingFile.
         raise
     except OSError as error:
         raise ElmokitError(f"cannot write {folder}: {reason_of(error)}") from None
-    finally:
-        _remove_tree(temporary)
 
 
-def replace_folder(
-    source: Path, target: Path, *, aside: Path, remove: Callable[[Path], None]
-) -> None:
-    """Rename `source` to `target`, replacing a folder that is there.
+def check_replaceable(folder: Path, names: Collection[str] | None) -> None:
+    """Raise if `folder` exists, unless it is a folder of files that have or match `names`."""
+    if not os.path.lexists(folder):
+        return
+    if names is None:
+        raise ElmokitError(
+            f"{folder} already exists: choose another name, or replace it with --overwrite"
+        )
+    if folder.is_symlink() or not folder.is_dir():
+        kind = "a link" if folder.is_symlink() else "not a folder"
+        raise ElmokitError(f"{folder} is {kind}, so it is not replaced")
+    others = sorted(p.name for p in folder.iterdir() if p.is_dir() or not matches(p.name, names))
+    if others:
+        listed = ", ".join(others[:3]) + (", ..." if others[3:] else "")
+        raise ElmokitError(
+            f"{folder} is not replaced, because other files are in it ({listed}): move them, or "
+            "choose another name"
+        )
 
-    A folder cannot be renamed over one that is not empty, so the old one is renamed to `aside`
-    first, and deleted by `remove` at the end. If the second rename fails, the first is undone.
+
+def matches(name: str, patterns: Collection[str]) -> bool:
+    """Tell whether a file name is one of `patterns` or matches one, as in `fnmatch`."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def remove_files(folder: Path, names: Collection[str]) -> None:
+    """Delete the files that have or match `names`, and the folder if it is then empty.
+
+    A link is not followed.
     """
-    if target.exists():
-        if aside.exists():  # from a run that was killed here
-            remove(aside)
-        target.rename(aside)
-    try:
+    if folder.is_symlink():
+        return
+    for path in folder.iterdir():
+        if matches(path.name, names):
+            path.unlink()
+    with suppress(OSError):  # It has other files.
+        folder.rmdir()
+
+
+def replace_folder(source: Path, target: Path) -> None:
+    """Rename `source` to `target`; a folder that is there is deleted: see `check_replaceable`.
+
+    A folder cannot be renamed over one that is not empty, so the old one is renamed first. If the
+    second rename fails, the first is undone; if the process is killed between them, the next call
+    of `remove_leftovers` undoes it.
+    """
+    if not target.exists():
         source.rename(target)
-    except BaseException:
-        if aside.exists():
+        sync_folder(target.absolute().parent)
+        return
+    aside = Path(f"{_temporary_name(target)}{ASIDE}")
+    with _lock_of(target):
+        target.rename(aside)
+        try:
+            source.rename(target)
+        except BaseException:
             aside.rename(target)
-        raise
-    sync_folder(target.absolute().parent)
-    if aside.exists():
-        remove(aside)
+            raise
+        sync_folder(target.absolute().parent)
+        old = aside.with_suffix("")  # A name that is never renamed back, whenever this is killed.
+        aside.rename(old)
+        shutil.rmtree(old)
 
 
-def _remove_tree(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Delete the temporary files and folders that killed processes have left in `folder`.
+
+    An old version that was about to be replaced gets its name back if there is no new one.
+
+    Args:
+        folder: Folder to clean up, not its subfolders.
+        name: File or folder whose temporary versions are deleted; all if None.
+    """
+    with suppress(OSError):
+        for leftover in folder.iterdir():
+            match = LEFTOVER.fullmatch(leftover.name)
+            if match is None or leftover.is_symlink():
+                continue
+            target = leftover.with_name(match["name"])
+            if name is not None and _short_name(name) != target.name:
+                continue
+            with suppress(OSError), _lock_of(leftover) as is_mine:
+                if is_mine and match["old"] and not target.exists():
+                    leftover.rename(target)
+                elif is_mine and leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
+                elif is_mine:
+                    leftover.unlink()
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{_short_name(path.name)}.{secrets.token_hex(4)}.elmokit")
+
+
+def _short_name(name: str) -> str:
+    """Return a name, or a hash of it if it is too long for more letters."""
+    encoded = os.fsencode(name)
+    return name if len(encoded) < 200 else hashlib.blake2b(encoded, digest_size=16).hexdigest()
 
 
 def _sync(file: Path) -> None:
@@ -131,22 +223,40 @@ def locked(folder: Path) -> Iterator[None]:
     The operating system releases the lock however the process ends. Without such locks (on
     Windows, on some network drives) nothing is locked.
     """
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with _lock_of(folder, unlocked=True) as is_mine:
+        if not is_mine:
             raise ElmokitError(
                 f"another process is writing to {folder}: wait until it ends, or choose another "
                 "output"
-            ) from None
-        except OSError:
-            pass
+            )
         yield
+
+
+@contextmanager
+def _lock_of(path: Path, *, unlocked: bool = False) -> Iterator[bool]:
+    """Lock a file or folder while the block runs; yield False if another process has locked it.
+
+    `unlocked` is yielded where there are no locks.
+    """
+    if os.name == "nt":
+        yield unlocked
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        is_mine = _try_lock(descriptor)
+        yield unlocked if is_mine is None else is_mine
     finally:
         os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool | None:
+    """Lock an open file; return False if another process has locked it, None without locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return None
+    return True

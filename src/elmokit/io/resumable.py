@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import locked, replace_folder, sync_folder
+from elmokit.io.atomic import (
+    check_replaceable,
+    locked,
+    remove_files,
+    remove_leftovers,
+    replace_folder,
+    sync_folder,
+)
 from elmokit.io.lines import STANDARD_INPUT
 
 IDENTITY_BYTES = 1 << 20
@@ -43,6 +50,8 @@ class ResumableFolder:
 
     KIND = "output of this kind"
     """What the output is called in the message for a path that must not be replaced."""
+    FILES: tuple[str, ...] = ()
+    """Names, or patterns as in `fnmatch`, of the files in the folder; no others are deleted."""
 
     def __init__(
         self, out: str | Path, settings: Mapping[str, Any], *, resume: bool, overwrite: bool
@@ -54,6 +63,7 @@ class ResumableFolder:
         # While another process writes to the folder, nothing in it may be deleted.
         lock = locked(self.folder) if self.folder.is_dir() else nullcontext()
         with explain_disk_errors(self.out), lock:
+            remove_leftovers(self.out.parent, self.out.name)
             self._check_output(resume, overwrite)
             if resume and self.folder.exists():
                 self._resume()
@@ -66,7 +76,7 @@ class ResumableFolder:
                 self._remove(self.folder)
 
     def _is_replaceable(self, out: Path) -> bool:
-        """Tell whether `out`, which exists, is such an output or an empty folder."""
+        """Tell by its content whether `out`, which exists and is not empty, is such an output."""
         raise NotImplementedError
 
     def _start(self) -> None:
@@ -83,14 +93,15 @@ class ResumableFolder:
 
     def _remove(self, folder: Path) -> None:
         """Delete the files of such an output, and nothing that a user has put beside them."""
-        raise NotImplementedError
+        remove_files(folder, self.FILES)
 
     def _check_output(self, resume: bool, overwrite: bool) -> None:
         """Raise if something is in the way that must not be resumed or replaced."""
         out, parts = self.out, self.folder
         if not out.parent.is_dir():
             raise ElmokitError(f"there is no folder {out.parent} to write {out.name} into")
-        if parts.exists():
+        if os.path.lexists(parts):
+            check_replaceable(parts, self.FILES)
             if not (resume or overwrite):
                 raise ElmokitError(
                     f"{parts} holds an unfinished run: continue it with --resume, or start again "
@@ -102,7 +113,10 @@ class ResumableFolder:
             raise ElmokitError(
                 f"{out} already exists: choose another name, or replace it with --overwrite"
             )
-        if out.exists() and not self._is_replaceable(out):
+        if out.is_dir():
+            check_replaceable(out, self.FILES)
+        is_empty = out.is_dir() and not any(out.iterdir())
+        if out.exists() and not is_empty and not self._is_replaceable(out):
             raise ElmokitError(f"{out} is not an {self.KIND}, so it is not replaced")
 
     def _begin(self) -> None:
@@ -114,8 +128,8 @@ class ResumableFolder:
 
     def _publish(self) -> None:
         """Rename the folder to `out`."""
-        aside = self.out.with_name(self.out.name + ".replaced")
-        replace_folder(self.folder, self.out, aside=aside, remove=self._remove)
+        check_replaceable(self.out, self.FILES)
+        replace_folder(self.folder, self.out)
 
 
 def check_settings(folder: Path, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -43,6 +43,8 @@ def adapt_model(
             corpus,
             out,
             settings,
+            command="adapt",
+            model=model,
             tokenizer=settings.tokenizer or tokenizer_of(origin.metadata),
             start=lambda text: adapted_start(model, origin, text, settings, new_softmax),
         )

@@ -24,7 +24,7 @@ def publish(model: Checkpoint, folder: Path) -> None:
     for name in (native.WEIGHTS, native.VOCABULARY, native.CONFIG):
         with (
             (best / name).open("rb") as source,
-            atomic_file(folder / name, temporary=folder / f".{name}.part") as target,
+            atomic_file(folder / name) as target,
         ):
             shutil.copyfileobj(source, target)
 

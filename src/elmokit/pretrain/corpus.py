@@ -43,6 +43,7 @@ from elmokit.text.vocabulary import SPECIAL, UNKNOWN
 
 VERSION = 1
 MANIFEST = "manifest.json"
+FILES = (MANIFEST, "types.bytes", "types.offsets", "types.counts", "*.tokens", "*.offsets")
 HELDOUT_BLOCK = 100  # Maximum number of consecutive held-out sentences: they have their context.
 UNKNOWN_ID = SPECIAL.index(UNKNOWN)
 PASS_TOKENS = 1 << 22  # Tokens in memory at a time.
@@ -173,7 +174,7 @@ def prepare(
                 f"{folder} was made from another corpus: {change}; use the same corpus or another "
                 "output folder"
             )
-    with atomic_folder(folder, overwrite=True) as making:
+    with atomic_folder(folder, replace=FILES) as making:
         _encode(making, sources, heldout_files, requested, workers=workers, quiet=quiet)
     return Corpus(folder)
 

@@ -2,16 +2,17 @@
 
     OUT/config.json, model.safetensors, vocab.txt   the best model so far, for elmokit.load(OUT)
     OUT/log.jsonl, curves.png                       loss and held-out perplexity over the steps
-    OUT/corpus/                                     the encoded text
+    OUT/training/corpus/                            the encoded text
     OUT/training/step-N/                            the last two checkpoints
+    OUT/elmokit-run.json                            marks the folder as that of a run
 
 The same call resumes a run, however it was stopped. On a CPU the weights are the same to the bit.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,8 @@ import torch
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError
+from elmokit.io.marker import Command
+from elmokit.io.paths import find_files
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import choose_softmax
 from elmokit.pretrain.corpus import Corpus, prepare
@@ -31,7 +34,7 @@ from elmokit.pretrain.trainer import Start, Trainer, TrainingResult
 from elmokit.progress import use_threads
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.training.checkpoint import checkpoints
-from elmokit.training.folder import open_folder
+from elmokit.training.folder import TRAINING, open_folder
 from elmokit.training.stopping import stop_signals
 
 
@@ -42,9 +45,20 @@ class TrainingRequest:
     corpus: Paths | Weights
     out: str | Path
     settings: PretrainSettings
+    command: Command
     tokenizer: str
     start: Callable[[Corpus], Start]
     """Returns the model before the first step, given the encoded text."""
+    model: str | None = None
+    """The model that is adapted."""
+
+    def paths(self) -> Iterator[str | os.PathLike[str]]:
+        """Yield the paths of all text, those of folders as they are given."""
+        valid = () if self.settings.valid is None else self.settings.valid
+        for given in (self.corpus, valid):
+            names = [given] if isinstance(given, str | os.PathLike) else [*given]
+            yield from (Path(name).expanduser() for name in names)
+            yield from find_files(names) if names else ()
 
 
 def train_new_model(
@@ -59,6 +73,7 @@ def train_new_model(
             corpus,
             out,
             settings,
+            command="pretrain",
             tokenizer=settings.tokenizer or "elmokit",
             start=lambda text: new_start(shape, text, settings),
         )
@@ -89,8 +104,9 @@ def run_training(request: TrainingRequest, group: ProcessGroup) -> TrainingResul
     group.check_batch(settings.batch_size, settings.accumulate)
     check_precision(settings.precision, group.device)
     out = Path(request.out).expanduser().absolute()
-    with open_folder(out, owner=group.is_main) as folder:
-        saved = checkpoints(folder / "training")
+    inputs = [request.model, *request.paths()]
+    with open_folder(out, request.command, inputs=inputs, owner=group.is_main) as folder:
+        saved = checkpoints(folder / TRAINING)
         text = encode_text(request, folder, group, keep=bool(saved))
         start = request.start(text)
         size = len(start.vocabulary)
@@ -113,11 +129,9 @@ def encode_text(
     settings = request.settings
 
     def encode() -> None:
-        for half_written in folder.glob(".corpus.*"):  # By a run that was killed.
-            shutil.rmtree(half_written, ignore_errors=True)
         prepare(
             request.corpus,
-            folder / "corpus",
+            folder / TRAINING / "corpus",
             valid=settings.valid,
             valid_fraction=settings.valid_fraction,
             tokenizer=request.tokenizer,
@@ -127,7 +141,7 @@ def encode_text(
         )
 
     group.run_on_main(encode)
-    return Corpus(folder / "corpus")
+    return Corpus(folder / TRAINING / "corpus")
 
 
 def resolve(settings: PretrainSettings, vocabulary_size: int) -> PretrainSettings:

@@ -24,7 +24,6 @@ from elmokit.io.jsonfile import read_json
 from elmokit.tasks.fit import predict
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.task import Task, find_task
-from elmokit.training.folder import CONFIG
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from elmokit.vectors.static.table import StaticVectors
 
 FORMAT = "elmokit task model 1"
-WEIGHTS, WORDS, VECTORS = "model.safetensors", "words.json", "vectors"
+CONFIG, WEIGHTS, WORDS, VECTORS = "config.json", "model.safetensors", "words.json", "vectors"
 PLACEMENTS = ("input", "output")
 
 

@@ -109,7 +109,9 @@ def train(
         quiet=quiet,
     )
     plan.data = plan.data.with_fraction(train_fraction, plan.settings.seed)
-    with use_threads(threads), open_folder(Path(out).expanduser().absolute()) as folder:
+    folder = Path(out).expanduser().absolute()
+    inputs = (train, dev, elmo, vectors)
+    with use_threads(threads), open_folder(folder, "train", inputs=inputs):
         return plan.run(folder)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import atomic_folder
+from elmokit.io.atomic import atomic_folder, remove_files
 from elmokit.io.jsonfile import read_json
 
 KEPT = 2
-TENSORS, METADATA = "state.safetensors", "state.json"
+FILES = TENSORS, METADATA = "state.safetensors", "state.json"
 _NAME = re.compile(r"step-(\d+)")
 
 
@@ -59,12 +59,20 @@ def save(
         for key, value in entries.items():
             tensors[f"optimizer.{key}.{names[index]}"] = torch.as_tensor(value)
     tensors |= extra or {}
-    with atomic_folder(folder / f"step-{step:08d}", overwrite=True) as making:
+    with atomic_folder(folder / f"step-{step:08d}", replace=FILES) as making:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, making / TENSORS)
         text = json.dumps(metadata, indent=2, ensure_ascii=False)
         (making / METADATA).write_text(text + "\n", encoding="utf-8")
     for old in checkpoints(folder)[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+        remove_files(old, FILES)
+
+
+def remove_all(folder: Path) -> None:
+    """Remove all checkpoints of a run, and their folder if it is then empty."""
+    for checkpoint in checkpoints(folder):
+        remove_files(checkpoint, FILES)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def read_metadata(checkpoint: Path) -> dict[str, Any]:

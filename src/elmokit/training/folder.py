@@ -1,49 +1,105 @@
-"""The output folder of a training run: one run at a time, and no other model in it."""
+"""The output folder of a training run: one run at a time, and nothing of a user's in its way.
+
+    OUT/elmokit-run.json    marks the folder as that of a run of one command
+    OUT/training/           checkpoints and other working files
+    OUT/...                 the model, reports and figures
+
+A folder that is not empty and has no such file is never written to.
+"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import locked
+from elmokit.io.atomic import locked, remove_leftovers
+from elmokit.io.marker import MARKER, Command, read_marker, write_marker
 
-TRAINING = "training"  # folder of the checkpoints, which marks an output folder as a run's own
-CONFIG = "config.json"
-HALF_WRITTEN = (".step-*", ".best.*")  # names that only our own temporary folders have
+TRAINING = "training"
 
 
 @contextmanager
-def open_folder(folder: Path, *, owner: bool = True) -> Iterator[Path]:
+def open_folder(
+    folder: Path,
+    command: Command,
+    *,
+    inputs: Iterable[str | os.PathLike[str] | None] = (),
+    owner: bool = True,
+) -> Iterator[Path]:
     """Create and lock the output folder of a run while the block runs.
 
-    Raise if the folder holds a model that no run in it has trained. Folders that are still empty
-    at the end are removed.
+    Raise if the folder has anything in it but a run of the same command, or if an input is inside
+    it. A folder to which the run has written nothing is removed at the end.
 
     Args:
-        folder: Output folder; its checkpoints are in `folder / "training"`.
+        folder: Output folder.
+        command: Command of the run.
+        inputs: Files and folders that the run reads.
         owner: False in those of several processes that only read; they neither create, lock nor
             remove anything.
     """
     if not owner:
         yield folder
         return
+    check_folder(folder, command)
+    for path in inputs:
+        check_apart(folder, path)
     training = folder / TRAINING
-    if (folder / CONFIG).exists() and not training.is_dir():
-        raise ElmokitError(f"{folder} already contains a model: choose another folder")
     try:
         training.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
     with locked(training):
-        for pattern in HALF_WRITTEN:  # by a run that was killed
-            for path in training.glob(pattern):
-                shutil.rmtree(path, ignore_errors=True)
+        for place in (folder, training):
+            remove_leftovers(place)
+        write_marker(folder, command)
         try:
             yield folder
         finally:
-            with suppress(OSError):  # They are not empty, as after most runs.
+            if _is_unused(folder):
                 training.rmdir()
-                folder.rmdir()
+                (folder / MARKER).unlink()
+                with suppress(OSError):  # of a folder that cannot be removed, such as a mount
+                    folder.rmdir()
+
+
+def check_folder(folder: Path, command: Command) -> None:
+    """Raise if `folder` is not new, empty, or the folder of a run of the same command."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ElmokitError(f"{folder} is a file, not a folder")
+    before = read_marker(folder)
+    if before not in (None, command):
+        raise ElmokitError(
+            f"{folder} is the folder of a run of elmokit {before}, not of elmokit {command}: "
+            "choose another folder"
+        )
+    if before is None and not _is_unused(folder):
+        what = "already contains a model" if (folder / "config.json").exists() else "is not empty"
+        raise ElmokitError(f"{folder} {what}: choose another folder, or one that is empty")
+
+
+def check_apart(folder: Path, path: str | os.PathLike[str] | None) -> None:
+    """Raise if an input is inside the output folder, or the folder inside the input."""
+    if path is None or not os.path.exists(path):  # noqa: PTH110 (a Hub name is no path)
+        return
+    source, target = Path(path).resolve(), folder.resolve()
+    if source.is_relative_to(target):
+        raise ElmokitError(
+            f"{path} is inside the output folder {folder}: choose an output folder elsewhere"
+        )
+    if target.is_relative_to(source):
+        raise ElmokitError(
+            f"the output folder {folder} is inside {path}, which is read: choose one elsewhere"
+        )
+
+
+def _is_unused(folder: Path) -> bool:
+    """Tell whether a folder has no files but the marker, and no folders but an empty `training`."""
+    names = {path.name for path in folder.iterdir()} - {MARKER}
+    training = folder / TRAINING
+    return not names or (names == {TRAINING} and training.is_dir() and not any(training.iterdir()))

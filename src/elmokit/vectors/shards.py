@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import atomic_file
+from elmokit.io.atomic import atomic_file, matches
 from elmokit.io.jsonfile import write_json
 from elmokit.io.npy import write_npy_header
 from elmokit.io.resumable import damaged
@@ -38,9 +38,9 @@ Vectors = NDArray[Any]  # float16 or float32
 
 SETTINGS, INDEX, ASSEMBLED = "settings.json", "index.json", "assembled.tmp"
 # Only files with these names are ever deleted, so that a user's own files are safe.
-OUR_FILES = re.compile(
-    r"(part-\d{6,}\.(npy|json)|settings\.json|index\.json)(\.tmp)?|assembled\.tmp"
-)
+_PART = "part-" + 6 * "[0-9]" + "*"
+_NAMES = (f"{_PART}.npy", f"{_PART}.json", SETTINGS, INDEX)
+OUR_FILES = (*_NAMES, *(f"{name}.tmp" for name in _NAMES), ASSEMBLED)
 COMMITTED = re.compile(r"part-(\d{6,})\.json")
 
 
@@ -112,13 +112,13 @@ def open_part(folder: Path, index: int, *, pooled: bool) -> Part:
 
 def committed_parts(folder: Path, *, pooled: bool) -> Iterator[Part]:
     """Check and yield the committed parts, after deleting what a killed run left over."""
-    matches = [COMMITTED.fullmatch(path.name) for path in folder.iterdir()]
-    indices = sorted(int(match[1]) for match in matches if match)
+    committed = [COMMITTED.fullmatch(path.name) for path in folder.iterdir()]
+    indices = sorted(int(match[1]) for match in committed if match)
     if indices != list(range(len(indices))):
         raise damaged(folder, "a part is missing between others")
     for path in list(folder.iterdir()):
         is_uncommitted = path.suffix == ".npy" and not path.with_suffix(".json").exists()
-        if OUR_FILES.fullmatch(path.name) and (is_uncommitted or path.suffix == ".tmp"):
+        if matches(path.name, OUR_FILES) and (is_uncommitted or path.suffix == ".tmp"):
             path.unlink()
     done = 0
     for index in indices:
@@ -137,7 +137,7 @@ def remove_parts(folder: Path) -> None:
         name = path.name
         return name != SETTINGS, name.startswith("part-"), path.suffix == ".json", name
 
-    ours = [path for path in folder.iterdir() if OUR_FILES.fullmatch(path.name)]
+    ours = [path for path in folder.iterdir() if matches(path.name, OUR_FILES)]
     for path in sorted(ours, key=rank, reverse=True):
         path.unlink()
     folder.rmdir()

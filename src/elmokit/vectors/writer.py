@@ -8,6 +8,7 @@ The finished folder of parts is itself the output of the format npy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from elmokit.vectors.parquet import write_parquet
 from elmokit.vectors.shards import (
     ASSEMBLED,
     INDEX,
+    OUR_FILES,
     SETTINGS,
     EmbeddedSentence,
     VectorShards,
@@ -46,6 +48,7 @@ class VectorWriter(ResumableFolder):
     """
 
     KIND = "output of this format"
+    FILES = OUR_FILES
 
     def __init__(
         self,
@@ -119,7 +122,9 @@ class VectorWriter(ResumableFolder):
     def _is_replaceable(self, out: Path) -> bool:
         if self.format != "npy":
             return out.is_file()
-        return out.is_dir() and ((out / INDEX).is_file() or not any(out.iterdir()))
+        with suppress(ElmokitError):
+            return len(VectorShards(out)) >= 0
+        return False
 
     def _is_empty(self) -> bool:
         return self.done == 0

@@ -298,8 +298,12 @@ def test_only_an_index_is_overwritten_and_only_on_request(elmo: Embedder, tmp_pa
     own.mkdir()
     (own / "diary.txt").write_text("dear diary")
     said = complaint(lambda: index_uses(elmo, SENTENCES, own, overwrite=True))
-    assert "is not an index" in said
+    assert "other files are in it (diary.txt)" in said
     assert (own / "diary.txt").read_text() == "dear diary"
+    (own / "diary.txt").rename(own / "index.json")
+    said = complaint(lambda: index_uses(elmo, SENTENCES, own, overwrite=True))
+    assert "is not an index" in said
+    assert (own / "index.json").read_text() == "dear diary"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "own"]
 
 

@@ -258,7 +258,7 @@ def test_only_senses_are_overwritten_and_only_on_request(tmp_path: Path) -> None
     assert load_inventory(folder).model == "other"
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "mine.txt").write_text("mine")
-    assert "not overwritten" in complaint(
+    assert "other files are in it (mine.txt)" in complaint(
         lambda: small_inventory().save(tmp_path / "papers", overwrite=True)
     )
     assert (tmp_path / "papers" / "mine.txt").read_text() == "mine"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ import numpy as np
 from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours.index import (
     FILES,
+    GRAPHS,
     MEANS,
     METADATA,
     SENTENCES,
@@ -42,7 +44,7 @@ from elmokit.layers import layer_index, layer_weights
 if TYPE_CHECKING:
     from elmokit.embed import Embedder, Sentence
 
-GRAPH_FILES = "graph*"  # written by approximate.py
+GRAPH_FILES = ("graph-[0-9]*.usearch", "graph-[0-9]*.usearch.tmp", GRAPHS, f"{GRAPHS}.tmp")
 
 
 def index_uses(
@@ -130,6 +132,7 @@ class IndexWriter(ResumableFolder):
     """An unfinished index: a folder beside `out` whose files grow window by window."""
 
     KIND = "index of neighbours"
+    FILES = (METADATA, f"{METADATA}.tmp", *FILES, *GRAPH_FILES)
 
     def __init__(
         self,
@@ -165,13 +168,12 @@ class IndexWriter(ResumableFolder):
 
     # ------------------------------------------------------------------ resuming
     def _is_replaceable(self, out: Path) -> bool:
-        return out.is_dir() and ((out / METADATA).is_file() or not any(out.iterdir()))
+        with suppress(ElmokitError):
+            return bool(read_metadata(out))
+        return False
 
     def _is_empty(self) -> bool:
         return not self.num_sentences
-
-    def _remove(self, folder: Path) -> None:
-        remove(folder)
 
     def _start(self) -> None:
         for name in FILES:
@@ -287,14 +289,6 @@ class IndexWriter(ResumableFolder):
         """Give the folder its final name."""
         with explain_disk_errors(self.out):
             self._publish()
-
-
-def remove(folder: Path) -> None:
-    """Delete the index files only; leave anything else in the folder."""
-    names = (METADATA, f"{METADATA}.tmp", *FILES)
-    for path in [*(folder / name for name in names), *folder.glob(GRAPH_FILES)]:
-        path.unlink(missing_ok=True)
-    folder.rmdir()
 
 
 def _line(content: str | Sequence[str]) -> bytes:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.senses.mix import Mix, cosines_to
 from elmokit.errors import ElmokitError
-from elmokit.io.atomic import atomic_folder
+from elmokit.io.atomic import atomic_folder, check_replaceable
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.layers import layer_names
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from elmokit.store import LayerStore
 
 FORMAT = "elmokit senses 1"
-CONFIG, SENSES, VECTORS = "config.json", "senses.tsv", "vectors.safetensors"
+FILES = CONFIG, SENSES, VECTORS = "config.json", "senses.tsv", "vectors.safetensors"
 COLUMNS = "lemma\tpos\tsense\tuses"
 MIX, WITH_FREQUENCY = "mix", "mix + frequency"
 
@@ -153,23 +153,22 @@ class Inventory:
             for (lemma, pos), rows in self.words.items()
             for row in range(rows.start, rows.stop)
         ]
-        with atomic_folder(check_output_folder(folder, overwrite), overwrite=overwrite) as making:
+        check_output_folder(folder, overwrite)
+        with atomic_folder(Path(folder), replace=FILES if overwrite else None) as making:
             text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
             (making / CONFIG).write_bytes(text.encode())
             (making / SENSES).write_bytes("".join([f"{COLUMNS}\n", *lines]).encode())
             save_file({"senses": self.vectors, "mean": self.mean}, making / VECTORS)
 
 
-def check_output_folder(folder: str | Path, overwrite: bool) -> Path:
+def check_output_folder(folder: str | Path, overwrite: bool) -> None:
     """Raise if an inventory cannot be written to `folder`; only an inventory is overwritten."""
     folder = Path(folder)
-    if folder.exists() and not overwrite:
-        raise ElmokitError(f"{folder} already exists; remove it or replace it with --overwrite")
-    if folder.exists() and not (folder / SENSES).is_file():
-        raise ElmokitError(f"{folder} is not an inventory of senses, so it is not overwritten")
+    check_replaceable(folder, FILES if overwrite else None)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / SENSES).is_file():
+        raise ElmokitError(f"{folder} is not an inventory of senses, so it is not replaced")
     if not folder.absolute().parent.is_dir():
         raise ElmokitError(f"there is no folder {folder.absolute().parent} to write it into")
-    return folder
 
 
 def load_inventory(folder: str | Path) -> Inventory:

@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,7 @@ from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
-from elmokit.io.atomic import locked, write_file
+from elmokit.io.atomic import write_file
 from elmokit.progress import use_threads
 from elmokit.tasks.compare.conditions import Rows, check_list, elmo_rows, make_tables
 from elmokit.tasks.compare.figures import draw_all
@@ -124,7 +123,8 @@ def compare(
     with use_threads(threads):
         top = load_sources(plan).config.num_layers
         tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
-        with open_runs(Path(out).expanduser().absolute()) as folder:
+        folder = Path(out).expanduser().absolute()
+        with open_folder(folder, "compare", inputs=(train, dev, elmo, vectors)):
             given["out"] = out
             return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
 
@@ -214,7 +214,7 @@ class Comparer:
     def train(self, run: Run, done: list[Run]) -> TrainResult:
         """Train or resume a run."""
         folder = self.folder_of(run)
-        with open_folder(folder):
+        with open_folder(folder, "train"):
             if done:
                 link_vectors(self.folder_of(done[0]), folder)
             result = self.plan_of(run).run(folder)
@@ -303,14 +303,3 @@ class Comparer:
         values = {**self.given, **options, **settings.to_dict()}
         changed = {k: v for k, v in values.items() if v is not None and v != defaults.get(k)}
         return command_line(verb, self.plan.task.name, changed)
-
-
-@contextmanager
-def open_runs(folder: Path) -> Iterator[Path]:
-    """Create and lock the folder of a comparison while the block runs."""
-    try:
-        (folder / "runs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
-    with locked(folder / "runs"):
-        yield folder

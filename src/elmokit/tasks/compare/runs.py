@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from elmokit.io.jsonfile import read_json
 from elmokit.tasks.folder import VECTORS
 from elmokit.tasks.plan import REPORT
 from elmokit.training.changes import find_change
+from elmokit.training.checkpoint import remove_all
 from elmokit.training.folder import TRAINING
 
 if TYPE_CHECKING:
@@ -119,4 +119,4 @@ def link_vectors(source: Path, folder: Path) -> None:
 
 def remove_checkpoints(folder: Path) -> None:
     """Remove the checkpoints of a complete run."""
-    shutil.rmtree(folder / TRAINING, ignore_errors=True)
+    remove_all(folder / TRAINING)

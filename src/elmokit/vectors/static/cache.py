@@ -79,7 +79,7 @@ class CacheEntry:
         row_errors: list[ElmokitError] = []
         try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_folder(self.folder, overwrite=True) as temporary:
+            with atomic_folder(self.folder, replace=(VECTORS, WORDS, METADATA)) as temporary:
                 try:
                     _write_rows(temporary, rows)
                 except ElmokitError as error:

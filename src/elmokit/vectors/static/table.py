@@ -245,12 +245,8 @@ def save(
         stored = np.ascontiguousarray(vectors.vectors, np.dtype(dtype))
     if not np.isfinite(stored).all():
         raise ElmokitError(f"{vectors.source} has values that {dtype} cannot hold")
-    if folder.exists() and not (
-        folder.is_dir() and {file.name for file in folder.iterdir()} <= {WORDS, VECTORS}
-    ):
-        raise ElmokitError(f"{folder} is not a folder of word vectors, so it is not replaced")
     metadata = {"source": Path(vectors.source).name, "digit": vectors.digit or ""}
-    with atomic_folder(folder, overwrite=True) as temporary:
+    with atomic_folder(folder, replace=(WORDS, VECTORS)) as temporary:
         text = "".join(f"{word}\n" for word in vectors.words)
         (temporary / WORDS).write_text(text, encoding="utf-8", newline="")
         save_file({"vectors": stored}, temporary / VECTORS, metadata=metadata)
