@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from elmokit.errors import ElmokitError
+from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.vocabulary import SPECIAL, Vocabulary
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 Text: TypeAlias = "str | Sequence[str]"
 GAP = "___"
-MAX_ROWS = 256  # Rows of logits in memory at once.
-CANDIDATES = 200  # Words that are tried in the whole sentence.
+MAX_LOGITS = 16 << 20  # Logits in memory at once.
+CANDIDATES = 100  # Words that are tried in the whole sentence.
 
 
 class Reader(Protocol):
@@ -132,7 +133,8 @@ def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
 
     Both directions propose words from what they read up to the gap. The best of these are put into
     the sentence, and the whole sentence is scored in both directions: so a word is also judged by
-    how well it predicts its context. The score is the mean of the two log probabilities.
+    how well it predicts its context. The score is the mean of the two log probabilities, and the
+    share of a word is that among all words that were tried.
     """
     if k < 1:
         raise ElmokitError(f"k must be at least 1, not {k}")
@@ -142,18 +144,35 @@ def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
     (read,) = elmo.stream([tokens], "top", boundaries=True)
     forward, backward = _split_directions(read.vectors)
     around = np.stack([forward[gap], backward[gap + 2]])  # Before and after the gap.
-    proposed = _log_softmax(elmo, torch.from_numpy(around)).sum(0)  # (words,)
-    proposed[[vocabulary.ids[mark] for mark in SPECIAL]] = -torch.inf
+    proposed = functional.log_softmax(_logits(elmo, torch.from_numpy(around)), dim=1).sum(0)
+    proposed[[vocabulary.ids[mark] for mark in SPECIAL]] = -torch.inf  # (words,)
     count = min(max(CANDIDATES, k), len(vocabulary) - len(SPECIAL))
-    candidates = [vocabulary.words[index] for index in proposed.topk(count).indices.tolist()]
+    at_gap, ids = proposed.topk(count)
+    candidates = [vocabulary.words[index] for index in ids.tolist()]
     filled = [[*tokens[:gap], word, *tokens[gap + 1 :]] for word in candidates]
-    scores = [-losses.mean() for _, losses in sentence_losses(elmo, filled)]
-    shares = torch.softmax(torch.tensor(scores), 0)
+    shares = torch.softmax((at_gap + _context_scores(elmo, filled, gap)) / 2, 0)
     best = shares.topk(min(k, count))
     return [
         Filling(candidates[index], share)
         for index, share in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
+
+
+def _context_scores(elmo: Reader, filled: list[list[str]], gap: int) -> Tensor:
+    """Return the log probability of the words around a gap, for each filled sentence: (sentences,).
+
+    Only what depends on the filling is computed: the forward direction after the gap, the backward
+    direction before it. The rest is the same for all sentences.
+    """
+    top = np.stack([read.vectors for read in elmo.stream(filled, "top", boundaries=True)])
+    forward, backward = _split_directions(top)  # (sentences, n + 2, projection_dim)
+    words = _vocabulary(elmo).encode([BEGIN_SENTENCE, *filled[0], END_SENTENCE]).astype(np.int64)
+    position = gap + 1  # The first token is <S>.
+    rows = np.concatenate([forward[:, position:-1], backward[:, 1 : position + 1]], axis=1)
+    targets = np.concatenate([words[position + 1 :], words[:position]])  # (n + 1,)
+    flat = rows.reshape(-1, rows.shape[-1])
+    scores = _log_probabilities(elmo, flat, np.tile(targets, len(filled)))
+    return torch.from_numpy(scores.reshape(len(filled), -1).sum(1))
 
 
 def perplexity(elmo: Reader, sentences: Iterable[Text]) -> Perplexity:
@@ -185,8 +204,8 @@ def sentence_losses(
 
 
 def _split_directions(top: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    half = top.shape[1] // 2
-    return top[:, :half], top[:, half:]
+    half = top.shape[-1] // 2
+    return top[..., :half], top[..., half:]
 
 
 def _log_probabilities(
@@ -194,18 +213,20 @@ def _log_probabilities(
 ) -> NDArray[np.float32]:
     """Return the log probability of each target word by the full softmax: (rows,)."""
     pieces = [torch.empty(0)]
-    for start in range(0, len(rows), MAX_ROWS):
-        piece = torch.from_numpy(np.ascontiguousarray(rows[start : start + MAX_ROWS]))
-        words = torch.from_numpy(targets[start : start + MAX_ROWS])
-        pieces.append(_log_softmax(elmo, piece).gather(1, words[:, None])[:, 0])
+    size = max(1, MAX_LOGITS // len(_vocabulary(elmo)))
+    for start in range(0, len(rows), size):
+        logits = _logits(elmo, torch.from_numpy(np.ascontiguousarray(rows[start : start + size])))
+        words = torch.from_numpy(targets[start : start + size, None])
+        pieces.append(logits.gather(1, words)[:, 0] - logits.logsumexp(1))
     return torch.cat(pieces).numpy()
 
 
 @torch.inference_mode()
-def _log_softmax(elmo: Reader, rows: Tensor) -> Tensor:
-    """Return log probabilities (n, words) for outputs of one direction (n, projection_dim)."""
+def _logits(elmo: Reader, rows: Tensor) -> Tensor:
+    """Return logits (n, words) for outputs of one direction (n, projection_dim)."""
     assert elmo.model.softmax is not None
-    return functional.log_softmax(elmo.model.softmax(rows.to(elmo.device)), dim=1).cpu()
+    logits: Tensor = elmo.model.softmax(rows.to(elmo.device))
+    return logits.cpu()
 
 
 def _vocabulary(elmo: Reader) -> Vocabulary:
