@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from elmokit.errors import ElmokitError
-from elmokit.tasks.fit import Progress, epoch_batches, make_optimizer, predict, train_step
+from elmokit.tasks.fit import Progress, epoch_batches, make_optimizer, train_step
+from elmokit.tasks.folder import predict
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import TrainSettings
 

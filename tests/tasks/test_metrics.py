@@ -9,7 +9,7 @@ import sys
 from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -301,6 +301,10 @@ def test_relation_scores_are_those_of_the_official_scorer(
     assert numbers(report.macro) == pytest.approx(macro)
 
 
+def ratios(correct: float, proposed: float, right: float) -> tuple[float, float, float]:
+    return ratio(correct, proposed), ratio(correct, right), f1(correct, proposed, right)
+
+
 def official_scorer(gold: list[str], predicted: list[str]) -> Any:
     """SemEval-2010 task 8, (9+1)-way with directions: from the confusion matrix, as described.
 
@@ -318,14 +322,11 @@ def official_scorer(gold: list[str], predicted: list[str]) -> Any:
     each, sums = {}, np.zeros(3)
     for name in names:
         i = rows[name]
-        correct, right = matrix[i, i], matrix[:, i].sum()
-        proposed = matrix[i].sum() + matrix[-1, i]
-        each[name] = (ratio(correct, proposed), ratio(correct, right), f1(correct, proposed, right))
-        sums += (correct, proposed, right) if name != "Other" else (0, 0, 0)
-    correct, proposed, right = sums
-    micro = (ratio(correct, proposed), ratio(correct, right), f1(correct, proposed, right))
+        counts = matrix[i, i], matrix[i].sum() + matrix[-1, i], matrix[:, i].sum()
+        each[name] = ratios(*counts)
+        sums += counts if name != "Other" else (0, 0, 0)
     macro = tuple(np.mean([score for name, score in each.items() if name != "Other"], axis=0))
-    return each, micro, macro
+    return each, ratios(*sums), macro
 
 
 def test_the_wrong_direction_is_wrong_for_both() -> None:
@@ -453,8 +454,14 @@ def test_gap_scores_decide_for_each_name(rows: list[tuple[str, str, str]]) -> No
 
 
 def test_the_wrong_name_is_one_too_many_and_one_too_few() -> None:
-    scores = gap_scores(["A", "B", "NEITHER"], ["B", "B", "NEITHER"])
-    assert scores == {"accuracy": pytest.approx(2 / 3), "f1": 0.5, "precision": 0.5, "recall": 0.5}
+    scores = gap_scores(["A", "B", "NEITHER"], ["B", "B", "NEITHER"], ["he", "she", "she"])
+    together = {name: scores[name] for name in ("accuracy", "f1", "precision", "recall")}
+    assert together == {
+        "accuracy": pytest.approx(2 / 3),
+        "f1": 0.5,
+        "precision": 0.5,
+        "recall": 0.5,
+    }
 
 
 # Written text
@@ -525,8 +532,9 @@ def test_tokenized_text_is_scored_without_a_warning(caplog: pytest.LogCaptureFix
 @given(side_by_side(texts))
 def test_rouge_is_that_of_its_definition(both: tuple[list[str], list[str]]) -> None:
     pytest.importorskip("rouge_score")
-    for tokenize in ("english", "none"):
-        expected = defaultdict(float)
+    choices: tuple[Literal["english", "none"], ...] = ("english", "none")
+    for tokenize in choices:
+        expected: dict[str, float] = defaultdict(float)
         for hypothesis, reference in zip(*both, strict=True):
             h, r = (rouge_words(text, tokenize) for text in (hypothesis, reference))
             for n in (1, 2):
@@ -564,7 +572,12 @@ def test_a_missing_package_is_named(
 
 # All of them
 
-FLAT = [accuracy, classification, macro_f1, relation_f1, gap_scores, bleu, rouge]
+
+def gap_of_men(gold: Any, predicted: Any) -> Any:
+    return gap_scores(gold, predicted, ["he"] * len(gold))
+
+
+FLAT = [accuracy, classification, macro_f1, relation_f1, gap_of_men, bleu, rouge]
 
 
 @pytest.mark.parametrize("score", [*FLAT, span_f1, tag_accuracy, exact_match, answer_f1])

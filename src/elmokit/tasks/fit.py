@@ -7,7 +7,6 @@ step, so a run that was stopped ends with the same weights as one that was not.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -22,9 +21,11 @@ from torch import nn
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
-from elmokit.tasks.settings import TrainSettings
-from elmokit.tasks.task import Task
+from elmokit.tasks.folder import TrainedTask, longest_text
+from elmokit.tasks.settings import MAY_CHANGE, TrainSettings
+from elmokit.tasks.splits import Data
 from elmokit.training import checkpoint, optim
+from elmokit.training.changes import find_change
 from elmokit.training.stopping import Stop
 
 SORTED_BATCHES = 50  # batches whose examples are sorted by length together
@@ -76,11 +77,8 @@ class Progress:
 
 
 def fit(
-    task: Task,
-    model: Any,
-    train: Sequence[Any],
-    dev: Sequence[Any],
-    settings: TrainSettings,
+    trained: TrainedTask,
+    data: Data,
     folder: Path,
     *,
     stop: Stop,
@@ -90,29 +88,21 @@ def fit(
 ) -> Progress:
     """Train a model until its dev score stops improving, or a signal stops the run.
 
-    Args:
-        task: Kind of task.
-        model: New model; at the end it has the weights of the last step, not of the best epoch.
-        train: Examples to learn from.
-        dev: Examples to measure on after each epoch.
-        settings: Settings with all values filled in.
-        folder: Folder of the checkpoints.
-        stop: Where a signal is recorded.
-        keep: Called when the dev score is the best so far.
-        fingerprints: Fingerprints of the data and the biLM, which must not change when a run
-            resumes.
-        quiet: Show no progress bars.
+    At the end the model has the weights of the last step, not of the best epoch: `keep` is called
+    when the dev score is the best so far. Checkpoints are in `folder`; a run resumes only if the
+    fingerprints, of the data and the biLM, are the same.
     """
+    model, settings = trained.model, trained.settings
     optimizer = make_optimizer(model, settings)
     progress = resume(folder, model, optimizer, settings, fingerprints)
     started, before = time.perf_counter(), progress.seconds
     if progress.epoch or progress.step:
         log.info(f"resuming after epoch {progress.epoch}")
     while not progress.ended(settings) and not stop.signal:
-        train_epoch(model, optimizer, train, settings, progress, stop, quiet)
+        train_epoch(model, optimizer, data.train, settings, progress, stop, quiet)
         progress.seconds = before + time.perf_counter() - started
         if not stop.signal:
-            scores = task.score(dev, predict(model, dev, settings.batch_size, quiet=quiet))
+            scores = trained.score(data.dev, quiet=quiet)
             is_best = progress.end_epoch(scores, mixes=model.inputs.mixes())
             log.info(_epoch_line(progress, settings))
             if is_best:
@@ -139,16 +129,11 @@ def train_epoch(
     """Run the remaining steps of an epoch, until a signal arrives."""
     model.train()
     batches = epoch_batches(examples, settings, progress.epoch)
-    bar = tqdm(
-        total=len(batches),
-        initial=progress.step,
-        desc=f"epoch {progress.epoch + 1}",
-        unit=" batches",
-        disable=quiet,
-        leave=False,
-    )
-    with bar:
-        for indices in batches[progress.step :]:
+    name, size, step = f"epoch {progress.epoch + 1}", len(batches), progress.step
+    with tqdm(
+        desc=name, total=size, initial=step, unit=" batches", disable=quiet, leave=False
+    ) as bar:
+        for indices in batches[step:]:
             torch.manual_seed(_step_seed(settings.seed, progress.epoch, progress.step))
             loss = train_step(model, optimizer, [examples[i] for i in indices], settings, progress)
             progress.step += 1
@@ -187,24 +172,6 @@ def train_step(
     return value
 
 
-def predict(
-    model: Any, examples: Sequence[Any], batch_size: int, *, quiet: bool = True
-) -> list[Any]:
-    """Return a prediction for each example, in their order; batch texts of similar length."""
-    model.eval()
-    order = sorted(range(len(examples)), key=lambda i: _length(examples[i]))
-    result: list[Any] = [None] * len(examples)
-    bar = tqdm(total=len(examples), desc="predicting", unit=" texts", disable=quiet, leave=False)
-    with bar, torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            indices = order[start : start + batch_size]
-            predictions = model.predict([examples[i] for i in indices])
-            for i, prediction in zip(indices, predictions, strict=True):
-                result[i] = prediction
-            bar.update(len(indices))
-    return result
-
-
 def epoch_batches(examples: Sequence[Any], settings: TrainSettings, epoch: int) -> list[list[int]]:
     """Return the indices of the examples of each batch: shuffled, then sorted by length in runs."""
     random = np.random.default_rng([settings.seed, epoch])
@@ -212,22 +179,21 @@ def epoch_batches(examples: Sequence[Any], settings: TrainSettings, epoch: int) 
     size = settings.batch_size
     batches: list[list[int]] = []
     for start in range(0, len(order), size * SORTED_BATCHES):
-        run = sorted(
-            order[start : start + size * SORTED_BATCHES], key=lambda i: _length(examples[i])
-        )
+        run = order[start : start + size * SORTED_BATCHES]
+        run.sort(key=lambda i: longest_text(examples[i]))
         batches += [run[first : first + size] for first in range(0, len(run), size)]
     return [batches[i] for i in random.permutation(len(batches))]
 
 
 def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
     """Return AdamW; a biLM that is trained too has its own learning rate."""
-    in_bilm = {
-        id(p) for name, p in model.named_parameters() if name.startswith("inputs.elmo.bilm.")
-    }
-    parameters = list(model.parameters())
+    own: list[nn.Parameter] = []
+    in_bilm: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        (in_bilm if name.startswith("inputs.elmo.bilm.") else own).append(parameter)
     groups = [
-        {"params": [p for p in parameters if id(p) not in in_bilm], "initial": settings.lr},
-        {"params": [p for p in parameters if id(p) in in_bilm], "initial": settings.elmo_lr},
+        {"params": own, "initial": settings.lr},
+        {"params": in_bilm, "initial": settings.elmo_lr},
     ]
     return optim.make_optimizer(groups, lr=settings.lr, weight_decay=settings.weight_decay)
 
@@ -244,11 +210,7 @@ def resume(
     if not saved:
         return Progress()
     metadata = checkpoint.read_metadata(saved[-1])
-    change = settings.changed_from(metadata["settings"])
-    for name, value in json.loads(json.dumps(fingerprints)).items():
-        if metadata["fingerprints"].get(name) != value:
-            change = f"the {name} changed"
-    if change is not None:
+    if change := describe_change(metadata, settings, fingerprints, ignore=MAY_CHANGE):
         raise ElmokitError(
             f"the run in {folder.parent} cannot resume: {change}; "
             "use the old value or another folder"
@@ -257,8 +219,18 @@ def resume(
     return Progress(**metadata["progress"])
 
 
-def _length(example: Any) -> int:
-    return max(len(text) for text in example.texts)
+def describe_change(
+    saved: dict[str, Any],
+    settings: TrainSettings,
+    fingerprints: dict[str, Any],
+    *,
+    ignore: Sequence[str] = (),
+) -> str | None:
+    """Describe how a saved run differs from what is requested now; None if it does not."""
+    if change := find_change(saved["settings"], settings, ignore=ignore):
+        return change
+    changed = [n for n, value in fingerprints.items() if saved["fingerprints"].get(n) != value]
+    return f"the {changed[0]} changed" if changed else None
 
 
 def _step_seed(seed: int, epoch: int, step: int) -> int:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from tqdm import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import write_file
 from elmokit.io.jsonfile import read_json
-from elmokit.tasks.fit import predict
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.task import Task, find_task
 from elmokit.training.folder import CONFIG
@@ -95,6 +95,29 @@ class TrainedTask:
         write_file(folder / WEIGHTS, save(tensors))
         text = json.dumps(config, indent=2, ensure_ascii=False)
         write_file(folder / CONFIG, (text + "\n").encode())
+
+
+def predict(
+    model: Any, examples: Sequence[Any], batch_size: int, *, quiet: bool = True
+) -> list[Any]:
+    """Return a prediction for each example, in their order; batch texts of similar length."""
+    model.eval()
+    order = sorted(range(len(examples)), key=lambda i: longest_text(examples[i]))
+    result: list[Any] = [None] * len(examples)
+    bar = tqdm(total=len(examples), desc="predicting", unit=" texts", disable=quiet, leave=False)
+    with bar, torch.inference_mode():
+        for start in range(0, len(order), batch_size):
+            indices = order[start : start + batch_size]
+            predictions = model.predict([examples[i] for i in indices])
+            for i, prediction in zip(indices, predictions, strict=True):
+                result[i] = prediction
+            bar.update(len(indices))
+    return result
+
+
+def longest_text(example: Any) -> int:
+    """Return the number of tokens of the longest text of an example."""
+    return max(map(len, example.texts))
 
 
 def build(

@@ -45,14 +45,12 @@ class TrainResult:
     @property
     def scores(self) -> dict[str, float]:
         """Dev scores of the best epoch, from 0 to 1."""
-        scores: dict[str, float] = self.report["dev"]
-        return scores
+        return dict(self.report["dev"])
 
     @property
     def mixes(self) -> dict[str, dict[str, Any]]:
         """Layer weights and scale of each ELMo mix, at the best epoch."""
-        mixes: dict[str, dict[str, Any]] = self.report["mixes"]
-        return mixes
+        return dict(self.report["mixes"])
 
 
 @dataclass(frozen=True)
@@ -100,11 +98,8 @@ class Plan:
 
         with stop_signals() as stop:
             progress = fit(
-                self.task,
-                trained.model,
-                self.data.train,
-                self.data.dev,
-                self.settings,
+                trained,
+                self.data,
                 folder / TRAINING,
                 stop=stop,
                 keep=keep,
@@ -118,9 +113,8 @@ class Plan:
         if stop.signal:
             log.info(f"stopped after epoch {progress.epoch}; run the same command to resume")
         else:
-            log.info(
-                f"trained {folder}: epoch {progress.best_epoch} of {progress.epoch} was the best"
-            )
+            best = f"epoch {progress.best_epoch} of {progress.epoch}"
+            log.info(f"trained {folder}: {best} was the best")
         return TrainResult(folder, report, stop.signal)
 
     def load(self) -> Sources:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from elmokit.data.examples import Example
 from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.task import Task
 
 log = logging.getLogger("elmokit")
+E = TypeVar("E", bound=Example)
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,12 @@ def with_known_answers(examples: list[Any], learned: dict[str, Any], bad: BadLin
     return kept
 
 
+def cut_texts(examples: Iterable[E], max_tokens: int) -> Iterator[E]:
+    """Yield the examples with at most `max_tokens` tokens of each text; 0 for no limit."""
+    for example in examples:
+        yield replace(example, texts=tuple(text[: max_tokens or None] for text in example.texts))
+
+
 def read_examples(
     task: Task,
     settings: TrainSettings,
@@ -110,13 +118,7 @@ def read_examples(
 ) -> list[Any]:
     """Read the examples of a file for a trained model.
 
-    Args:
-        task: Task of the model.
-        settings: Settings of the model.
-        path: File to read.
-        learned: What the model has learned, if the file must have the answers; None if it need
-            not.
-        skip_bad: Skip bad lines and count them.
+    The file must have the answers if `learned`, what the model has learned, is given.
     """
     bad = BadLines(skip=skip_bad)
     examples = list(task.read(path, settings, bad, learned is not None))

@@ -119,13 +119,16 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 def whole(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a comparison of all kinds."""
     out = tmp_path_factory.mktemp("whole") / "out"
-    vary = {"vary": ["layers", "placement"], "seeds": [1, 2], "sample_efficiency": [100, 5, 20]}
-    assert not compare(**given, out=str(out), **vary).stopped_by
+    sizes = [100, 5, 20]
+    comparison = compare(
+        **given, out=str(out), vary=["layers", "placement"], seeds=[1, 2], sample_efficiency=sizes
+    )
+    assert not comparison.stopped_by
     return out
 
 
 def results_of(out: Path) -> dict[str, Any]:
-    return json.loads((out / "results.json").read_text())  # type: ignore[no-any-return]
+    return json.loads((out / "results.json").read_text())
 
 
 def scores_of(out: Path) -> dict[str, Any]:
@@ -376,7 +379,12 @@ def test_every_option_of_a_noted_command_is_understood(
     comparison = Comparer(plan, tmp_path, {}, {}, [7], [30], options)
     seen: list[tuple[Plan, Path]] = []
     result = TrainResult(tmp_path, {"dev": {}, "mixes": {}})
-    monkeypatch.setattr(Plan, "run", lambda self, folder: seen.append((self, folder)) or result)
+
+    def run_plan(plan: Plan, folder: Path) -> TrainResult:
+        seen.append((plan, folder))
+        return result
+
+    monkeypatch.setattr(Plan, "run", run_plan)
     for condition in elmo_rows(own, 2).values():
         run = Run(condition, 7, 30)
         assert main(shlex.split(comparison.train_command(run))[1:]) == 0
@@ -417,8 +425,7 @@ def test_more_seeds_are_added_to_what_is_there(
     second = r"elmokit: run 2 of 2: elmo-input-all-l2-0.001-seed3, about \d\d:\d\d left\n"
     assert re.search(second, said.err)
     assert main(["compare", *as_arguments({**options, "seeds": [3, 4]})]) == 0
-    said = capsys.readouterr().err
-    assert re.findall(r"run (\d) of 4", said) == ["3", "4"]
+    assert re.findall(r"run (\d) of 4", capsys.readouterr().err) == ["3", "4"]
     assert [line["n"] for line in results_of(out)["tables"]["elmo"]] == [2, 2]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tiny import complaint
 
 from elmokit.tasks.layers.spans import (
@@ -48,5 +50,5 @@ def test_tokens_of_a_span_are_covered() -> None:
 def test_spans_beyond_the_text_are_refused() -> None:
     assert not complaint(lambda: check_span((1, 3), 3, "e1", "a.txt, line 1"))
     for span in ((1, 4), (2, 2), (-1, 1), (2, 1)):
-        message = complaint(lambda span=span: check_span(span, 3, "e1", "a.txt, line 1"))
+        message = complaint(partial(check_span, span, 3, "e1", "a.txt, line 1"))
         assert message.startswith("a.txt, line 1: e1 ")

@@ -60,10 +60,11 @@ def test_elmo_reaches_the_scores_from_every_placement(placement: Any, encoder: A
     model = classifier(elmokit.load(), placement=placement, encoder=encoder)
     model.loss(REVIEWS).backward()
     assert model.inputs.elmo is not None
-    for mix in model.inputs.elmo.mixes:
-        assert mix.gamma.grad is not None
-        assert mix.gamma.grad.abs() > 0
-        assert mix.weights.grad.abs().sum() > 0  # type: ignore[union-attr]
+    learned = dict(model.inputs.elmo.mixes.named_parameters())
+    assert len(learned) == (4 if placement == "both" else 2)  # weights and scale of each mix
+    for parameter in learned.values():
+        assert parameter.grad is not None
+        assert parameter.grad.abs().sum() > 0
 
 
 def test_the_probability_is_the_softmax_of_the_best_score() -> None:

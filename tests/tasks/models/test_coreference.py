@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -220,9 +221,7 @@ def test_examples_that_cannot_be_are_refused(wrong: dict[str, object], complaine
 def test_other_labels_are_refused() -> None:
     settings = complete(TASK)
     for learned in ({}, {"labels": ["A", "B"]}, {"labels": ["A", "B", "C"]}):
-        message = complaint(
-            lambda learned=learned: TASK.model(Inputs(settings, []), settings, learned)
-        )
+        message = complaint(partial(TASK.model, Inputs(settings, []), settings, learned))
         assert message == "the model's labels must be A, B, NEITHER"
 
 

@@ -46,11 +46,12 @@ def colour_pairs(count: int, *, seed: int) -> list[Labeled]:
         if choice.random() < 0.4:
             second = first
         texts = []
-        for colour in (first, second):
+        for color in (first, second):
             words = choice.choices(AROUND, k=choice.randint(1, 5))
-            words.insert(choice.randint(0, len(words)), colour)
+            words.insert(choice.randint(0, len(words)), color)
             texts.append(" ".join(words))
-        examples.append(make_pair(*texts, "same" if first == second else "different"))
+        label = "same" if first == second else "different"
+        examples.append(make_pair(texts[0], texts[1], label))
     return examples
 
 
@@ -158,13 +159,12 @@ def test_a_model_without_labels_to_choose_between_is_refused(learned: dict[str, 
 def test_pairs_are_read_from_named_columns_and_long_texts_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("id\tone\tother\tverdict\n7\ta b c d\te\tyes\n8\tf g\th i j\tno\n")
-    settings = complete(
-        TASK, text_column="one", second_column="other", label_column="verdict", max_tokens=2
-    )
+    columns = {"text_column": "one", "second_column": "other", "label_column": "verdict"}
+    settings = complete(TASK, **columns, max_tokens=2)
     first, second = TASK.read(str(path), settings, BadLines(), True)
     assert (first.texts, first.label) == ((("a", "b"), ("e",)), "yes")
     assert (second.texts, second.label) == ((("f", "g"), ("h", "i")), "no")
-    whole = next(TASK.read(str(path), replace(settings, max_tokens=0), BadLines(), True))
+    whole = next(TASK.read(str(path), complete(TASK, **columns), BadLines(), True))
     assert whole.texts[0] == ("a", "b", "c", "d")
 
 

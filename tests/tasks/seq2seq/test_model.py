@@ -31,7 +31,7 @@ from elmokit.tasks.seq2seq.targets import (
     common_case,
     frequent_words,
 )
-from elmokit.tasks.settings import TrainSettings
+from elmokit.tasks.settings import Seq2SeqSettings
 
 WORDS = "ka ke ki ko ku ta te ti to tu".split()
 
@@ -62,9 +62,11 @@ def pointed(count: int, names: Sequence[str], *, seed: int) -> list[Translated]:
     return examples
 
 
-def make_settings(task: str, **values: Any) -> TrainSettings:
+def make_settings(task: str, **values: Any) -> Seq2SeqSettings:
     small = {"hidden": 16, "word_dim": 12, "max_target_tokens": 8, "beam": 3, "dropout": 0.1}
-    return TASKS[task].settings(**{**small, **values}).with_word_dim(has_vectors=False)
+    settings = TASKS[task].settings(**{**small, **values})
+    assert isinstance(settings, Seq2SeqSettings)
+    return settings
 
 
 def make_model(
@@ -98,6 +100,13 @@ def train(model: Rewriter, examples: Sequence[Translated], steps: int, lr: float
 def texts(model: Rewriter, examples: Sequence[Translated]) -> list[str]:
     with torch.inference_mode():
         return [found["text"] for found in model.predict(examples)]
+
+
+def share_of(model: Rewriter, written: Written) -> torch.Tensor:
+    """Return the share of the vocabulary in each next word: (T, n, 1)."""
+    share = model.decoder.share
+    assert share is not None
+    return share(torch.cat([written.outputs, written.vectors], dim=-1)).sigmoid()
 
 
 def share_right(model: Rewriter, examples: Sequence[Translated]) -> float:
@@ -199,11 +208,7 @@ def test_copied_words_have_the_attention_that_their_tokens_have_together() -> No
         vectors, state = model.vectors(torch.tensor([[BEGIN]]), state, source)
         written = model.decoder(vectors, state, source)
         found = model.decoder.probabilities(written, source)[0]
-        share = float(
-            torch.sigmoid(
-                model.decoder.share(torch.cat([written.outputs[0, 0], written.vectors[0, 0]]))
-            )
-        )
+        share = float(share_of(model, written)[0, 0, 0])
         plain = model.decoder.softmax(written.outputs[0])[0].softmax(0)
     first, second, third, fourth = written.attention[0, 0].tolist()
     assert model.words.own_words(("new", "ka", "new", "KA")) == ["NEW"]  # targets are in capitals
@@ -301,7 +306,7 @@ def test_a_word_beyond_the_vocabulary_can_only_be_copied() -> None:
         before = torch.cat([torch.tensor([[BEGIN]]), words[:-1]])
         vectors, state = model.vectors(before, state, source)
         written = model.decoder(vectors, state, source)
-        share = model.decoder.share(torch.cat([written.outputs, written.vectors], -1)).sigmoid()
+        share = share_of(model, written)
         end = model.decoder.softmax(written.outputs[1, 0]).softmax(0)[END] * share[1, 0, 0]
         copied = (1 - share[0, 0, 0]) * written.attention[0, 0, 1]
         expected = -(torch.log(copied) + torch.log(end + 1e-9 * (1 - share[1, 0, 0]))) / 2

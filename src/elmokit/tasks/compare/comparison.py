@@ -32,12 +32,12 @@ from elmokit.tasks.compare.runs import (
     all_runs,
     command_line,
     complete_report,
-    describe_change,
     link_vectors,
     remove_checkpoints,
     seconds_left,
 )
 from elmokit.tasks.compare.summary import as_markdown, describe_run, summarize
+from elmokit.tasks.fit import describe_change
 from elmokit.tasks.plan import Plan, Sources, TrainResult
 from elmokit.tasks.run import make_plan
 from elmokit.training.folder import open_folder
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.task import TaskName
 
 log = logging.getLogger("elmokit")
+COMMAND_OPTIONS = "train dev dev_fraction skip_bad elmo vectors device".split()
 
 
 @dataclass(frozen=True)
@@ -69,62 +70,35 @@ class Comparison:
 def compare(
     task: TaskName,
     *,
-    train: str,
     out: str,
-    dev: str | None = None,
     vary: Sequence[str] = ("layers",),
     seeds: Sequence[int] = (1, 2, 3),
     sample_efficiency: Sequence[float] = (),
-    elmo: str = SHIPPED,
-    vectors: str | None = None,
-    dev_fraction: float = 0.1,
-    skip_bad: bool = False,
-    cache: str | None = None,
-    cache_gb: float = 8.0,
     threads: int | None = None,
-    device: str = "cpu",
-    quiet: bool = False,
     **options: Any,
 ) -> Comparison:
     """Train one task with and without ELMo in several ways; the same call resumes if stopped.
 
     Args:
         task: classifier, tagger, pair, relation, question, coreference, translate or summarize.
-        train: File of examples to learn from; also .gz, .xz, .zst.
         out: Folder of the results and of all runs.
-        dev: File of examples to measure on (default: a part of the training data).
         vary: What to compare: layers (each alone, the average, mixes of all), placement (at the
             input, the output, both), elmo (only with and without), or several of them.
         seeds: Seeds of the runs of each condition.
         sample_efficiency: Percentages of the training data to train on, with and without ELMo.
-        elmo: biLM, any that elmokit loads.
-        vectors: Static word vectors: GloVe, word2vec (text or binary) or fastText .vec.
-        dev_fraction: Fraction of the training data to measure on, without `dev`.
-        skip_bad: Skip bad lines and count them, instead of raising at the first.
-        cache: Folder of the vectors of a frozen biLM (default: ~/.cache/elmokit).
-        cache_gb: Maximum size of that folder.
         threads: Number of threads (default: all cores).
-        device: Device to compute on, such as cpu or cuda.
-        quiet: Show no progress bars.
-        **options: Settings of the task for all runs; see elmokit.tasks.settings.
+        **options: Other options of `elmokit.tasks.train` for all runs, such as train, dev and elmo,
+            and settings of the task.
     """
     vary, seeds, percents = check_list(vary, seeds, sample_efficiency)
     if options.get("seed", 1) != 1:
         raise ElmokitError("a comparison has several seeds: name them with seeds, not seed")
-    given: dict[str, Any] = {
-        "train": train,
-        "dev": dev,
-        "dev_fraction": dev_fraction,
-        "skip_bad": skip_bad,
-        "elmo": elmo,
-        "vectors": vectors,
-        "device": device,
-    }
-    plan = make_plan(task, options, cache=cache, cache_gb=cache_gb, quiet=quiet, **given)
+    plan = make_plan(task, **options)
     with use_threads(threads):
         top = load_sources(plan).config.num_layers
         tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
         with open_runs(Path(out).expanduser().absolute()) as folder:
+            given = {name: options[name] for name in COMMAND_OPTIONS if name in options}
             given["out"] = out
             return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
 
@@ -194,6 +168,10 @@ class Comparer:
         return self.plan.data.fingerprint()
 
     # ------------------------------------------------------------------ runs
+    def sources_of(self, run: Run) -> Sources:
+        """Return what the runs with ELMo, or those without, share."""
+        return self.sources if run.condition.with_elmo else self.sources_without_elmo
+
     def folder_of(self, run: Run) -> Path:
         """Return the folder of a run."""
         return self.folder / "runs" / run.name
@@ -201,14 +179,13 @@ class Comparer:
     def plan_of(self, run: Run) -> Plan:
         """Return the plan of a run; a biLM that is trained too is loaded again for it."""
         condition, seed = run.condition, run.seed
-        sources = self.sources if condition.with_elmo else self.sources_without_elmo
         tuned = condition.with_elmo and condition.settings.tune_elmo
         return replace(
             self.plan,
             settings=replace(condition.settings, seed=seed),
             data=self.plan.data.with_fraction(run.percent / 100, seed),
             elmo=self.plan.elmo if condition.with_elmo else None,
-            sources=None if tuned else sources,
+            sources=None if tuned else self.sources_of(run),
         )
 
     def train(self, run: Run, done: list[Run]) -> TrainResult:
@@ -229,8 +206,7 @@ class Comparer:
             return None
         plan = self.plan_of(run)
         data = self.fingerprint if run.percent == 100 else plan.data.fingerprint()
-        sources = self.sources if run.condition.with_elmo else self.sources_without_elmo
-        fingerprints = {"data": data, **sources.fingerprints}
+        fingerprints = {"data": data, **self.sources_of(run).fingerprints}
         if change := describe_change(report, plan.settings, fingerprints):
             raise ElmokitError(
                 f"{self.folder_of(run)} was trained differently: {change}; "
@@ -297,7 +273,7 @@ class Comparer:
 
     def format_command(self, verb: str, options: dict[str, Any], settings: TrainSettings) -> str:
         """Format a command line, omitting options that have their default value."""
-        has_vectors = self.given["vectors"] is not None
+        has_vectors = self.plan.vectors is not None
         defaults = self.plan.task.settings().with_word_dim(has_vectors=has_vectors).to_dict()
         defaults |= {"elmo": SHIPPED, "dev_fraction": 0.1, "device": "cpu", "skip_bad": False}
         values = {**self.given, **options, **settings.to_dict()}

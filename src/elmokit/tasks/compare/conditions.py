@@ -33,13 +33,7 @@ Rows: TypeAlias = "dict[str, Condition]"
 
 
 def make_tables(names: Sequence[str], settings: TrainSettings, top: int) -> dict[str, Rows]:
-    """Return the requested tables.
-
-    Args:
-        names: Names of `TABLES`.
-        settings: Settings of what a table does not vary.
-        top: Index of the biLM's last layer.
-    """
+    """Return tables of `TABLES`; `top` is the index of the biLM's last layer."""
     if settings.layers.isdigit() and int(settings.layers) > top:
         raise ElmokitError(f"there is no layer {settings.layers}: choose from 0 to {top}")
     return {name: TABLES[name](settings, top) for name in names}

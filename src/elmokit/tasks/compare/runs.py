@@ -16,12 +16,10 @@ from elmokit.io.atomic import atomic_folder
 from elmokit.io.jsonfile import read_json
 from elmokit.tasks.folder import VECTORS
 from elmokit.tasks.plan import REPORT
-from elmokit.training.changes import find_change
 from elmokit.training.folder import TRAINING
 
 if TYPE_CHECKING:
     from elmokit.tasks.compare.conditions import Condition, Rows
-    from elmokit.tasks.settings import TrainSettings
 
 
 @dataclass(frozen=True)
@@ -74,17 +72,6 @@ def complete_report(folder: Path) -> dict[str, Any] | None:
         return None
     report = read_json(folder / REPORT)
     return report if report.get("complete") else None
-
-
-def describe_change(
-    report: dict[str, Any], settings: TrainSettings, fingerprints: dict[str, Any]
-) -> str | None:
-    """Describe how a complete run differs from what is requested now; None if it does not."""
-    if change := find_change(report["settings"], settings):
-        return change
-    old = report["fingerprints"]
-    changed = [name for name, value in fingerprints.items() if old.get(name) != value]
-    return f"the {changed[0]} changed" if changed else None
 
 
 def seconds_left(

@@ -60,14 +60,9 @@ class Inputs(nn.Module):
         elmo: Embedder | None = None,
         store: LayerStore | None = None,
     ) -> None:
-        """Build the parts that the settings request.
+        """Build the parts that settings with `word_dim` request.
 
-        Args:
-            settings: Settings with `word_dim` filled in.
-            words: Words that get learned vectors; see `known_words`.
-            vectors: Static word vectors.
-            elmo: biLM; None for a model without ELMo.
-            store: Cache of the layers of a frozen biLM.
+        `words`, see `known_words`, get learned vectors; `store` caches the layers of a frozen biLM.
         """
         super().__init__()
         self.words = {word: row for row, word in enumerate(words, start=1)}  # row 0: unknown

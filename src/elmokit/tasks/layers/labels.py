@@ -27,6 +27,11 @@ class LabelModel(nn.Module):
         self.inputs, self.labels = inputs, labels
         self.indices = {label: index for index, label in enumerate(labels)}
 
+    def make_top(self, columns: int, hidden: int, dropout: float) -> nn.Sequential:
+        """Return two layers that score all labels: (examples, columns) to (examples, labels)."""
+        first, last = nn.Linear(columns, hidden), nn.Linear(hidden, len(self.labels))
+        return nn.Sequential(first, nn.ReLU(), nn.Dropout(dropout), last)
+
     def loss(self, batch: Sequence[Any]) -> Tensor:
         """Return the mean cross entropy of the right labels."""
         gold = [self.indices[example.label] for example in batch]

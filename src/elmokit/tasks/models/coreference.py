@@ -177,8 +177,7 @@ def score(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, floa
     """Return GAP's F1 of all, of masculine and of feminine pronouns, and accuracy."""
     tokens = [[token for sentence in e.texts for token in sentence] for e in examples]
     pronouns = [text[e.pronoun] for text, e in zip(tokens, examples, strict=True)]
-    scores = metrics.gap_scores(*gold_and_predicted(examples, predictions), pronouns)
-    return {"f1": scores.pop("f1"), **scores}
+    return metrics.gap_scores(*gold_and_predicted(examples, predictions), pronouns)
 
 
 def write(examples: Sequence[Pronoun], predictions: Sequence[Any]) -> Iterator[str]:
@@ -188,12 +187,4 @@ def write(examples: Sequence[Pronoun], predictions: Sequence[Any]) -> Iterator[s
         yield f"{example.identifier}\t{answers}\n"
 
 
-TASK = Task(
-    name="coreference",
-    settings=CoreferenceSettings,
-    read=read,
-    learn=learn,
-    model=PronounResolver,
-    score=score,
-    write=write,
-)
+TASK = Task("coreference", CoreferenceSettings, read, learn, PronounResolver, score, write)

@@ -67,8 +67,7 @@ class SpanReader(nn.Module):
         self.inputs = inputs
         self.max_tokens, self.max_answer_tokens = settings.max_tokens, settings.max_answer_tokens
         hidden, dropout = settings.hidden, settings.dropout
-        columns = inputs.dim + MATCHES
-        self.encoder = BiLSTM(columns, hidden, depth=settings.depth, dropout=dropout)
+        self.encoder = BiLSTM(inputs.dim + MATCHES, hidden, depth=settings.depth, dropout=dropout)
         self.attention = BiAttention(self.encoder.dim + inputs.late_dim)
         self.merge = nn.Linear(self.attention.dim, 2 * hidden)
         self.dropout = nn.Dropout(dropout)
@@ -147,12 +146,10 @@ def window(example: Question, max_tokens: int) -> tuple[Tokens, Span]:
 
 
 def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span], list[float]]:
-    """Return the most probable span of each passage, and its probability.
+    """Return the most probable span of at most `max_tokens` of each passage, and its probability.
 
-    Args:
-        start: Log p that the answer starts with a token: (B, P), -inf where padded.
-        end: Log p that it ends with a token: (B, P), -inf where padded.
-        max_tokens: Maximum number of tokens of an answer.
+    `start` and `end` are log p that the answer starts or ends with a token: (B, P), -inf where
+    padded.
     """
     width = min(max_tokens, end.shape[1])
     ends = F.pad(end, (0, width - 1), value=-torch.inf).unfold(1, width, 1)  # (B, P, width)
@@ -179,10 +176,8 @@ def score(examples: Sequence[Question], predictions: Sequence[Any]) -> dict[str,
     """Return F1 and exact match with the best of each question's answers."""
     gold = [example.answers for example in examples]
     predicted = [prediction["answer"] for prediction in predictions]
-    return {
-        "f1": metrics.answer_f1(gold, predicted),
-        "exact": metrics.exact_match(gold, predicted),
-    }
+    f1, exact = metrics.answer_f1(gold, predicted), metrics.exact_match(gold, predicted)
+    return {"f1": f1, "exact": exact}
 
 
 def write(examples: Sequence[Question], predictions: Sequence[Any]) -> Iterator[str]:
@@ -190,12 +185,4 @@ def write(examples: Sequence[Question], predictions: Sequence[Any]) -> Iterator[
     return write_answers(examples, [prediction["answer"] for prediction in predictions])
 
 
-TASK = Task(
-    name="question",
-    settings=QuestionSettings,
-    read=read,
-    learn=learn,
-    model=SpanReader,
-    score=score,
-    write=write,
-)
+TASK = Task("question", QuestionSettings, read, learn, SpanReader, score, write)

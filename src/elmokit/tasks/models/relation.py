@@ -66,12 +66,7 @@ class RelationClassifier(LabelModel):
         if settings.pooling == "attention":
             self.pooling = EntityAttention(width, 2 * (inputs.dim + width), hidden)
         self.entity = Pooling(inputs.dim + width, "mean")
-        self.top = nn.Sequential(
-            nn.Linear(2 * inputs.dim + 3 * width, hidden),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, len(self.labels)),
-        )
+        self.top = self.make_top(2 * inputs.dim + 3 * width, hidden, dropout)
 
     def forward(self, batch: Sequence[Related]) -> Tensor:
         """Score all relations: (B, labels)."""
@@ -124,12 +119,4 @@ def write(examples: Sequence[Related], predictions: Sequence[Any]) -> Iterator[s
         yield f"{example.identifier}\t{prediction['label']}\n"
 
 
-TASK = Task(
-    name="relation",
-    settings=RelationSettings,
-    read=read,
-    learn=learn,
-    model=RelationClassifier,
-    score=score,
-    write=write,
-)
+TASK = Task("relation", RelationSettings, read, learn, RelationClassifier, score, write)

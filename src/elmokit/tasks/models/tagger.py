@@ -128,12 +128,4 @@ def write(examples: Sequence[Tagged], predictions: Sequence[list[str]]) -> Itera
         yield "".join(f"{token}\t{tag}\n" for token, tag in rows) + "\n"
 
 
-TASK = Task(
-    name="tagger",
-    settings=TaggerSettings,
-    read=read,
-    learn=learn,
-    model=Tagger,
-    score=score,
-    write=write,
-)
+TASK = Task("tagger", TaggerSettings, read, learn, Tagger, score, write)

@@ -11,7 +11,7 @@ of a text; 1 in training), T steps, H cells, V words of the vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -46,14 +46,13 @@ class Source:
 
     def take(self, texts: Tensor) -> Source:
         """Return these texts."""
-        spelled = None if self.spelled is None else self.spelled[texts]
-        return Source(
+        return replace(
+            self,
             memory=self.memory[texts],
             keys=self.keys[texts],
             mask=self.mask[texts],
             indices=self.indices[texts],
-            own_words=self.own_words,
-            spelled=spelled,
+            spelled=None if self.spelled is None else self.spelled[texts],
         )
 
 
@@ -100,14 +99,10 @@ class Decoder(nn.Module):
         elmo_dim: int,
         settings: Seq2SeqSettings,
     ) -> None:
-        """Build a new decoder.
+        """Build a new decoder that writes `words` words of the vocabulary.
 
-        Args:
-            words: Number of words of the vocabulary, V.
-            encoder_dim: Size of the encoder's summary of a text.
-            memory_dim: Size of the encoder's output for each token.
-            elmo_dim: Size of the target's ELMo vectors, 0 without.
-            settings: Sizes, dropout, and whether to copy.
+        The encoder's summary of a text has `encoder_dim` columns, its output for each token
+        `memory_dim`, and the target's ELMo vectors have `elmo_dim`, 0 without.
         """
         super().__init__()
         hidden, depth = settings.hidden, settings.depth

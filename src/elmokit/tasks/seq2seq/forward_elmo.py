@@ -35,14 +35,10 @@ class ForwardElmo(nn.Module):
     table: Tensor
 
     def __init__(self, elmo: Embedder, words: Sequence[str], settings: TrainSettings) -> None:
-        """Build a new mix for a model of the target's language.
+        """Build a new mix for a model of the target's language, and compute the token vectors of
+        the words of the target's vocabulary, without the end and the unknown word.
 
-        Args:
-            elmo: Model that `elmokit.load` returned.
-            words: Words of the target's vocabulary, without the end and the unknown word; their
-                token vectors are computed here, once.
-            settings: Which layers, how much dropout, the weight of the penalty. Layers are never
-                normalized: that would need words that are not written yet.
+        Layers are never normalized: that would need words that are not written yet.
         """
         super().__init__()
         object.__setattr__(self, "elmo", elmo)  # not a submodule

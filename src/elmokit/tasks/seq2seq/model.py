@@ -9,7 +9,7 @@ attention.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from elmokit.tasks.seq2seq.targets import (
     padded,
 )
 from elmokit.tasks.settings import Seq2SeqSettings, SummarizeSettings, TranslateSettings
+from elmokit.tasks.splits import cut_texts
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import tokenizer
 
@@ -185,7 +186,7 @@ def read_translations(
         raise ElmokitError(f"name both files, separated by a comma: {path},TARGET")
     tokenize = tokenizer(settings.tokenizer)
     examples = read_parallel(source, target if labeled else None, tokenize=tokenize, bad=bad)
-    return cut(examples, settings.max_tokens)
+    return cut_texts(examples, settings.max_tokens)
 
 
 def read_texts(
@@ -200,13 +201,7 @@ def read_texts(
         labeled=labeled,
         bad=bad,
     )
-    return cut(examples, settings.max_tokens)
-
-
-def cut(examples: Iterable[Translated], max_tokens: int) -> Iterator[Translated]:
-    """Yield the examples with at most `max_tokens` tokens of the source; 0 for no limit."""
-    for example in examples:
-        yield replace(example, texts=(example.texts[0][: max_tokens or None],))
+    return cut_texts(examples, settings.max_tokens)
 
 
 def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> dict[str, Any]:
@@ -245,11 +240,9 @@ def rouge_scores(examples: Sequence[Translated], predictions: Sequence[Any]) -> 
     predicted, tokens, written = _texts(examples, predictions)
     letters = [letter for text in written for letter in text if letter.isalpha()]
     if 2 * sum(letter.isascii() for letter in letters) >= len(letters):
-        scores = metrics.rouge(predicted, written)
-    else:
-        lower = [[text.lower() for text in texts] for texts in (predicted, tokens)]
-        scores = metrics.rouge(*lower, tokenize="none")
-    return {name: scores[name] for name in ("rougeL", "rouge1", "rouge2")}
+        return metrics.rouge(predicted, written)
+    lower = [[text.lower() for text in texts] for texts in (predicted, tokens)]
+    return metrics.rouge(*lower, tokenize="none")
 
 
 def _texts(
@@ -268,21 +261,9 @@ def write(examples: Sequence[Translated], predictions: Sequence[Any]) -> Iterato
 
 TASKS = {
     "translate": Task(
-        name="translate",
-        settings=TranslateSettings,
-        read=read_translations,
-        learn=learn,
-        model=Rewriter,
-        score=bleu_scores,
-        write=write,
+        "translate", TranslateSettings, read_translations, learn, Rewriter, bleu_scores, write
     ),
     "summarize": Task(
-        name="summarize",
-        settings=SummarizeSettings,
-        read=read_texts,
-        learn=learn,
-        model=Rewriter,
-        score=rouge_scores,
-        write=write,
+        "summarize", SummarizeSettings, read_texts, learn, Rewriter, rouge_scores, write
     ),
 }
