@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,11 @@ class Sources:
     vectors: StaticVectors | None
     elmo: Embedder | None
     store: LayerStore | None
+
+    @cached_property
+    def without_elmo(self) -> Sources:
+        """The same sources for runs without ELMo."""
+        return replace(self, elmo=None, store=None)
 
     @cached_property
     def fingerprints(self) -> dict[str, str | None]:

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.settings import TrainSettings
 
 TaskName: TypeAlias = Literal[
-    "classifier",
-    "tagger",
-    "pair",
-    "relation",
-    "question",
-    "coreference",
-    "translate",
-    "summarize",
+    "classifier", "tagger", "pair", "relation", "question", "coreference", "translate", "summarize"
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,23 +24,16 @@ from tqdm import tqdm
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
 from elmokit.io.atomic import locked, write_file
+from elmokit.io.jsonfile import read_json
 from elmokit.progress import use_threads
 from elmokit.tasks.compare.conditions import Rows, check_list, elmo_rows, make_tables
 from elmokit.tasks.compare.figures import draw_all
-from elmokit.tasks.compare.runs import (
-    Run,
-    all_runs,
-    command_line,
-    complete_report,
-    link_vectors,
-    remove_checkpoints,
-    seconds_left,
-)
+from elmokit.tasks.compare.runs import Run, all_runs, command_line, link_vectors, seconds_left
 from elmokit.tasks.compare.summary import as_markdown, describe_run, summarize
 from elmokit.tasks.fit import describe_change
-from elmokit.tasks.plan import Plan, Sources, TrainResult
+from elmokit.tasks.plan import REPORT, Plan, Sources, TrainResult
 from elmokit.tasks.run import make_plan
-from elmokit.training.folder import open_folder
+from elmokit.training.folder import TRAINING, open_folder
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -97,9 +90,14 @@ def compare(
     with use_threads(threads):
         top = load_sources(plan).config.num_layers
         tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
-        with open_runs(Path(out).expanduser().absolute()) as folder:
-            given = {name: options[name] for name in COMMAND_OPTIONS if name in options}
-            given["out"] = out
+        folder = Path(out).expanduser().absolute()
+        try:
+            (folder / "runs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
+        given = {name: options[name] for name in COMMAND_OPTIONS if name in options}
+        given["out"] = out
+        with locked(folder / "runs"):
             return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
 
 
@@ -135,10 +133,10 @@ class Comparer:
         seconds = {run: report["seconds"] for run, report in reports.items()}
         if len(reports) < len(runs) and self.sources.store is not None:
             self.sources.store.prepare(self.plan.data.texts, quiet=self.plan.quiet)
-        for number, run in enumerate(runs, start=1):
+        for i, run in enumerate(runs, start=1):
             if run in reports:
                 continue
-            log.info(f"run {number} of {len(runs)}: {run.name}{self.time_left(runs, seconds)}")
+            log.info(f"run {i} of {len(runs)}: {run.name}{self.time_left(runs, seconds)}")
             started = time.monotonic()
             result = self.train(run, [*reports])
             if result.stopped_by:
@@ -158,11 +156,6 @@ class Comparer:
         return self.plan.sources or self.plan.load()
 
     @cached_property
-    def sources_without_elmo(self) -> Sources:
-        """What all runs without ELMo share."""
-        return replace(self.sources, elmo=None, store=None)
-
-    @cached_property
     def fingerprint(self) -> str:
         """Fingerprint of all the data."""
         return self.plan.data.fingerprint()
@@ -170,7 +163,7 @@ class Comparer:
     # ------------------------------------------------------------------ runs
     def sources_of(self, run: Run) -> Sources:
         """Return what the runs with ELMo, or those without, share."""
-        return self.sources if run.condition.with_elmo else self.sources_without_elmo
+        return self.sources if run.condition.with_elmo else self.sources.without_elmo
 
     def folder_of(self, run: Run) -> Path:
         """Return the folder of a run."""
@@ -196,23 +189,22 @@ class Comparer:
                 link_vectors(self.folder_of(done[0]), folder)
             result = self.plan_of(run).run(folder)
         if not result.stopped_by:
-            remove_checkpoints(folder)
+            shutil.rmtree(folder / TRAINING, ignore_errors=True)
         return result
 
     def finished(self, run: Run) -> dict[str, Any] | None:
         """Return the report of a run if it is complete, else None."""
-        report = complete_report(self.folder_of(run))
-        if report is None:
+        folder, plan = self.folder_of(run), self.plan_of(run)
+        report = read_json(folder / REPORT) if (folder / REPORT).is_file() else {}
+        if not report.get("complete"):
             return None
-        plan = self.plan_of(run)
         data = self.fingerprint if run.percent == 100 else plan.data.fingerprint()
         fingerprints = {"data": data, **self.sources_of(run).fingerprints}
         if change := describe_change(report, plan.settings, fingerprints):
             raise ElmokitError(
-                f"{self.folder_of(run)} was trained differently: {change}; "
-                "use the old value or another --out"
+                f"{folder} was trained differently: {change}; use the old value or another --out"
             )
-        remove_checkpoints(self.folder_of(run))
+        shutil.rmtree(folder / TRAINING, ignore_errors=True)
         return report
 
     def time_left(self, runs: list[Run], seconds: dict[Run, float]) -> str:
@@ -224,11 +216,8 @@ class Comparer:
     # ------------------------------------------------------------------ results
     def write(self, runs: list[Run], reports: dict[Run, dict[str, Any]]) -> dict[str, Any]:
         """Write results.json and table.md of the runs that are complete."""
-        described = [
-            describe_run(run, reports[run], f"runs/{run.name}", self.train_command(run))
-            for run in runs
-            if run in reports
-        ]
+        complete = [run for run in runs if run in reports]
+        described = [describe_run(run, reports[run], self.train_command(run)) for run in complete]
         vectors = self.sources.vectors
         results = {
             "task": self.plan.task.name,
@@ -254,12 +243,9 @@ class Comparer:
     # ------------------------------------------------------------------ commands
     def compare_command(self) -> str:
         """Return the command of the whole comparison."""
-        options = {
-            "vary": list(self.tables),
-            "seeds": self.seeds,
-            "sample_efficiency": self.percents or None,
-        }
-        return self.format_command("compare", options, self.plan.settings)
+        options = {"vary": list(self.tables), "seeds": self.seeds}
+        percents = {"sample_efficiency": self.percents or None}
+        return self.format_command("compare", {**options, **percents}, self.plan.settings)
 
     def train_command(self, run: Run) -> str:
         """Return the command that trains one run alone."""
@@ -279,14 +265,3 @@ class Comparer:
         values = {**self.given, **options, **settings.to_dict()}
         changed = {k: v for k, v in values.items() if v is not None and v != defaults.get(k)}
         return command_line(verb, self.plan.task.name, changed)
-
-
-@contextmanager
-def open_runs(folder: Path) -> Iterator[Path]:
-    """Create and lock the folder of a comparison while the block runs."""
-    try:
-        (folder / "runs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
-    with locked(folder / "runs"):
-        yield folder

@@ -102,14 +102,12 @@ def check_list(
     for name in vary:
         if name not in TABLES:
             raise ElmokitError(f"vary must be one of {', '.join(TABLES)}, not {name!r}")
-    for seed in seeds:
-        if seed < 0:
-            raise ElmokitError(f"seeds must be whole numbers from 0, not {seed}")
-    for percent in percents:
-        if not 0 < percent <= 100:
-            raise ElmokitError(
-                f"sample_efficiency takes percentages above 0 and up to 100, not {percent:g}"
-            )
+    if bad_seeds := [seed for seed in seeds if seed < 0]:
+        raise ElmokitError(f"seeds must be whole numbers from 0, not {bad_seeds[0]}")
+    if outside := [percent for percent in percents if not 0 < percent <= 100]:
+        raise ElmokitError(
+            f"sample_efficiency takes percentages above 0 and up to 100, not {outside[0]:g}"
+        )
     if not vary or not seeds:
         raise ElmokitError("a comparison needs at least one table to vary and one seed")
     return list(dict.fromkeys(vary)), list(dict.fromkeys(seeds)), sorted(set(map(float, percents)))

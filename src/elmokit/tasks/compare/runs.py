@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import atomic_folder
-from elmokit.io.jsonfile import read_json
 from elmokit.tasks.folder import VECTORS
-from elmokit.tasks.plan import REPORT
-from elmokit.training.folder import TRAINING
 
 if TYPE_CHECKING:
     from elmokit.tasks.compare.conditions import Condition, Rows
@@ -66,14 +63,6 @@ def command_line(verb: str, task: str, options: dict[str, Any]) -> str:
     return shlex.join(words)
 
 
-def complete_report(folder: Path) -> dict[str, Any] | None:
-    """Return the report of a run that is complete, else None."""
-    if not (folder / REPORT).is_file():
-        return None
-    report = read_json(folder / REPORT)
-    return report if report.get("complete") else None
-
-
 def seconds_left(
     runs: list[Run], seconds: dict[Run, float], *, train: int, dev: int
 ) -> float | None:
@@ -88,12 +77,8 @@ def seconds_left(
     every = rates[True] + rates[False]
     if not every:
         return None
-    total = 0.0
-    for run in runs:
-        if run not in seconds:
-            known = rates[run.condition.with_elmo] or every
-            total += work(run) * sum(known) / len(known)
-    return total
+    left = [run for run in runs if run not in seconds]
+    return sum(work(run) * fmean(rates[run.condition.with_elmo] or every) for run in left)
 
 
 def link_vectors(source: Path, folder: Path) -> None:
@@ -102,8 +87,3 @@ def link_vectors(source: Path, folder: Path) -> None:
         with suppress(OSError, ElmokitError), atomic_folder(folder / VECTORS) as making:
             for file in (source / VECTORS).iterdir():
                 os.link(file, making / file.name)
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a complete run."""
-    shutil.rmtree(folder / TRAINING, ignore_errors=True)

@@ -107,10 +107,8 @@ def learn(examples: Sequence[Related], settings: RelationSettings) -> dict[str, 
 def score(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
     """Return the official macro F1, which ignores Other and counts the direction, and accuracy."""
     labels = gold_and_predicted(examples, predictions)
-    return {
-        "macro_f1": metrics.relation_f1(*labels).macro.f1,
-        "accuracy": metrics.accuracy(*labels),
-    }
+    macro = metrics.relation_f1(*labels).macro
+    return {"macro_f1": macro.f1, "accuracy": metrics.accuracy(*labels)}
 
 
 def write(examples: Sequence[Related], predictions: Sequence[Any]) -> Iterator[str]:
