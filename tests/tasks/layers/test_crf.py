@@ -156,7 +156,7 @@ def test_what_is_allowed_are_the_sequences_of_the_grammar(grammar: str, tags: li
         ["", "-"],
     ],
 )
-def test_tags_that_are_no_spans_may_stand_anywhere(tags: list[str]) -> None:
+def test_tags_that_are_not_spans_are_allowed_anywhere(tags: list[str]) -> None:
     start, transitions, end = allowed(tags)
     assert (start.shape, transitions.shape, end.shape) == (
         (len(tags),),

@@ -22,10 +22,10 @@ def test_distance_is_counted_from_the_nearest_token_of_a_span() -> None:
 
 
 def test_buckets_are_in_order_and_mirrored() -> None:
-    found = [bucket(distance) for distance in range(-60, 61)]
-    assert found == sorted(found)
-    assert [BUCKETS - 1 - number for number in found] == found[::-1]
-    assert set(found) == set(range(BUCKETS))
+    result = [bucket(distance) for distance in range(-60, 61)]
+    assert result == sorted(result)
+    assert [BUCKETS - 1 - index for index in result] == result[::-1]
+    assert set(result) == set(range(BUCKETS))
 
 
 def test_a_bucket_ends_where_the_next_edge_begins() -> None:
