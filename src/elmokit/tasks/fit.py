@@ -75,6 +75,13 @@ class Progress:
             self.factor *= LR_FACTOR
         return False
 
+    def describe_epoch(self, settings: TrainSettings) -> str:
+        """Summarize the last epoch in one line."""
+        loss, dev = self.history[-1]["loss"], self.history[-1]["dev"]
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in dev.items())
+        mark = " (best)" if self.best and self.best_epoch == self.epoch else ""
+        return f"epoch {self.epoch}/{settings.epochs}: loss {loss:.4f}, dev {scores}{mark}"
+
 
 def fit(
     trained: TrainedTask,
@@ -104,14 +111,11 @@ def fit(
         if not stop.signal:
             scores = trained.score(data.dev, quiet=quiet)
             is_best = progress.end_epoch(scores, mixes=model.inputs.mixes())
-            log.info(_epoch_line(progress, settings))
+            log.info(progress.describe_epoch(settings))
             if is_best:
                 keep(progress)
-        metadata = {
-            "progress": asdict(progress),
-            "settings": settings.to_dict(),
-            "fingerprints": fingerprints,
-        }
+        metadata = {"progress": asdict(progress), "settings": settings.to_dict()}
+        metadata["fingerprints"] = fingerprints
         step = progress.epoch * 1_000_000 + progress.step
         checkpoint.save(folder, step, metadata, model=model, optimizer=optimizer)
     return progress
@@ -134,7 +138,8 @@ def train_epoch(
         desc=name, total=size, initial=step, unit=" batches", disable=quiet, leave=False
     ) as bar:
         for indices in batches[step:]:
-            torch.manual_seed(_step_seed(settings.seed, progress.epoch, progress.step))
+            seeds = np.random.SeedSequence([settings.seed, progress.epoch, progress.step])
+            torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
             loss = train_step(model, optimizer, [examples[i] for i in indices], settings, progress)
             progress.step += 1
             bar.update()
@@ -231,15 +236,3 @@ def describe_change(
         return change
     changed = [n for n, value in fingerprints.items() if saved["fingerprints"].get(n) != value]
     return f"the {changed[0]} changed" if changed else None
-
-
-def _step_seed(seed: int, epoch: int, step: int) -> int:
-    return int(np.random.SeedSequence([seed, epoch, step]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def _epoch_line(progress: Progress, settings: TrainSettings) -> str:
-    """Summarize the last epoch in one line."""
-    last = progress.history[-1]
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in last["dev"].items())
-    mark = " (best)" if progress.best and progress.best_epoch == progress.epoch else ""
-    return f"epoch {progress.epoch}/{settings.epochs}: loss {last['loss']:.4f}, dev {scores}{mark}"

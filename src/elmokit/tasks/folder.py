@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 FORMAT = "elmokit task model 1"
 WEIGHTS, WORDS, VECTORS = "model.safetensors", "words.json", "vectors"
-PLACEMENTS = ("input", "output")
 
 
 @dataclass
@@ -64,12 +63,12 @@ class TrainedTask:
             raise ElmokitError(f"{self.task.name} needs more than a text: use predict()")
         split = tokenizer(self.settings.tokenizer)
         examples: list[Any] = []
-        for number, text in enumerate(texts, start=1):
+        kind = Labeled if self.task.name == "classifier" else Tagged
+        for i, text in enumerate(texts, start=1):
             tokens = tuple(split(text) if isinstance(text, str) else text)
             if not tokens:
-                raise ElmokitError(f"text {number} is empty")
-            kind = Labeled if self.task.name == "classifier" else Tagged
-            examples.append(kind((tokens,), f"text {number}", None))
+                raise ElmokitError(f"text {i} is empty")
+            examples.append(kind((tokens,), f"text {i}", None))
         return self.predict(examples)
 
     def score(self, examples: Sequence[Any], *, quiet: bool = True) -> dict[str, float]:
@@ -211,7 +210,7 @@ def read_mixes(folder: str | Path) -> LearnedMixes | None:
     config = read_config(Path(folder).expanduser())
     try:
         mixes = config["report"]["mixes"] if config["settings"]["layers"] == "all" else {}
-        placements = [placement for placement in PLACEMENTS if placement in mixes]
+        placements = [placement for placement in ("input", "output") if placement in mixes]
         weights = {placement: mixes[placement]["weights"] for placement in placements}
         scales = {placement: mixes[placement]["scale"] for placement in placements}
         return LearnedMixes(config["task"], weights, scales) if weights else None

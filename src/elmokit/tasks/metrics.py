@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from types import SimpleNamespace
@@ -125,18 +125,23 @@ def relation_f1(gold: Sequence[str], predicted: Sequence[str]) -> Report:
 
 def exact_match(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:
     """Return SQuAD's exact match: the share of answers that equal a gold one, normalized."""
-    _check_answers(gold, predicted)
-    return fmean(
-        normalized(answer) in map(normalized, answers)
-        for answers, answer in zip(gold, predicted, strict=True)
-    )
+    return _mean_of_best(lambda right, answer: float(right == answer), gold, predicted)
 
 
 def answer_f1(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:
     """Return SQuAD 1.1's F1: the mean over questions of the best word overlap with an answer."""
-    _check_answers(gold, predicted)
+    return _mean_of_best(_overlap, gold, predicted)
+
+
+def _mean_of_best(
+    score: Callable[[str, str], float], gold: Sequence[Sequence[str]], predicted: Sequence[str]
+) -> float:
+    """Return the mean over questions of the best score of an answer with any gold answer."""
+    _check(gold, predicted)
+    if not all(gold):
+        raise ElmokitError("a question has no gold answer to compare with")
     return fmean(
-        max(_overlap(normalized(right).split(), normalized(answer).split()) for right in answers)
+        max(score(normalized(right), normalized(answer)) for right in answers)
         for answers, answer in zip(gold, predicted, strict=True)
     )
 
@@ -211,12 +216,8 @@ def rouge(
 
 
 def _score(correct: int, predicted: int, gold: int) -> Score:
-    return Score(
-        precision=_ratio(correct, predicted),
-        recall=_ratio(correct, gold),
-        f1=_ratio(2 * correct, predicted + gold),
-        support=gold,
-    )
+    precision, recall = _ratio(correct, predicted), _ratio(correct, gold)
+    return Score(precision, recall, _ratio(2 * correct, predicted + gold), gold)
 
 
 def _report(
@@ -238,17 +239,16 @@ def _report(
     return Report(each, micro, Score(precision, recall, f1, micro.support))
 
 
-def _overlap(right: Sequence[str], answer: Sequence[str]) -> float:
+def _overlap(right: str, answer: str) -> float:
     """Return the F1 of two bags of words; 0 for two empty ones, as in SQuAD 1.1."""
-    common = (Counter(right) & Counter(answer)).total()
-    return _score(common, len(answer), len(right)).f1
+    words = right.split(), answer.split()
+    common = (Counter(words[0]) & Counter(words[1])).total()
+    return _score(common, len(words[1]), len(words[0])).f1
 
 
 def _gap(gold: Sequence[str], predicted: Sequence[str]) -> Score:
     correct = sum(a == b and a in ("A", "B") for a, b in zip(gold, predicted, strict=True))
-    in_gold, in_predicted = (
-        sum(label in ("A", "B") for label in labels) for labels in (gold, predicted)
-    )
+    in_gold, in_predicted = (sum(x in ("A", "B") for x in labels) for labels in (gold, predicted))
     return _score(correct, in_predicted, in_gold)
 
 
@@ -268,9 +268,3 @@ def _check_sentences(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence
     for i, (right, tags) in enumerate(zip(gold, predicted, strict=True), start=1):
         if len(right) != len(tags):
             raise ElmokitError(f"sentence {i} has {len(tags)} tags for {len(right)} tokens")
-
-
-def _check_answers(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> None:
-    _check(gold, predicted)
-    if not all(gold):
-        raise ElmokitError("a question has no gold answer to compare with")

@@ -71,21 +71,18 @@ def read_data(
     examples = list(task.read(train, settings, bad, True))
     if dev is None:
         order = np.random.default_rng(0).permutation(len(examples))
-        held_out = set(order[: max(1, round(dev_fraction * len(examples)))].tolist())
-        dev_examples = [example for i, example in enumerate(examples) if i in held_out]
-        examples = [example for i, example in enumerate(examples) if i not in held_out]
+        count = max(1, round(dev_fraction * len(examples)))
+        dev_examples = [examples[i] for i in sorted(order[:count])]
+        examples = [examples[i] for i in sorted(order[count:])]
     else:
         dev_examples = list(task.read(dev, settings, bad, True))
-    _check_not_empty(train, examples)
+    if not examples:
+        raise ElmokitError(f"{train} has no examples")
     learned = task.learn(examples, settings)
     dev_examples = with_known_answers(dev_examples, learned, bad)
-    _check_not_empty(dev or train, dev_examples)
+    if not dev_examples:
+        raise ElmokitError(f"{dev or train} has no examples")
     return Data(examples, dev_examples, learned, bad.summary())
-
-
-def _check_not_empty(path: str, examples: list[Any]) -> None:
-    if not examples:
-        raise ElmokitError(f"{path} has no examples")
 
 
 def with_known_answers(examples: list[Any], learned: dict[str, Any], bad: BadLines) -> list[Any]:
@@ -126,5 +123,6 @@ def read_examples(
         examples = with_known_answers(examples, learned, bad)
     if skipped := bad.summary():
         log.info(skipped)
-    _check_not_empty(path, examples)
+    if not examples:
+        raise ElmokitError(f"{path} has no examples")
     return examples

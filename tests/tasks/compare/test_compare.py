@@ -27,10 +27,16 @@ from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
 from elmokit.tasks import load_task, plan, train
 from elmokit.tasks.compare import compare
-from elmokit.tasks.compare.comparison import Comparer
-from elmokit.tasks.compare.conditions import Condition, elmo_rows, make_tables
+from elmokit.tasks.compare.comparison import Comparer, command_line
+from elmokit.tasks.compare.conditions import (
+    Condition,
+    Run,
+    all_runs,
+    elmo_rows,
+    make_tables,
+    seconds_left,
+)
 from elmokit.tasks.compare.figures import draw_all, draw_curve, draw_rows, draw_weights
-from elmokit.tasks.compare.runs import Run, all_runs, command_line, seconds_left
 from elmokit.tasks.compare.summary import spread, table_of
 from elmokit.tasks.plan import Plan, TrainResult
 from elmokit.tasks.settings import ClassifierSettings

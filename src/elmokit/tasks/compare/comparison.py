@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shlex
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,20 +26,27 @@ from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
-from elmokit.io.atomic import locked, write_file
+from elmokit.io.atomic import atomic_folder, locked, write_file
 from elmokit.io.jsonfile import read_json
 from elmokit.progress import use_threads
-from elmokit.tasks.compare.conditions import Rows, check_list, elmo_rows, make_tables
+from elmokit.tasks.compare.conditions import (
+    Rows,
+    Run,
+    all_runs,
+    check_list,
+    elmo_rows,
+    make_tables,
+    seconds_left,
+)
 from elmokit.tasks.compare.figures import draw_all
-from elmokit.tasks.compare.runs import Run, all_runs, command_line, link_vectors, seconds_left
 from elmokit.tasks.compare.summary import as_markdown, describe_run, summarize
 from elmokit.tasks.fit import describe_change
+from elmokit.tasks.folder import VECTORS
 from elmokit.tasks.plan import REPORT, Plan, Sources, TrainResult
 from elmokit.tasks.run import make_plan
 from elmokit.training.folder import TRAINING, open_folder
 
 if TYPE_CHECKING:
-    from elmokit.embed import Embedder
     from elmokit.tasks.settings import TrainSettings
     from elmokit.tasks.task import TaskName
 
@@ -87,8 +97,14 @@ def compare(
     if options.get("seed", 1) != 1:
         raise ElmokitError("a comparison has several seeds: name them with seeds, not seed")
     plan = make_plan(task, **options)
+    if plan.data.skipped:
+        log.info(plan.data.skipped)
+        plan.data = replace(plan.data, skipped="")  # The runs do not repeat it.
     with use_threads(threads):
-        top = load_sources(plan).config.num_layers
+        # Load what all runs share, but compute no layers yet: there may be nothing left to do.
+        plan.sources = replace(plan, data=replace(plan.data, train=[], dev=[])).load()
+        assert plan.sources.elmo is not None
+        top = plan.sources.elmo.config.num_layers
         tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
         folder = Path(out).expanduser().absolute()
         try:
@@ -99,16 +115,6 @@ def compare(
         given["out"] = out
         with locked(folder / "runs"):
             return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
-
-
-def load_sources(plan: Plan) -> Embedder:
-    """Load what all runs share, but compute no layers yet, as there may be nothing left to do."""
-    if plan.data.skipped:
-        log.info(plan.data.skipped)
-        plan.data = replace(plan.data, skipped="")
-    plan.sources = replace(plan, data=replace(plan.data, train=[], dev=[])).load()
-    assert plan.sources.elmo is not None
-    return plan.sources.elmo
 
 
 @dataclass
@@ -265,3 +271,25 @@ class Comparer:
         values = {**self.given, **options, **settings.to_dict()}
         changed = {k: v for k, v in values.items() if v is not None and v != defaults.get(k)}
         return command_line(verb, self.plan.task.name, changed)
+
+
+def command_line(verb: str, task: str, options: dict[str, Any]) -> str:
+    """Format a command for a shell."""
+    words = ["elmokit", verb, task]
+    for name, value in options.items():
+        dashed = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{dashed}" if value else f"--no-{dashed}")
+        elif isinstance(value, list):
+            words += [f"--{dashed}", *(x if isinstance(x, str) else f"{x:g}" for x in value)]
+        else:
+            words += [f"--{dashed}", str(value)]
+    return shlex.join(words)
+
+
+def link_vectors(source: Path, folder: Path) -> None:
+    """Link the static vectors of another run instead of copying them, where the disk can."""
+    if (source / VECTORS).is_dir() and not (folder / VECTORS).exists():
+        with suppress(OSError, ElmokitError), atomic_folder(folder / VECTORS) as making:
+            for file in (source / VECTORS).iterdir():
+                os.link(file, making / file.name)

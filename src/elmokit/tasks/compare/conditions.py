@@ -1,9 +1,10 @@
-"""The conditions of a comparison, in the tables of the ELMo paper."""
+"""The conditions of a comparison, in the tables of the ELMo paper, and the runs they need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
@@ -26,6 +27,21 @@ class Condition:
     """The same for the same model, in whichever table it is."""
     settings: TrainSettings
     with_elmo: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """A condition with a seed, on a percentage of the training data."""
+
+    condition: Condition
+    seed: int
+    percent: float = 100.0
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        part = "" if self.percent == 100 else f"-part{self.percent:g}"
+        return f"{self.condition.name}{part}-seed{self.seed}"
 
 
 # The rows of a table by their labels; a condition may be in several tables.
@@ -111,3 +127,36 @@ def check_list(
     if not vary or not seeds:
         raise ElmokitError("a comparison needs at least one table to vary and one seed")
     return list(dict.fromkeys(vary)), list(dict.fromkeys(seeds)), sorted(set(map(float, percents)))
+
+
+def all_runs(
+    tables: dict[str, Rows], curve: Rows, seeds: Sequence[int], percents: Sequence[float]
+) -> list[Run]:
+    """Return every run once, seed by seed, so that tables are complete early."""
+
+    def of(seed: int) -> Iterator[Run]:
+        for rows in tables.values():
+            yield from (Run(condition, seed) for condition in rows.values())
+        for percent in percents:
+            yield from (Run(condition, seed, percent) for condition in curve.values())
+
+    runs = {run.name: run for seed in seeds for run in of(seed)}
+    return list(runs.values())
+
+
+def seconds_left(
+    runs: list[Run], seconds: dict[Run, float], *, train: int, dev: int
+) -> float | None:
+    """Estimate the time of the remaining runs from that of others with and without ELMo."""
+
+    def work(run: Run) -> float:  # Learning costs about three times as much as predicting.
+        return 3 * train * run.percent / 100 + dev
+
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for run, took in seconds.items():
+        rates[run.condition.with_elmo].append(took / work(run))
+    every = rates[True] + rates[False]
+    if not every:
+        return None
+    left = [run for run in runs if run not in seconds]
+    return sum(work(run) * fmean(rates[run.condition.with_elmo] or every) for run in left)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from elmokit.tasks.compare.conditions import WITH, WITHOUT
 
 if TYPE_CHECKING:
-    from elmokit.tasks.compare.conditions import Rows
-    from elmokit.tasks.compare.runs import Run
+    from elmokit.tasks.compare.conditions import Rows, Run
 
 TITLES = {"layers": "Layers", "placement": "Placement", "elmo": "ELMo"}
 

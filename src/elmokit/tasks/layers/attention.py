@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Tokens
 
@@ -46,6 +49,13 @@ def align(
     of_second = masked_softmax(scores, second_mask.unsqueeze(1), dim=2)
     of_first = masked_softmax(scores, first_mask.unsqueeze(2), dim=1)
     return of_second @ second, of_first.transpose(1, 2) @ first
+
+
+def with_matches(vectors: Tensor, texts: Sequence[Tokens], others: Sequence[Tokens]) -> Tensor:
+    """Add to the vectors (texts, tokens, dim) which tokens the other text has: MATCHES columns."""
+    pairs = zip(texts, others, strict=True)
+    matched = pad_sequence([matches(*pair) for pair in pairs], batch_first=True)
+    return torch.cat([vectors, matched.to(vectors)], dim=-1)
 
 
 def matches(text: Tokens, other: Tokens) -> Tensor:

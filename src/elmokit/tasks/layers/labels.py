@@ -64,8 +64,7 @@ def gold_and_predicted(
     examples: Sequence[Any], predictions: Sequence[Any]
 ) -> tuple[list[str], list[str]]:
     """Return the right labels and the predicted ones."""
-    gold = [example.label for example in examples]
-    return gold, [prediction["label"] for prediction in predictions]
+    return [example.label for example in examples], [one["label"] for one in predictions]
 
 
 def label_scores(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:

@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Labeled
 from elmokit.data.labeled import BadLines, read_pairs
-from elmokit.tasks.layers.attention import MATCHES, align, matches
+from elmokit.tasks.layers.attention import MATCHES, align, with_matches
 from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, write_labels
@@ -47,9 +46,7 @@ class PairClassifier(LabelModel):
         """Score all labels: (B, labels)."""
         firsts, seconds = ([example.texts[i] for example in batch] for i in (0, 1))
         encoded = self.inputs([*firsts, *seconds])  # 2B texts
-        others = zip([*firsts, *seconds], [*seconds, *firsts], strict=True)
-        matched = pad_sequence([matches(*texts) for texts in others], batch_first=True)
-        vectors = torch.cat([encoded.vectors, matched.to(encoded.vectors)], dim=-1)
+        vectors = with_matches(encoded.vectors, [*firsts, *seconds], [*seconds, *firsts])
         states = encoded.join(self.encoder(vectors, encoded.mask))  # (2B, T, D)
         other = torch.cat(align(*states.chunk(2), *encoded.mask.chunk(2)))  # (2B, T, D)
         compared = torch.cat([states, other, states - other, states * other], dim=-1)

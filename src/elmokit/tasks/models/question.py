@@ -24,7 +24,7 @@ from elmokit.data.labeled import BadLines
 from elmokit.data.squad import read_squad, write_answers
 from elmokit.errors import ElmokitError
 from elmokit.tasks import metrics
-from elmokit.tasks.layers.attention import MATCHES, TrilinearScores, masked_softmax, matches
+from elmokit.tasks.layers.attention import MATCHES, TrilinearScores, masked_softmax, with_matches
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import QuestionSettings
@@ -96,9 +96,7 @@ class SpanReader(nn.Module):
     def _encode(self, texts: Sequence[Tokens], others: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
         """Return the vectors of the tokens in context, (B, tokens, D), and the mask."""
         encoded = self.inputs(texts)
-        pairs = zip(texts, others, strict=True)
-        matched = nn.utils.rnn.pad_sequence([matches(*pair) for pair in pairs], batch_first=True)
-        vectors = torch.cat([encoded.vectors, matched.to(encoded.vectors)], dim=-1)
+        vectors = with_matches(encoded.vectors, texts, others)
         return encoded.join(self.encoder(vectors, encoded.mask)), encoded.mask
 
     def loss(self, batch: Sequence[Question]) -> Tensor:
@@ -124,8 +122,8 @@ class SpanReader(nn.Module):
 def answer(example: Question, span: Span, probability: float) -> dict[str, Any]:
     """Return the text of a span of the passage, as it was written, with its probability."""
     start, end = example.offsets[span[0]][0], example.offsets[span[1] - 1][1]
-    text, probability = example.passage[start:end], round(probability, 6)
-    return {"answer": text, "start": start, "end": end, "probability": probability}
+    position = {"start": start, "end": end}
+    return {"answer": example.passage[start:end], **position, "probability": round(probability, 6)}
 
 
 def window(example: Question, max_tokens: int) -> tuple[Tokens, Span]:

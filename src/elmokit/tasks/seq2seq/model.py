@@ -65,9 +65,8 @@ class Rewriter(nn.Module):
         self.beam = settings.beam  # may be changed at any time
         self.words = TargetWords(learned["words"], case=learned["case"], copy=settings.copy)
         self.elmo = _target_elmo(settings, learned)
-        self.encoder = BiLSTM(
-            inputs.dim, settings.hidden, depth=settings.depth, dropout=settings.dropout
-        )
+        hidden, depth, dropout = settings.hidden, settings.depth, settings.dropout
+        self.encoder = BiLSTM(inputs.dim, hidden, depth=depth, dropout=dropout)
         self.decoder = Decoder(
             self.words.size,
             encoder_dim=self.encoder.dim,
@@ -97,12 +96,10 @@ class Rewriter(nn.Module):
             beam=self.beam,
             max_words=self.settings.max_target_tokens,
         )
+        own_words = [self.words.own_words(example.texts[0]) for example in batch]
         return [
-            {
-                "text": self.words.text(best.words, self.words.own_words(example.texts[0])),
-                "score": round(best.score, 6),
-            }
-            for example, (best, *_) in zip(batch, hypotheses, strict=True)
+            {"text": self.words.text(best.words, own), "score": round(best.score, 6)}
+            for own, (best, *_) in zip(own_words, hypotheses, strict=True)
         ]
 
     def next_words(self, last: Tensor, writing: Writing) -> tuple[Tensor, Writing]:
@@ -225,10 +222,8 @@ def bleu_scores(examples: Sequence[Translated], predictions: Sequence[Any]) -> d
     with the scores of other systems for text that is not.
     """
     predicted, tokens, written = _texts(examples, predictions)
-    return {
-        "bleu": metrics.bleu(predicted, tokens, tokenize="none"),
-        "bleu_13a": metrics.bleu(predicted, written),
-    }
+    bleu = metrics.bleu(predicted, tokens, tokenize="none")
+    return {"bleu": bleu, "bleu_13a": metrics.bleu(predicted, written)}
 
 
 def rouge_scores(examples: Sequence[Translated], predictions: Sequence[Any]) -> dict[str, float]:
