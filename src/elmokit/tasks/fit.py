@@ -87,11 +87,10 @@ def fit(
     trained: TrainedTask,
     data: Data,
     folder: Path,
-    *,
     stop: Stop,
     keep: Callable[[Progress], None],
     fingerprints: dict[str, Any],
-    quiet: bool = False,
+    quiet: bool,
 ) -> Progress:
     """Train a model until its dev score stops improving, or a signal stops the run.
 
@@ -102,11 +101,12 @@ def fit(
     model, settings = trained.model, trained.settings
     optimizer = make_optimizer(model, settings)
     progress = resume(folder, model, optimizer, settings, fingerprints)
+    trainer = Trainer(model, settings, optimizer, progress)
     started, before = time.perf_counter(), progress.seconds
     if progress.epoch or progress.step:
         log.info(f"resuming after epoch {progress.epoch}")
     while not progress.ended(settings) and not stop.signal:
-        train_epoch(model, optimizer, data.train, settings, progress, stop, quiet)
+        trainer.run_epoch(data.train, stop, quiet=quiet)
         progress.seconds = before + time.perf_counter() - started
         if not stop.signal:
             scores = trained.score(data.dev, quiet=quiet)
@@ -121,60 +121,54 @@ def fit(
     return progress
 
 
-def train_epoch(
-    model: Any,
-    optimizer: torch.optim.Optimizer,
-    examples: Sequence[Any],
-    settings: TrainSettings,
-    progress: Progress,
-    stop: Stop,
-    quiet: bool,
-) -> None:
-    """Run the remaining steps of an epoch, until a signal arrives."""
-    model.train()
-    batches = epoch_batches(examples, settings, progress.epoch)
-    name, size, step = f"epoch {progress.epoch + 1}", len(batches), progress.step
-    with tqdm(
-        desc=name, total=size, initial=step, unit=" batches", disable=quiet, leave=False
-    ) as bar:
-        for indices in batches[step:]:
-            seeds = np.random.SeedSequence([settings.seed, progress.epoch, progress.step])
-            torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
-            loss = train_step(model, optimizer, [examples[i] for i in indices], settings, progress)
-            progress.step += 1
-            bar.update()
-            bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
-            if stop.signal:
-                return
+@dataclass
+class Trainer:
+    """A model that is being trained."""
 
+    model: Any
+    settings: TrainSettings
+    optimizer: torch.optim.Optimizer
+    progress: Progress
 
-def train_step(
-    model: Any,
-    optimizer: torch.optim.Optimizer,
-    batch: list[Any],
-    settings: TrainSettings,
-    progress: Progress,
-) -> float:
-    """Learn from a batch; skip a step whose loss or gradient is not finite."""
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial"] * progress.factor
-    optimizer.zero_grad()
-    loss = model.loss(batch)
-    (loss + model.inputs.penalty()).backward()
-    norm = optim.clip_gradients(model, settings.clip)
-    value = float(loss.detach())
-    if math.isfinite(value) and bool(norm.isfinite()):
-        optimizer.step()
-        progress.losses.append(round(value, 6))
-        progress.dropped = 0
+    def run_epoch(self, examples: Sequence[Any], stop: Stop, *, quiet: bool) -> None:
+        """Run the remaining steps of an epoch, until a signal arrives."""
+        self.model.train()
+        seed, epoch, first = self.settings.seed, self.progress.epoch, self.progress.step
+        batches = epoch_batches(examples, self.settings, epoch)
+        bar = tqdm(total=len(batches), initial=first, unit=" batches", disable=quiet, leave=False)
+        with bar:
+            bar.set_description(f"epoch {epoch + 1}")
+            for step, indices in enumerate(batches[first:], start=first):
+                seeds = np.random.SeedSequence([seed, epoch, step])
+                torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
+                loss = self.learn([examples[i] for i in indices])
+                self.progress.step = step + 1
+                bar.update()
+                bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+                if stop.signal:
+                    return
+
+    def learn(self, batch: list[Any]) -> float:
+        """Learn from a batch, or skip it if its loss or gradient is not finite; return the loss."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial"] * self.progress.factor
+        self.optimizer.zero_grad()
+        loss = self.model.loss(batch)
+        (loss + self.model.inputs.penalty()).backward()
+        norm = optim.clip_gradients(self.model, self.settings.clip)
+        value = float(loss.detach())
+        if math.isfinite(value) and bool(norm.isfinite()):
+            self.optimizer.step()
+            self.progress.losses.append(round(value, 6))
+            self.progress.dropped = 0
+            return value
+        self.progress.dropped += 1
+        if self.progress.dropped >= MAX_DROPPED:
+            raise ElmokitError(
+                f"the loss was not finite for {MAX_DROPPED} steps in a row, in epoch "
+                f"{self.progress.epoch + 1}: try a lower lr than {self.settings.lr}"
+            )
         return value
-    progress.dropped += 1
-    if progress.dropped >= MAX_DROPPED:
-        raise ElmokitError(
-            f"the loss was not finite for {MAX_DROPPED} steps in a row, in epoch "
-            f"{progress.epoch + 1}: try a lower lr than {settings.lr}"
-        )
-    return value
 
 
 def epoch_batches(examples: Sequence[Any], settings: TrainSettings, epoch: int) -> list[list[int]]:

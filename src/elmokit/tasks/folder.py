@@ -28,6 +28,7 @@ from elmokit.training.folder import CONFIG
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
+    from elmokit.store import LayerStore
     from elmokit.tasks.settings import TrainSettings
     from elmokit.vectors.static.table import StaticVectors
 
@@ -124,11 +125,10 @@ def build(
     settings: TrainSettings,
     learned: dict[str, Any],
     words: list[str],
-    *,
-    elmo: Embedder | None = None,
-    elmo_name: str | None = None,
-    vectors: StaticVectors | None = None,
-    store: Any = None,
+    elmo: Embedder | None,
+    elmo_name: str | None,
+    vectors: StaticVectors | None,
+    store: LayerStore | None = None,
 ) -> TrainedTask:
     """Build a new model with the weights that the seed gives."""
     fingerprint = None if elmo is None else elmo.fingerprint()
@@ -166,15 +166,7 @@ def load_task(
         raise ElmokitError(
             f"{error}; {folder} was trained with that biLM: name it with --elmo if it has moved"
         ) from None
-    trained = build(
-        task,
-        settings,
-        config["learned"],
-        words,
-        elmo=bilm,
-        elmo_name=config["elmo"],
-        vectors=vectors,
-    )
+    trained = build(task, settings, config["learned"], words, bilm, config["elmo"], vectors)
     if trained.elmo_fingerprint != config["elmo_fingerprint"]:
         raise ElmokitError(
             f"{folder} was trained with another biLM than {name}: name the right one with --elmo"

@@ -102,15 +102,8 @@ class Plan:
             trained.save(folder, make_report(trained, self.data, progress, fingerprints))
 
         with stop_signals() as stop:
-            progress = fit(
-                trained,
-                self.data,
-                folder / TRAINING,
-                stop=stop,
-                keep=keep,
-                fingerprints=fingerprints,
-                quiet=self.quiet,
-            )
+            training = folder / TRAINING
+            progress = fit(trained, self.data, training, stop, keep, fingerprints, self.quiet)
         report = make_report(trained, self.data, progress, fingerprints)
         draw_curves(report, folder / "curves.png")
         text = json.dumps(report, indent=2, ensure_ascii=False)
@@ -148,16 +141,10 @@ class Plan:
                 static.save(sources.vectors, folder / VECTORS)
             vectors = static.load(folder / VECTORS)  # rounded, as prediction will find them
         texts = (text for example in self.data.train for text in example.texts)
-        trained = build(
-            self.task,
-            self.settings,
-            self.data.learned,
-            known_words(texts, self.settings),
-            elmo=sources.elmo,
-            elmo_name=None if self.elmo is None else lasting_name(self.elmo),
-            vectors=vectors,
-            store=sources.store,
-        )
+        words, learned = known_words(texts, self.settings), self.data.learned
+        name = None if self.elmo is None else lasting_name(self.elmo)
+        elmo, store = sources.elmo, sources.store
+        trained = build(self.task, self.settings, learned, words, elmo, name, vectors, store)
         trained.model.to(self.device)
         return trained
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -100,7 +100,7 @@ class TrainSettings:
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Return settings with the given values; raise if the task does not have one of them."""
-        names = [field.name for field in fields(cls)]
+        names = list(cls.__dataclass_fields__)
         for name in options:
             if name not in names:
                 close = get_close_matches(name, names, n=1)
@@ -111,9 +111,10 @@ class TrainSettings:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the settings of a saved model; skip fields that only other tasks have."""
-        own, known = _names(cls), set[str]().union(*map(_names, ALL_SETTINGS))
+        known = {name for settings in ALL_SETTINGS for name in settings.__dataclass_fields__}
         if unknown := sorted(set(values) - known):
             raise ElmokitError(f"the settings have an unknown field {unknown[0]!r}")
+        own = cls.__dataclass_fields__
         return cls(**{name: value for name, value in values.items() if name in own})
 
 
@@ -257,10 +258,6 @@ _FROM_0 = ("l2", "word_dim", "char_dim", "weight_decay", "seed", "max_tokens")
 _FROM_1 = """hidden depth epochs patience batch_size max_answer_tokens beam
 max_target_tokens""".split()
 _MINIMUM = {**dict.fromkeys(_FROM_0, 0), **dict.fromkeys(_FROM_1, 1), "target_vocab_size": 10}
-
-
-def _names(settings: type[TrainSettings]) -> set[str]:
-    return {field.name for field in fields(settings)}
 
 
 def _choices(settings: type[TrainSettings]) -> dict[str, tuple[str, ...]]:

@@ -67,13 +67,9 @@ class Rewriter(nn.Module):
         self.elmo = _target_elmo(settings, learned)
         hidden, depth, dropout = settings.hidden, settings.depth, settings.dropout
         self.encoder = BiLSTM(inputs.dim, hidden, depth=depth, dropout=dropout)
-        self.decoder = Decoder(
-            self.words.size,
-            encoder_dim=self.encoder.dim,
-            memory_dim=self.encoder.dim + inputs.late_dim,
-            elmo_dim=0 if self.elmo is None else self.elmo.dim,
-            settings=settings,
-        )
+        elmo_dim = 0 if self.elmo is None else self.elmo.dim
+        memory_dim = self.encoder.dim + inputs.late_dim
+        self.decoder = Decoder(self.words.size, memory_dim, elmo_dim, settings)
 
     def loss(self, batch: Sequence[Translated]) -> Tensor:
         """Return the mean loss of the targets' words and ends."""
