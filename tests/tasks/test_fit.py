@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from elmokit.errors import ElmokitError
-from elmokit.tasks.fit import Progress, epoch_batches, make_optimizer, predict, train_step
+from elmokit.tasks.fit import Progress, Trainer, epoch_batches, make_optimizer
+from elmokit.tasks.folder import predict
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import TrainSettings
 
@@ -88,18 +89,18 @@ class Line(nn.Module):
 
 
 def test_a_loss_that_is_not_finite_never_reaches_the_weights() -> None:
-    model, own, progress = Line(), settings(lr=0.1), Progress()
-    optimizer = make_optimizer(model, own)
-    train_step(model, optimizer, [1.0], own, progress)
+    model, own = Line(), settings(lr=0.1)
+    trainer = Trainer(model, own, make_optimizer(model, own), Progress())
+    trainer.learn([1.0])
     after = model.a.item()
     assert after != 1.0
-    train_step(model, optimizer, [float("nan")], own, progress)
+    trainer.learn([float("nan")])
     assert model.a.item() == after
-    assert progress.dropped == 1
+    assert trainer.progress.dropped == 1
     for _ in range(23):
-        train_step(model, optimizer, [float("inf")], own, progress)
+        trainer.learn([float("inf")])
     with pytest.raises(ElmokitError, match="not finite for 25 steps"):
-        train_step(model, optimizer, [float("inf")], own, progress)
+        trainer.learn([float("inf")])
     assert model.a.item() == after
 
 

@@ -20,23 +20,11 @@ __all__ = [
     "train",
 ]
 
-# public name: the module that defines it
-MODULES = {
-    "Predictions": "elmokit.tasks.run",
-    "Scores": "elmokit.tasks.run",
-    "TrainResult": "elmokit.tasks.plan",
-    "TrainedTask": "elmokit.tasks.folder",
-    "load_task": "elmokit.tasks.folder",
-    "predict": "elmokit.tasks.run",
-    "score": "elmokit.tasks.run",
-    "train": "elmokit.tasks.run",
-}
-
 if not TYPE_CHECKING:  # A type checker would accept any misspelled name.
 
     def __getattr__(name: str) -> object:
-        import importlib
-
-        if name not in MODULES:
+        if name not in __all__:
             raise AttributeError(f"module 'elmokit.tasks' has no attribute {name!r}")
-        return getattr(importlib.import_module(MODULES[name]), name)
+        from elmokit.tasks import folder, run  # They import torch.
+
+        return getattr(run if hasattr(run, name) else folder, name)

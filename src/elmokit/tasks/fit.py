@@ -7,7 +7,6 @@ step, so a run that was stopped ends with the same weights as one that was not.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -22,9 +21,11 @@ from torch import nn
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
-from elmokit.tasks.settings import TrainSettings
-from elmokit.tasks.task import Task
+from elmokit.tasks.folder import TrainedTask, longest_text
+from elmokit.tasks.settings import MAY_CHANGE, TrainSettings
+from elmokit.tasks.splits import Data
 from elmokit.training import checkpoint, optim
+from elmokit.training.changes import find_change
 from elmokit.training.stopping import Stop
 
 SORTED_BATCHES = 50  # batches whose examples are sorted by length together
@@ -74,135 +75,100 @@ class Progress:
             self.factor *= LR_FACTOR
         return False
 
+    def describe_epoch(self, settings: TrainSettings) -> str:
+        """Summarize the last epoch in one line."""
+        loss, dev = self.history[-1]["loss"], self.history[-1]["dev"]
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in dev.items())
+        mark = " (best)" if self.best and self.best_epoch == self.epoch else ""
+        return f"epoch {self.epoch}/{settings.epochs}: loss {loss:.4f}, dev {scores}{mark}"
+
 
 def fit(
-    task: Task,
-    model: Any,
-    train: Sequence[Any],
-    dev: Sequence[Any],
-    settings: TrainSettings,
+    trained: TrainedTask,
+    data: Data,
     folder: Path,
-    *,
     stop: Stop,
     keep: Callable[[Progress], None],
     fingerprints: dict[str, Any],
-    quiet: bool = False,
+    quiet: bool,
 ) -> Progress:
     """Train a model until its dev score stops improving, or a signal stops the run.
 
-    Args:
-        task: Kind of task.
-        model: New model; at the end it has the weights of the last step, not of the best epoch.
-        train: Examples to learn from.
-        dev: Examples to measure on after each epoch.
-        settings: Settings with all values filled in.
-        folder: Folder of the checkpoints.
-        stop: Where a signal is recorded.
-        keep: Called when the dev score is the best so far.
-        fingerprints: Fingerprints of the data and the biLM, which must not change when a run
-            resumes.
-        quiet: Show no progress bars.
+    At the end the model has the weights of the last step, not of the best epoch: `keep` is called
+    when the dev score is the best so far. Checkpoints are in `folder`; a run resumes only if the
+    fingerprints, of the data and the biLM, are the same.
     """
+    model, settings = trained.model, trained.settings
     optimizer = make_optimizer(model, settings)
     progress = resume(folder, model, optimizer, settings, fingerprints)
+    trainer = Trainer(model, settings, optimizer, progress)
     started, before = time.perf_counter(), progress.seconds
     if progress.epoch or progress.step:
         log.info(f"resuming after epoch {progress.epoch}")
     while not progress.ended(settings) and not stop.signal:
-        train_epoch(model, optimizer, train, settings, progress, stop, quiet)
+        trainer.run_epoch(data.train, stop, quiet=quiet)
         progress.seconds = before + time.perf_counter() - started
         if not stop.signal:
-            scores = task.score(dev, predict(model, dev, settings.batch_size, quiet=quiet))
+            scores = trained.score(data.dev, quiet=quiet)
             is_best = progress.end_epoch(scores, mixes=model.inputs.mixes())
-            log.info(_epoch_line(progress, settings))
+            log.info(progress.describe_epoch(settings))
             if is_best:
                 keep(progress)
-        metadata = {
-            "progress": asdict(progress),
-            "settings": settings.to_dict(),
-            "fingerprints": fingerprints,
-        }
+        metadata = {"progress": asdict(progress), "settings": settings.to_dict()}
+        metadata["fingerprints"] = fingerprints
         step = progress.epoch * 1_000_000 + progress.step
         checkpoint.save(folder, step, metadata, model=model, optimizer=optimizer)
     return progress
 
 
-def train_epoch(
-    model: Any,
-    optimizer: torch.optim.Optimizer,
-    examples: Sequence[Any],
-    settings: TrainSettings,
-    progress: Progress,
-    stop: Stop,
-    quiet: bool,
-) -> None:
-    """Run the remaining steps of an epoch, until a signal arrives."""
-    model.train()
-    batches = epoch_batches(examples, settings, progress.epoch)
-    bar = tqdm(
-        total=len(batches),
-        initial=progress.step,
-        desc=f"epoch {progress.epoch + 1}",
-        unit=" batches",
-        disable=quiet,
-        leave=False,
-    )
-    with bar:
-        for indices in batches[progress.step :]:
-            torch.manual_seed(_step_seed(settings.seed, progress.epoch, progress.step))
-            loss = train_step(model, optimizer, [examples[i] for i in indices], settings, progress)
-            progress.step += 1
-            bar.update()
-            bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
-            if stop.signal:
-                return
+@dataclass
+class Trainer:
+    """A model that is being trained."""
 
+    model: Any
+    settings: TrainSettings
+    optimizer: torch.optim.Optimizer
+    progress: Progress
 
-def train_step(
-    model: Any,
-    optimizer: torch.optim.Optimizer,
-    batch: list[Any],
-    settings: TrainSettings,
-    progress: Progress,
-) -> float:
-    """Learn from a batch; skip a step whose loss or gradient is not finite."""
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial"] * progress.factor
-    optimizer.zero_grad()
-    loss = model.loss(batch)
-    (loss + model.inputs.penalty()).backward()
-    norm = optim.clip_gradients(model, settings.clip)
-    value = float(loss.detach())
-    if math.isfinite(value) and bool(norm.isfinite()):
-        optimizer.step()
-        progress.losses.append(round(value, 6))
-        progress.dropped = 0
+    def run_epoch(self, examples: Sequence[Any], stop: Stop, *, quiet: bool) -> None:
+        """Run the remaining steps of an epoch, until a signal arrives."""
+        self.model.train()
+        seed, epoch, first = self.settings.seed, self.progress.epoch, self.progress.step
+        batches = epoch_batches(examples, self.settings, epoch)
+        bar = tqdm(total=len(batches), initial=first, unit=" batches", disable=quiet, leave=False)
+        with bar:
+            bar.set_description(f"epoch {epoch + 1}")
+            for step, indices in enumerate(batches[first:], start=first):
+                seeds = np.random.SeedSequence([seed, epoch, step])
+                torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
+                loss = self.learn([examples[i] for i in indices])
+                self.progress.step = step + 1
+                bar.update()
+                bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+                if stop.signal:
+                    return
+
+    def learn(self, batch: list[Any]) -> float:
+        """Learn from a batch, or skip it if its loss or gradient is not finite; return the loss."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial"] * self.progress.factor
+        self.optimizer.zero_grad()
+        loss = self.model.loss(batch)
+        (loss + self.model.inputs.penalty()).backward()
+        norm = optim.clip_gradients(self.model, self.settings.clip)
+        value = float(loss.detach())
+        if math.isfinite(value) and bool(norm.isfinite()):
+            self.optimizer.step()
+            self.progress.losses.append(round(value, 6))
+            self.progress.dropped = 0
+            return value
+        self.progress.dropped += 1
+        if self.progress.dropped >= MAX_DROPPED:
+            raise ElmokitError(
+                f"the loss was not finite for {MAX_DROPPED} steps in a row, in epoch "
+                f"{self.progress.epoch + 1}: try a lower lr than {self.settings.lr}"
+            )
         return value
-    progress.dropped += 1
-    if progress.dropped >= MAX_DROPPED:
-        raise ElmokitError(
-            f"the loss was not finite for {MAX_DROPPED} steps in a row, in epoch "
-            f"{progress.epoch + 1}: try a lower lr than {settings.lr}"
-        )
-    return value
-
-
-def predict(
-    model: Any, examples: Sequence[Any], batch_size: int, *, quiet: bool = True
-) -> list[Any]:
-    """Return a prediction for each example, in their order; batch texts of similar length."""
-    model.eval()
-    order = sorted(range(len(examples)), key=lambda i: _length(examples[i]))
-    result: list[Any] = [None] * len(examples)
-    bar = tqdm(total=len(examples), desc="predicting", unit=" texts", disable=quiet, leave=False)
-    with bar, torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            indices = order[start : start + batch_size]
-            predictions = model.predict([examples[i] for i in indices])
-            for i, prediction in zip(indices, predictions, strict=True):
-                result[i] = prediction
-            bar.update(len(indices))
-    return result
 
 
 def epoch_batches(examples: Sequence[Any], settings: TrainSettings, epoch: int) -> list[list[int]]:
@@ -212,22 +178,21 @@ def epoch_batches(examples: Sequence[Any], settings: TrainSettings, epoch: int) 
     size = settings.batch_size
     batches: list[list[int]] = []
     for start in range(0, len(order), size * SORTED_BATCHES):
-        run = sorted(
-            order[start : start + size * SORTED_BATCHES], key=lambda i: _length(examples[i])
-        )
+        run = order[start : start + size * SORTED_BATCHES]
+        run.sort(key=lambda i: longest_text(examples[i]))
         batches += [run[first : first + size] for first in range(0, len(run), size)]
     return [batches[i] for i in random.permutation(len(batches))]
 
 
 def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
     """Return AdamW; a biLM that is trained too has its own learning rate."""
-    in_bilm = {
-        id(p) for name, p in model.named_parameters() if name.startswith("inputs.elmo.bilm.")
-    }
-    parameters = list(model.parameters())
+    own: list[nn.Parameter] = []
+    in_bilm: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        (in_bilm if name.startswith("inputs.elmo.bilm.") else own).append(parameter)
     groups = [
-        {"params": [p for p in parameters if id(p) not in in_bilm], "initial": settings.lr},
-        {"params": [p for p in parameters if id(p) in in_bilm], "initial": settings.elmo_lr},
+        {"params": own, "initial": settings.lr},
+        {"params": in_bilm, "initial": settings.elmo_lr},
     ]
     return optim.make_optimizer(groups, lr=settings.lr, weight_decay=settings.weight_decay)
 
@@ -244,11 +209,7 @@ def resume(
     if not saved:
         return Progress()
     metadata = checkpoint.read_metadata(saved[-1])
-    change = settings.changed_from(metadata["settings"])
-    for name, value in json.loads(json.dumps(fingerprints)).items():
-        if metadata["fingerprints"].get(name) != value:
-            change = f"the {name} changed"
-    if change is not None:
+    if change := describe_change(metadata, settings, fingerprints, ignore=MAY_CHANGE):
         raise ElmokitError(
             f"the run in {folder.parent} cannot resume: {change}; "
             "use the old value or another folder"
@@ -257,17 +218,15 @@ def resume(
     return Progress(**metadata["progress"])
 
 
-def _length(example: Any) -> int:
-    return max(len(text) for text in example.texts)
-
-
-def _step_seed(seed: int, epoch: int, step: int) -> int:
-    return int(np.random.SeedSequence([seed, epoch, step]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def _epoch_line(progress: Progress, settings: TrainSettings) -> str:
-    """Summarize the last epoch in one line."""
-    last = progress.history[-1]
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in last["dev"].items())
-    mark = " (best)" if progress.best and progress.best_epoch == progress.epoch else ""
-    return f"epoch {progress.epoch}/{settings.epochs}: loss {last['loss']:.4f}, dev {scores}{mark}"
+def describe_change(
+    saved: dict[str, Any],
+    settings: TrainSettings,
+    fingerprints: dict[str, Any],
+    *,
+    ignore: Sequence[str] = (),
+) -> str | None:
+    """Describe how a saved run differs from what is requested now; None if it does not."""
+    if change := find_change(saved["settings"], settings, ignore=ignore):
+        return change
+    changed = [n for n, value in fingerprints.items() if saved["fingerprints"].get(n) != value]
+    return f"the {changed[0]} changed" if changed else None

@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from tqdm import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import write_file
 from elmokit.io.jsonfile import read_json
-from elmokit.tasks.fit import predict
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.task import Task, find_task
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
+    from elmokit.store import LayerStore
     from elmokit.tasks.settings import TrainSettings
     from elmokit.vectors.static.table import StaticVectors
 
 FORMAT = "elmokit task model 1"
 CONFIG, WEIGHTS, WORDS, VECTORS = "config.json", "model.safetensors", "words.json", "vectors"
-PLACEMENTS = ("input", "output")
 
 
 @dataclass
@@ -63,12 +63,12 @@ class TrainedTask:
             raise ElmokitError(f"{self.task.name} needs more than a text: use predict()")
         split = tokenizer(self.settings.tokenizer)
         examples: list[Any] = []
-        for number, text in enumerate(texts, start=1):
+        kind = Labeled if self.task.name == "classifier" else Tagged
+        for i, text in enumerate(texts, start=1):
             tokens = tuple(split(text) if isinstance(text, str) else text)
             if not tokens:
-                raise ElmokitError(f"text {number} is empty")
-            kind = Labeled if self.task.name == "classifier" else Tagged
-            examples.append(kind((tokens,), f"text {number}", None))
+                raise ElmokitError(f"text {i} is empty")
+            examples.append(kind((tokens,), f"text {i}", None))
         return self.predict(examples)
 
     def score(self, examples: Sequence[Any], *, quiet: bool = True) -> dict[str, float]:
@@ -96,16 +96,38 @@ class TrainedTask:
         write_file(folder / CONFIG, (text + "\n").encode())
 
 
+def predict(
+    model: Any, examples: Sequence[Any], batch_size: int, *, quiet: bool = True
+) -> list[Any]:
+    """Return a prediction for each example, in their order; batch texts of similar length."""
+    model.eval()
+    order = sorted(range(len(examples)), key=lambda i: longest_text(examples[i]))
+    result: list[Any] = [None] * len(examples)
+    bar = tqdm(total=len(examples), desc="predicting", unit=" texts", disable=quiet, leave=False)
+    with bar, torch.inference_mode():
+        for start in range(0, len(order), batch_size):
+            indices = order[start : start + batch_size]
+            predictions = model.predict([examples[i] for i in indices])
+            for i, prediction in zip(indices, predictions, strict=True):
+                result[i] = prediction
+            bar.update(len(indices))
+    return result
+
+
+def longest_text(example: Any) -> int:
+    """Return the number of tokens of the longest text of an example."""
+    return max(map(len, example.texts))
+
+
 def build(
     task: Task,
     settings: TrainSettings,
     learned: dict[str, Any],
     words: list[str],
-    *,
-    elmo: Embedder | None = None,
-    elmo_name: str | None = None,
-    vectors: StaticVectors | None = None,
-    store: Any = None,
+    elmo: Embedder | None,
+    elmo_name: str | None,
+    vectors: StaticVectors | None,
+    store: LayerStore | None = None,
 ) -> TrainedTask:
     """Build a new model with the weights that the seed gives."""
     fingerprint = None if elmo is None else elmo.fingerprint()
@@ -143,15 +165,7 @@ def load_task(
         raise ElmokitError(
             f"{error}; {folder} was trained with that biLM: name it with --elmo if it has moved"
         ) from None
-    trained = build(
-        task,
-        settings,
-        config["learned"],
-        words,
-        elmo=bilm,
-        elmo_name=config["elmo"],
-        vectors=vectors,
-    )
+    trained = build(task, settings, config["learned"], words, bilm, config["elmo"], vectors)
     if trained.elmo_fingerprint != config["elmo_fingerprint"]:
         raise ElmokitError(
             f"{folder} was trained with another biLM than {name}: name the right one with --elmo"
@@ -187,7 +201,7 @@ def read_mixes(folder: str | Path) -> LearnedMixes | None:
     config = read_config(Path(folder).expanduser())
     try:
         mixes = config["report"]["mixes"] if config["settings"]["layers"] == "all" else {}
-        placements = [placement for placement in PLACEMENTS if placement in mixes]
+        placements = [placement for placement in ("input", "output") if placement in mixes]
         weights = {placement: mixes[placement]["weights"] for placement in placements}
         scales = {placement: mixes[placement]["scale"] for placement in placements}
         return LearnedMixes(config["task"], weights, scales) if weights else None

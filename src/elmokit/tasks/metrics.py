@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from elmokit.errors import ElmokitError, require
@@ -124,18 +125,23 @@ def relation_f1(gold: Sequence[str], predicted: Sequence[str]) -> Report:
 
 def exact_match(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:
     """Return SQuAD's exact match: the share of answers that equal a gold one, normalized."""
-    _check_answers(gold, predicted)
-    return fmean(
-        normalized(answer) in map(normalized, answers)
-        for answers, answer in zip(gold, predicted, strict=True)
-    )
+    return _mean_of_best(lambda right, answer: float(right == answer), gold, predicted)
 
 
 def answer_f1(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:
     """Return SQuAD 1.1's F1: the mean over questions of the best word overlap with an answer."""
-    _check_answers(gold, predicted)
+    return _mean_of_best(_overlap, gold, predicted)
+
+
+def _mean_of_best(
+    score: Callable[[str, str], float], gold: Sequence[Sequence[str]], predicted: Sequence[str]
+) -> float:
+    """Return the mean over questions of the best score of an answer with any gold answer."""
+    _check(gold, predicted)
+    if not all(gold):
+        raise ElmokitError("a question has no gold answer to compare with")
     return fmean(
-        max(_overlap(normalized(right).split(), normalized(answer).split()) for right in answers)
+        max(score(normalized(right), normalized(answer)) for right in answers)
         for answers, answer in zip(gold, predicted, strict=True)
     )
 
@@ -147,21 +153,19 @@ def normalized(answer: str) -> str:
 
 
 def gap_scores(
-    gold: Sequence[str], predicted: Sequence[str], pronouns: Sequence[str] | None = None
+    gold: Sequence[str], predicted: Sequence[str], pronouns: Sequence[str]
 ) -> dict[str, float]:
     """Return the scores of GAP for labels A, B and NEITHER: accuracy, and F1 of its own scorer.
 
-    There each of the two names is a separate decision, whether the pronoun refers to it. With the
-    pronouns of the examples also return `f1_masculine` and `f1_feminine`, and `bias`, feminine F1
-    divided by masculine F1 (it can be above 1), if neither is 0.
+    There each of the two names is a separate decision, whether the pronoun refers to it. F1 is also
+    that of masculine and of feminine pronouns alone. `bias` is feminine F1 divided by masculine F1
+    (it can be above 1), if neither is 0.
     """
     _check(gold, predicted)
-    overall = _gap(gold, predicted)
-    scores = {"accuracy": accuracy(gold, predicted), "f1": overall.f1}
-    scores |= {"precision": overall.precision, "recall": overall.recall}
-    if pronouns is None:
-        return scores
     _check(gold, pronouns)
+    overall = _gap(gold, predicted)
+    scores = {"f1": overall.f1, "accuracy": accuracy(gold, predicted)}
+    scores |= {"precision": overall.precision, "recall": overall.recall}
     for gender, words in _GENDERS.items():
         chosen = [i for i, pronoun in enumerate(pronouns) if pronoun.lower() in words]
         scores[f"f1_{gender}"] = _gap([gold[i] for i in chosen], [predicted[i] for i in chosen]).f1
@@ -181,10 +185,7 @@ def bleu(
 ) -> float:
     """Return the BLEU of a corpus by sacrebleu, divided by 100.
 
-    Args:
-        hypotheses: Predicted texts.
-        references: A gold text for each hypothesis.
-        tokenize: Tokenizer of sacrebleu; none for tokenized text, zh for Chinese.
+    `tokenize` is a tokenizer of sacrebleu: none for tokenized text, zh for Chinese.
     """
     _check(references, hypotheses)
     sacrebleu = require("sacrebleu", extra="tasks", purpose="BLEU")
@@ -200,36 +201,23 @@ def rouge(
     *,
     tokenize: Literal["english", "none"] = "english",
 ) -> dict[str, float]:
-    """Return the mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L by rouge-score.
+    """Return the mean F1 of ROUGE-L, ROUGE-1 and ROUGE-2 by rouge-score.
 
-    Args:
-        hypotheses: Predicted texts.
-        references: A gold text for each hypothesis.
-        tokenize: english for the words of rouge-score, lower-case a-z and 0-9 only, without
-            stemming; none for tokenized text of any language.
+    With `tokenize="english"` the words are those of rouge-score, lower-case a-z and 0-9 only,
+    without stemming; "none" is for tokenized text of any language.
     """
     _check(references, hypotheses)
     rouge_scorer = require("rouge_score.rouge_scorer", extra="tasks", purpose="ROUGE")
-    names = ["rouge1", "rouge2", "rougeL"]
-    scorer = rouge_scorer.RougeScorer(names, tokenizer=_Spaces() if tokenize == "none" else None)
+    names = ["rougeL", "rouge1", "rouge2"]
+    tokenizer = SimpleNamespace(tokenize=str.split) if tokenize == "none" else None
+    scorer = rouge_scorer.RougeScorer(names, tokenizer=tokenizer)
     scores = [scorer.score(*pair) for pair in zip(references, hypotheses, strict=True)]
     return {name: float(fmean(score[name].fmeasure for score in scores)) for name in names}
 
 
-class _Spaces:
-    """A tokenizer of tokenized text with the interface of rouge-score."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return text.split()
-
-
 def _score(correct: int, predicted: int, gold: int) -> Score:
-    return Score(
-        precision=_ratio(correct, predicted),
-        recall=_ratio(correct, gold),
-        f1=_ratio(2 * correct, predicted + gold),
-        support=gold,
-    )
+    precision, recall = _ratio(correct, predicted), _ratio(correct, gold)
+    return Score(precision, recall, _ratio(2 * correct, predicted + gold), gold)
 
 
 def _report(
@@ -244,32 +232,23 @@ def _report(
     names = sorted({*predicted, *gold} if names is None else names)
     each = {n: _score(correct.get(n, 0), predicted.get(n, 0), gold.get(n, 0)) for n in names}
     averaged = [name for name in names if name != left_out]
-    counts = (sum(some.get(n, 0) for n in averaged) for some in (correct, predicted, gold))
-    return Report(each, _score(*counts), _mean([each[name] for name in averaged]))
+    micro = _score(*(sum(c.get(n, 0) for n in averaged) for c in (correct, predicted, gold)))
+    scores = [each[name] for name in averaged]
+    columns = ([getattr(s, name) for s in scores] for name in ("precision", "recall", "f1"))
+    precision, recall, f1 = (fmean(column) if column else 0.0 for column in columns)
+    return Report(each, micro, Score(precision, recall, f1, micro.support))
 
 
-def _mean(scores: Sequence[Score]) -> Score:
-    if not scores:
-        return Score(0.0, 0.0, 0.0, 0)
-    return Score(
-        precision=fmean(score.precision for score in scores),
-        recall=fmean(score.recall for score in scores),
-        f1=fmean(score.f1 for score in scores),
-        support=sum(score.support for score in scores),
-    )
-
-
-def _overlap(right: Sequence[str], answer: Sequence[str]) -> float:
+def _overlap(right: str, answer: str) -> float:
     """Return the F1 of two bags of words; 0 for two empty ones, as in SQuAD 1.1."""
-    common = (Counter(right) & Counter(answer)).total()
-    return _score(common, len(answer), len(right)).f1
+    words = right.split(), answer.split()
+    common = (Counter(words[0]) & Counter(words[1])).total()
+    return _score(common, len(words[1]), len(words[0])).f1
 
 
 def _gap(gold: Sequence[str], predicted: Sequence[str]) -> Score:
     correct = sum(a == b and a in ("A", "B") for a, b in zip(gold, predicted, strict=True))
-    in_gold, in_predicted = (
-        sum(label in ("A", "B") for label in labels) for labels in (gold, predicted)
-    )
+    in_gold, in_predicted = (sum(x in ("A", "B") for x in labels) for labels in (gold, predicted))
     return _score(correct, in_predicted, in_gold)
 
 
@@ -286,12 +265,6 @@ def _check(gold: Sequence[Any], predicted: Sequence[Any]) -> None:
 
 def _check_sentences(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> None:
     _check(gold, predicted)
-    for number, (right, tags) in enumerate(zip(gold, predicted, strict=True), 1):
+    for i, (right, tags) in enumerate(zip(gold, predicted, strict=True), start=1):
         if len(right) != len(tags):
-            raise ElmokitError(f"sentence {number} has {len(tags)} tags for {len(right)} tokens")
-
-
-def _check_answers(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> None:
-    _check(gold, predicted)
-    if not all(gold):
-        raise ElmokitError("a question has no gold answer to compare with")
+            raise ElmokitError(f"sentence {i} has {len(tags)} tags for {len(right)} tokens")

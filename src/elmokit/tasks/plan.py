@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,14 +45,12 @@ class TrainResult:
     @property
     def scores(self) -> dict[str, float]:
         """Dev scores of the best epoch, from 0 to 1."""
-        scores: dict[str, float] = self.report["dev"]
-        return scores
+        return dict(self.report["dev"])
 
     @property
     def mixes(self) -> dict[str, dict[str, Any]]:
         """Layer weights and scale of each ELMo mix, at the best epoch."""
-        mixes: dict[str, dict[str, Any]] = self.report["mixes"]
-        return mixes
+        return dict(self.report["mixes"])
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,11 @@ class Sources:
     vectors: StaticVectors | None
     elmo: Embedder | None
     store: LayerStore | None
+
+    @cached_property
+    def without_elmo(self) -> Sources:
+        """The same sources for runs without ELMo."""
+        return replace(self, elmo=None, store=None)
 
     @cached_property
     def fingerprints(self) -> dict[str, str | None]:
@@ -99,18 +102,8 @@ class Plan:
             trained.save(folder, make_report(trained, self.data, progress, fingerprints))
 
         with stop_signals() as stop:
-            progress = fit(
-                self.task,
-                trained.model,
-                self.data.train,
-                self.data.dev,
-                self.settings,
-                folder / TRAINING,
-                stop=stop,
-                keep=keep,
-                fingerprints=fingerprints,
-                quiet=self.quiet,
-            )
+            training = folder / TRAINING
+            progress = fit(trained, self.data, training, stop, keep, fingerprints, self.quiet)
         report = make_report(trained, self.data, progress, fingerprints)
         draw_curves(report, folder / "curves.png")
         text = json.dumps(report, indent=2, ensure_ascii=False)
@@ -118,9 +111,8 @@ class Plan:
         if stop.signal:
             log.info(f"stopped after epoch {progress.epoch}; run the same command to resume")
         else:
-            log.info(
-                f"trained {folder}: epoch {progress.best_epoch} of {progress.epoch} was the best"
-            )
+            best = f"epoch {progress.best_epoch} of {progress.epoch}"
+            log.info(f"trained {folder}: {best} was the best")
         return TrainResult(folder, report, stop.signal)
 
     def load(self) -> Sources:
@@ -149,16 +141,10 @@ class Plan:
                 static.save(sources.vectors, folder / VECTORS)
             vectors = static.load(folder / VECTORS)  # rounded, as prediction will find them
         texts = (text for example in self.data.train for text in example.texts)
-        trained = build(
-            self.task,
-            self.settings,
-            self.data.learned,
-            known_words(texts, self.settings),
-            elmo=sources.elmo,
-            elmo_name=None if self.elmo is None else lasting_name(self.elmo),
-            vectors=vectors,
-            store=sources.store,
-        )
+        words, learned = known_words(texts, self.settings), self.data.learned
+        name = None if self.elmo is None else lasting_name(self.elmo)
+        elmo, store = sources.elmo, sources.store
+        trained = build(self.task, self.settings, learned, words, elmo, name, vectors, store)
         trained.model.to(self.device)
         return trained
 

@@ -96,7 +96,6 @@ def train(
         raise ElmokitError(f"train_fraction must be above 0 and at most 1, not {train_fraction}")
     plan = make_plan(
         task,
-        options,
         train=train,
         dev=dev,
         dev_fraction=dev_fraction,
@@ -107,6 +106,7 @@ def train(
         cache_gb=cache_gb,
         device=device,
         quiet=quiet,
+        **options,
     )
     plan.data = plan.data.with_fraction(train_fraction, plan.settings.seed)
     folder = Path(out).expanduser().absolute()
@@ -117,37 +117,27 @@ def train(
 
 def make_plan(
     task: TaskName,
-    options: dict[str, Any],
     *,
     train: str,
-    dev: str | None,
-    dev_fraction: float,
-    skip_bad: bool,
-    elmo: str | None,
-    vectors: str | None,
-    cache: str | None,
-    cache_gb: float,
-    device: str,
-    quiet: bool,
+    dev: str | None = None,
+    elmo: str | None = SHIPPED,
+    vectors: str | None = None,
+    dev_fraction: float = 0.1,
+    skip_bad: bool = False,
+    cache: str | None = None,
+    cache_gb: float = 8.0,
+    device: str = "cpu",
+    quiet: bool = False,
+    **options: Any,
 ) -> Plan:
-    """Check the options, read the data and return the plan of a run."""
+    """Check the options, which are those of `train`, read the data and return the plan of a run."""
     kind = find_task(task)
-    settings = kind.settings.from_options(options)
-    settings = settings.with_word_dim(has_vectors=vectors is not None)
+    settings = kind.settings.from_options(options).with_word_dim(has_vectors=vectors is not None)
     if not 0 < dev_fraction < 1:
         raise ElmokitError(f"dev_fraction must be above 0 and below 1, not {dev_fraction}")
     data = read_data(kind, settings, train, dev, dev_fraction=dev_fraction, skip_bad=skip_bad)
-    return Plan(
-        kind,
-        settings,
-        data,
-        elmo=elmo,
-        vectors=vectors,
-        cache=cache,
-        cache_bytes=int(cache_gb * 1e9),
-        device=device,
-        quiet=quiet,
-    )
+    cache_bytes = int(cache_gb * 1e9)
+    return Plan(kind, settings, data, elmo, vectors, cache, cache_bytes, device, quiet)
 
 
 def predict(

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from elmokit.errors import ElmokitError
-from elmokit.training.changes import find_change
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -76,22 +75,17 @@ class TrainSettings:
                 f"layers must be all, top, average or the index of a layer, not {self.layers!r}"
             )
         for name, choices in _choices(type(self)).items():
-            if getattr(self, name) not in choices:
-                raise ElmokitError(
-                    f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"
-                )
+            if (value := getattr(self, name)) not in choices:
+                raise ElmokitError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
         for name, value in vars(self).items():
-            if value is not None:
-                self._check_range(name, value)
-
-    def _check_range(self, name: str, value: Any) -> None:
-        """Raise if a value is outside the range of its field."""
-        if name in _MINIMUM and not _MINIMUM[name] <= value:
-            raise ElmokitError(f"{name} must be at least {_MINIMUM[name]}, not {value}")
-        if name in ("lr", "elmo_lr", "clip") and not 0 < value < math.inf:
-            raise ElmokitError(f"{name} must be above 0, not {value}")
-        if name in ("dropout", "elmo_dropout") and not 0 <= value < 1:
-            raise ElmokitError(f"{name} must be at least 0 and below 1, not {value}")
+            if value is None:
+                continue
+            if name in _MINIMUM and not _MINIMUM[name] <= value:
+                raise ElmokitError(f"{name} must be at least {_MINIMUM[name]}, not {value}")
+            if name in ("lr", "elmo_lr", "clip") and not 0 < value < math.inf:
+                raise ElmokitError(f"{name} must be above 0, not {value}")
+            if name in ("dropout", "elmo_dropout") and not 0 <= value < 1:
+                raise ElmokitError(f"{name} must be at least 0 and below 1, not {value}")
 
     def with_word_dim(self, *, has_vectors: bool) -> Self:
         """Return the same settings with the default of `word_dim` filled in."""
@@ -106,7 +100,7 @@ class TrainSettings:
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Return settings with the given values; raise if the task does not have one of them."""
-        names = [field.name for field in fields(cls)]
+        names = list(cls.__dataclass_fields__)
         for name in options:
             if name not in names:
                 close = get_close_matches(name, names, n=1)
@@ -117,14 +111,11 @@ class TrainSettings:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the settings of a saved model; skip fields that only other tasks have."""
-        own, known = _names(cls), set[str]().union(*map(_names, ALL_SETTINGS))
+        known = {name for settings in ALL_SETTINGS for name in settings.__dataclass_fields__}
         if unknown := sorted(set(values) - known):
             raise ElmokitError(f"the settings have an unknown field {unknown[0]!r}")
+        own = cls.__dataclass_fields__
         return cls(**{name: value for name, value in values.items() if name in own})
-
-    def changed_from(self, old: Mapping[str, Any]) -> str | None:
-        """Describe how the settings differ from those of a run to resume; None if they do not."""
-        return find_change(old, self, ignore=MAY_CHANGE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,27 +254,10 @@ ALL_SETTINGS: tuple[type[TrainSettings], ...] = (
     TranslateSettings,
     SummarizeSettings,
 )
-_MINIMUM = {
-    "l2": 0,
-    "word_dim": 0,
-    "char_dim": 0,
-    "hidden": 1,
-    "depth": 1,
-    "epochs": 1,
-    "patience": 1,
-    "batch_size": 1,
-    "weight_decay": 0,
-    "seed": 0,
-    "max_tokens": 0,
-    "max_answer_tokens": 1,
-    "beam": 1,
-    "max_target_tokens": 1,
-    "target_vocab_size": 10,
-}
-
-
-def _names(settings: type[TrainSettings]) -> set[str]:
-    return {field.name for field in fields(settings)}
+_FROM_0 = ("l2", "word_dim", "char_dim", "weight_decay", "seed", "max_tokens")
+_FROM_1 = """hidden depth epochs patience batch_size max_answer_tokens beam
+max_target_tokens""".split()
+_MINIMUM = {**dict.fromkeys(_FROM_0, 0), **dict.fromkeys(_FROM_1, 1), "target_vocab_size": 10}
 
 
 def _choices(settings: type[TrainSettings]) -> dict[str, tuple[str, ...]]:

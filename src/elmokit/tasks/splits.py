@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from elmokit.data.examples import Example
 from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.task import Task
 
 log = logging.getLogger("elmokit")
+E = TypeVar("E", bound=Example)
 
 
 @dataclass(frozen=True)
@@ -69,21 +71,18 @@ def read_data(
     examples = list(task.read(train, settings, bad, True))
     if dev is None:
         order = np.random.default_rng(0).permutation(len(examples))
-        held_out = set(order[: max(1, round(dev_fraction * len(examples)))].tolist())
-        dev_examples = [example for i, example in enumerate(examples) if i in held_out]
-        examples = [example for i, example in enumerate(examples) if i not in held_out]
+        count = max(1, round(dev_fraction * len(examples)))
+        dev_examples = [examples[i] for i in sorted(order[:count])]
+        examples = [examples[i] for i in sorted(order[count:])]
     else:
         dev_examples = list(task.read(dev, settings, bad, True))
-    _check_not_empty(train, examples)
+    if not examples:
+        raise ElmokitError(f"{train} has no examples")
     learned = task.learn(examples, settings)
     dev_examples = with_known_answers(dev_examples, learned, bad)
-    _check_not_empty(dev or train, dev_examples)
+    if not dev_examples:
+        raise ElmokitError(f"{dev or train} has no examples")
     return Data(examples, dev_examples, learned, bad.summary())
-
-
-def _check_not_empty(path: str, examples: list[Any]) -> None:
-    if not examples:
-        raise ElmokitError(f"{path} has no examples")
 
 
 def with_known_answers(examples: list[Any], learned: dict[str, Any], bad: BadLines) -> list[Any]:
@@ -100,6 +99,12 @@ def with_known_answers(examples: list[Any], learned: dict[str, Any], bad: BadLin
     return kept
 
 
+def cut_texts(examples: Iterable[E], max_tokens: int) -> Iterator[E]:
+    """Yield the examples with at most `max_tokens` tokens of each text; 0 for no limit."""
+    for example in examples:
+        yield replace(example, texts=tuple(text[: max_tokens or None] for text in example.texts))
+
+
 def read_examples(
     task: Task,
     settings: TrainSettings,
@@ -110,13 +115,7 @@ def read_examples(
 ) -> list[Any]:
     """Read the examples of a file for a trained model.
 
-    Args:
-        task: Task of the model.
-        settings: Settings of the model.
-        path: File to read.
-        learned: What the model has learned, if the file must have the answers; None if it need
-            not.
-        skip_bad: Skip bad lines and count them.
+    The file must have the answers if `learned`, what the model has learned, is given.
     """
     bad = BadLines(skip=skip_bad)
     examples = list(task.read(path, settings, bad, learned is not None))
@@ -124,5 +123,6 @@ def read_examples(
         examples = with_known_answers(examples, learned, bad)
     if skipped := bad.summary():
         log.info(skipped)
-    _check_not_empty(path, examples)
+    if not examples:
+        raise ElmokitError(f"{path} has no examples")
     return examples

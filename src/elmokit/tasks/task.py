@@ -5,44 +5,21 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from elmokit.errors import ElmokitError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from torch import Tensor
-
     from elmokit.data.labeled import BadLines
     from elmokit.tasks.layers.embedder import Inputs
     from elmokit.tasks.settings import TrainSettings
 
 TaskName: TypeAlias = Literal[
-    "classifier",
-    "tagger",
-    "pair",
-    "relation",
-    "question",
-    "coreference",
-    "translate",
-    "summarize",
+    "classifier", "tagger", "pair", "relation", "question", "coreference", "translate", "summarize"
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
-# Modules of tasks that are not in `elmokit.tasks.models.<task>`.
-MODULES = {"translate": "seq2seq.model", "summarize": "seq2seq.model"}
-
-
-class TaskModel(Protocol):
-    """What training expects of a task's `nn.Module`."""
-
-    def loss(self, batch: Sequence[Any]) -> Tensor:
-        """Return the mean loss of a batch of examples, a scalar."""
-        ...
-
-    def predict(self, batch: Sequence[Any]) -> list[Any]:
-        """Return a prediction for each example, as JSON takes it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -60,8 +37,11 @@ class Task:
     learn: Callable[[Sequence[Any], Any], dict[str, Any]]
     """Return what the training examples determine, such as the labels, as JSON takes it."""
     model: Callable[[Inputs, Any, dict[str, Any]], Any]
-    """Build a new model, an `nn.Module` that is a TaskModel, from inputs, settings and what was
-    learned from the training examples."""
+    """Build a new model from inputs, settings and what was learned from the training examples.
+
+    It is an `nn.Module` with the attribute `inputs`, and two methods that take a batch of examples:
+    `loss` returns their mean loss, and `predict` a list of predictions, as JSON takes them.
+    """
     score: Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]
     """Return scores from 0 to 1 of predictions for examples with known answers; early stopping
     watches the first."""
@@ -73,6 +53,7 @@ def find_task(name: str) -> Task:
     """Return the task of that name; its module is imported only now."""
     if name not in TASKS:
         raise ElmokitError(f"unknown task {name!r}: choose one of {', '.join(TASKS)}")
-    module = importlib.import_module(f"elmokit.tasks.{MODULES.get(name, f'models.{name}')}")
+    own = "seq2seq.model" if name in ("translate", "summarize") else f"models.{name}"
+    module = importlib.import_module(f"elmokit.tasks.{own}")
     task: Task = module.TASKS[name] if hasattr(module, "TASKS") else module.TASK
     return task

@@ -52,7 +52,7 @@ def open_folder(
         training.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
-    with locked(training):
+    with locked(folder):
         for place in (folder, training):
             remove_leftovers(place)
         write_marker(folder, command)
@@ -60,10 +60,10 @@ def open_folder(
             yield folder
         finally:
             if _is_unused(folder):
-                training.rmdir()
                 (folder / MARKER).unlink()
-                with suppress(OSError):  # of a folder that cannot be removed, such as a mount
-                    folder.rmdir()
+            with suppress(OSError):  # They are not empty, as after most runs.
+                training.rmdir()
+                folder.rmdir()
 
 
 def check_folder(folder: Path, command: Command) -> None:

@@ -27,10 +27,16 @@ from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
 from elmokit.tasks import load_task, plan, train
 from elmokit.tasks.compare import compare
-from elmokit.tasks.compare.comparison import Comparer
-from elmokit.tasks.compare.conditions import Condition, elmo_rows, make_tables
+from elmokit.tasks.compare.comparison import Comparer, command_line
+from elmokit.tasks.compare.conditions import (
+    Condition,
+    Run,
+    all_runs,
+    elmo_rows,
+    make_tables,
+    seconds_left,
+)
 from elmokit.tasks.compare.figures import draw_all, draw_curve, draw_rows, draw_weights
-from elmokit.tasks.compare.runs import Run, all_runs, command_line, seconds_left
 from elmokit.tasks.compare.summary import spread, table_of
 from elmokit.tasks.plan import Plan, TrainResult
 from elmokit.tasks.settings import ClassifierSettings
@@ -119,13 +125,16 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 def whole(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a comparison of all kinds."""
     out = tmp_path_factory.mktemp("whole") / "out"
-    vary = {"vary": ["layers", "placement"], "seeds": [1, 2], "sample_efficiency": [100, 5, 20]}
-    assert not compare(**given, out=str(out), **vary).stopped_by
+    sizes = [100, 5, 20]
+    comparison = compare(
+        **given, out=str(out), vary=["layers", "placement"], seeds=[1, 2], sample_efficiency=sizes
+    )
+    assert not comparison.stopped_by
     return out
 
 
 def results_of(out: Path) -> dict[str, Any]:
-    return json.loads((out / "results.json").read_text())  # type: ignore[no-any-return]
+    return json.loads((out / "results.json").read_text())
 
 
 def scores_of(out: Path) -> dict[str, Any]:
@@ -151,8 +160,8 @@ def as_arguments(options: dict[str, Any]) -> list[str]:
 # ---------------------------------------------------------------------- conditions
 def test_the_tables_are_those_of_the_paper() -> None:
     tables = make_tables(["layers", "placement"], settings(), 2)
-    found = {name: {k: c.name for k, c in rows.items()} for name, rows in tables.items()}
-    assert found == ROWS
+    result = {name: {k: c.name for k, c in rows.items()} for name, rows in tables.items()}
+    assert result == ROWS
     rows = tables["layers"]
     assert [c.settings.layers for c in rows.values()][1:] == ["0", "1", "top", "average"] + 2 * [
         "all"
@@ -175,7 +184,7 @@ def test_what_a_table_does_not_vary_is_as_the_settings_say() -> None:
     assert tables["elmo"]["with ELMo"] == tables["placement"]["both"]
 
 
-def test_the_same_model_has_one_name_however_it_is_asked_for() -> None:
+def test_the_same_model_has_one_name_however_it_is_requested() -> None:
     own = settings(layers="2")
     assert (
         elmo_rows(own, 2)["with ELMo"] == make_tables(["layers"], own, 2)["layers"]["layer 2 (top)"]
@@ -213,7 +222,7 @@ def test_mean_spread_and_gain_are_those_of_the_textbook() -> None:
     assert with_elmo["fewer_errors"] == pytest.approx(0.25)  # 15 errors for 20
 
 
-def test_the_time_that_is_left_is_told_by_runs_of_the_same_kind() -> None:
+def test_the_remaining_time_is_estimated_from_runs_of_the_same_kind() -> None:
     without, with_elmo = (Condition(str(x), settings(), x) for x in (False, True))
     done = {Run(without, 1): 10.0, Run(with_elmo, 1): 31.0}
     runs = [*done, Run(without, 2), Run(with_elmo, 2), Run(with_elmo, 1, 50)]
@@ -284,8 +293,8 @@ def test_each_run_was_trained_as_its_condition_says(whole: Path) -> None:
 
 def test_a_part_of_the_data_has_as_many_examples_as_it_should(whole: Path) -> None:
     results = results_of(whole)
-    found = {(run["percent"], run["train_examples"]) for run in results["runs"]}
-    assert found == {(5.0, 3), (20.0, 12), (100.0, 60)}
+    result = {(run["percent"], run["train_examples"]) for run in results["runs"]}
+    assert result == {(5.0, 3), (20.0, 12), (100.0, 60)}
     points = results["sample_efficiency"]
     assert [(p["percent"], p["examples"]) for p in points] == [(5, 3), (20, 12), (100, 60)]
     for point in points:
@@ -338,12 +347,15 @@ def test_a_second_call_trains_nothing_and_says_the_same(
 
 def test_only_the_model_and_its_report_are_kept(whole: Path) -> None:
     kept = {file.name for file in (whole / "runs" / "baseline-seed1").iterdir()}
-    assert kept == {"config.json", "model.safetensors", "report.json", "words.json"}
-    (found,) = load_task(whole / "runs" / "elmo-both-all-l2-0.001-seed2").predict_texts(["a film"])
-    assert found["label"] in ("good", "poor")
+    assert kept == {
+        "config.json", "elmokit-run.json", "model.safetensors", "report.json", "words.json",
+    }  # fmt: skip
+    assert {"results.json", "runs", "table.md"} <= {file.name for file in whole.iterdir()}
+    (result,) = load_task(whole / "runs" / "elmo-both-all-l2-0.001-seed2").predict_texts(["a film"])
+    assert result["label"] in ("good", "poor")
 
 
-def test_the_command_that_is_noted_trains_the_same_model(whole: Path, tmp_path: Path) -> None:
+def test_the_recorded_command_trains_the_same_model(whole: Path, tmp_path: Path) -> None:
     run = next(
         r for r in results_of(whole)["runs"] if r["name"] == "elmo-input-all-l2-0.001-part20-seed2"
     )
@@ -360,7 +372,7 @@ def test_the_command_that_is_noted_trains_the_same_model(whole: Path, tmp_path: 
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_every_option_of_a_noted_command_is_understood(
+def test_every_option_of_a_recorded_command_is_understood(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = {"encoder": "mean", "tune_words": True, "placement": "both", "l2": 0.5}
@@ -376,18 +388,23 @@ def test_every_option_of_a_noted_command_is_understood(
     comparison = Comparer(plan, tmp_path, {}, {}, [7], [30], options)
     seen: list[tuple[Plan, Path]] = []
     result = TrainResult(tmp_path, {"dev": {}, "mixes": {}})
-    monkeypatch.setattr(Plan, "run", lambda self, folder: seen.append((self, folder)) or result)
+
+    def run_plan(plan: Plan, folder: Path) -> TrainResult:
+        seen.append((plan, folder))
+        return result
+
+    monkeypatch.setattr(Plan, "run", run_plan)
     for condition in elmo_rows(own, 2).values():
         run = Run(condition, 7, 30)
         assert main(shlex.split(comparison.train_command(run))[1:]) == 0
-        found, folder = seen.pop()
-        assert found.settings == replace(condition.settings, seed=7)
-        assert found.elmo == ("a model" if condition.with_elmo else None)
-        assert len(found.data.train) == 18  # 30 percent of 60
+        trained, folder = seen.pop()
+        assert trained.settings == replace(condition.settings, seed=7)
+        assert trained.elmo == ("a model" if condition.with_elmo else None)
+        assert len(trained.data.train) == 18  # 30 percent of 60
         assert folder == tmp_path / "a b" / "runs" / run.name
 
 
-def test_the_noted_command_of_a_comparison_gives_the_same_table(
+def test_the_recorded_command_of_a_comparison_gives_the_same_table(
     whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = shlex.split(results_of(whole)["command"])
@@ -398,14 +415,14 @@ def test_the_noted_command_of_a_comparison_gives_the_same_table(
     assert capsys.readouterr().out == (whole / "table.md").read_text()
 
 
-def test_options_are_noted_as_the_command_line_takes_them() -> None:
+def test_options_are_recorded_as_the_command_line_takes_them() -> None:
     options = {"crf": False, "copy": True, "out": "a b", "percents": [0.5, 100.0], "vary": ["x"]}
     assert command_line("train", "tagger", options) == (
         "elmokit train tagger --no-crf --copy --out 'a b' --percents 0.5 100 --vary x"
     )
 
 
-def test_more_seeds_are_added_to_what_is_there(
+def test_more_seeds_are_added_to_existing_results(
     given: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -417,8 +434,7 @@ def test_more_seeds_are_added_to_what_is_there(
     second = r"elmokit: run 2 of 2: elmo-input-all-l2-0.001-seed3, about \d\d:\d\d left\n"
     assert re.search(second, said.err)
     assert main(["compare", *as_arguments({**options, "seeds": [3, 4]})]) == 0
-    said = capsys.readouterr().err
-    assert re.findall(r"run (\d) of 4", said) == ["3", "4"]
+    assert re.findall(r"run (\d) of 4", capsys.readouterr().err) == ["3", "4"]
     assert [line["n"] for line in results_of(out)["tables"]["elmo"]] == [2, 2]
 
 
@@ -432,13 +448,13 @@ def test_a_comparison_that_is_killed_again_and_again_ends_like_one_that_was_not(
     options = {**given, "vary": ["elmo"], "seeds": [1, 2], "epochs": 12, "patience": 12}
     arguments = ["compare", *as_arguments({**options, "out": str(tmp_path / "killed")})]
     codes = []
-    for number, at in ((signal.SIGKILL, 0), (signal.SIGTERM, 1), (signal.SIGKILL, 2)):
+    for signum, at in ((signal.SIGKILL, 0), (signal.SIGTERM, 1), (signal.SIGKILL, 2)):
         process = subprocess.Popen([sys.executable, "-c", RUN, *arguments])
         names = [f"{n}-seed{k}" for k in (1, 2) for n in ("baseline", "elmo-input-all-l2-0.001")]
-        wanted = tmp_path / "killed" / "runs" / names[at] / "training"
-        while process.poll() is None and not list(wanted.glob("step-*")):
+        expected = tmp_path / "killed" / "runs" / names[at] / "training"
+        while process.poll() is None and not list(expected.glob("step-*")):
             time.sleep(0.02)
-        process.send_signal(number)
+        process.send_signal(signum)
         codes.append(process.wait())
     assert codes == [-signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGKILL]
     assert not results_of(tmp_path / "killed")["complete"]
@@ -453,7 +469,7 @@ def test_a_comparison_that_is_killed_again_and_again_ends_like_one_that_was_not(
         assert twin.read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
-def test_what_was_trained_otherwise_is_not_taken_for_the_same(
+def test_a_run_that_was_trained_differently_is_refused(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
     data = write_reviews(tmp_path)
@@ -477,7 +493,7 @@ def test_what_was_trained_otherwise_is_not_taken_for_the_same(
 
 def test_two_at_once_are_refused(given: dict[str, Any], whole: Path) -> None:
     options = {**given, "out": str(whole), "vary": ["elmo"], "seeds": [1]}
-    with locked(whole / "runs"), pytest.raises(ElmokitError, match="another process is writing"):
+    with locked(whole), pytest.raises(ElmokitError, match="another process is writing"):
         compare(**options)
 
 
@@ -497,7 +513,7 @@ def test_two_at_once_are_refused(given: dict[str, Any], whole: Path) -> None:
     ],
     ids=str,
 )
-def test_wrong_options_are_a_sentence_and_leave_nothing_behind(
+def test_wrong_options_give_a_message_and_leave_no_files(
     given: dict[str, Any], tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ElmokitError, match=re.escape(message)):
@@ -506,7 +522,7 @@ def test_wrong_options_are_a_sentence_and_leave_nothing_behind(
 
 
 # ---------------------------------------------------------------------- what runs share
-def test_static_vectors_stand_on_the_disk_once(given: dict[str, Any], tmp_path: Path) -> None:
+def test_static_vectors_are_on_disk_once(given: dict[str, Any], tmp_path: Path) -> None:
     glove = tmp_path / "glove.txt"
     glove.write_text("".join(f"{w} 0.{n} 0.5\n" for n, w in enumerate("the film book bad".split())))
     out = tmp_path / "out"
@@ -583,7 +599,7 @@ def test_the_curve_has_a_line_and_a_band_for_each_side(whole: Path) -> None:
     assert draw_curve({**results, "sample_efficiency": []}) is None
 
 
-def test_the_weights_are_bars_for_each_place_and_learned_mix(whole: Path) -> None:
+def test_the_weights_are_bars_for_each_placement_and_learned_mix(whole: Path) -> None:
     pytest.importorskip("matplotlib")
     results = results_of(whole)
     figure = draw_weights(results)
@@ -597,14 +613,15 @@ def test_the_weights_are_bars_for_each_place_and_learned_mix(whole: Path) -> Non
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["layer 0", "layer 1", "layer 2"]
     runs = {run["name"]: run for run in results["runs"]}
-    for place, axes, conditions in (
+    for position, axes, conditions in (
         ("input", figure.axes[0], ("input-all-l2-1", "input-all-l2-0.001", "both-all-l2-0.001")),
         ("output", figure.axes[1], ("output-all-l2-0.001", "both-all-l2-0.001")),
     ):
         heights = np.reshape([bar.get_height() for bar in axes.patches], (3, len(conditions)))
         for column, condition in enumerate(conditions):
             shares = [
-                runs[f"elmo-{condition}-seed{seed}"]["mixes"][place]["weights"] for seed in (1, 2)
+                runs[f"elmo-{condition}-seed{seed}"]["mixes"][position]["weights"]
+                for seed in (1, 2)
             ]
             np.testing.assert_allclose(heights[:, column], np.mean(shares, axis=0))
             assert math.isclose(heights[:, column].sum(), 1, abs_tol=1e-3)
@@ -617,7 +634,7 @@ def test_all_figures_are_written_for_screen_and_print(whole: Path) -> None:
         assert "<svg" in (whole / f"{name}.svg").read_text()
 
 
-def test_without_matplotlib_there_are_tables_and_a_sentence(
+def test_without_matplotlib_there_are_tables_and_a_message(
     given: dict[str, Any],
     whole: Path,
     tmp_path: Path,

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from elmokit.tasks.layers.attention import TrilinearScores, align, dot_scores, masked_softmax
+from elmokit.tasks.layers.attention import TrilinearScores, align, masked_softmax
 
 
 def mean_by_hand(scores: list[float], vectors: list[list[float]]) -> list[float]:
@@ -53,29 +53,19 @@ def test_each_token_gets_the_mean_of_the_other_text_that_it_goes_with() -> None:
     generator = torch.Generator().manual_seed(0)
     sizes = [(3, 2), (1, 4), (4, 1)]  # tokens of the first text and of the second
     first, second = (torch.randn(3, 4, 5, generator=generator) for _ in range(2))
-    masks = [
-        torch.arange(4) < torch.tensor([pair[place] for pair in sizes])[:, None] for place in (0, 1)
-    ]
+    lengths = torch.tensor(sizes).T.unsqueeze(-1)  # (2, texts, 1)
+    masks = torch.arange(4) < lengths
     beside_first, beside_second = align(first, second, *masks)
     assert beside_first.shape == first.shape
     for text, (m, n) in enumerate(sizes):
         a, b = first[text, :m].tolist(), second[text, :n].tolist()
         dots = [[sum(x * y for x, y in zip(i, j, strict=True)) for j in b] for i in a]
-        for place in range(m):
-            expected = mean_by_hand(dots[place], b)
-            assert beside_first[text, place].tolist() == pytest.approx(expected, abs=1e-5)
-        for place in range(n):
-            expected = mean_by_hand([row[place] for row in dots], a)
-            assert beside_second[text, place].tolist() == pytest.approx(expected, abs=1e-5)
-
-
-def test_alignment_follows_scores_that_are_given() -> None:
-    first, second = torch.randn(1, 2, 3), torch.randn(1, 2, 3)
-    crossed = torch.tensor([[[0.0, 100.0], [100.0, 0.0]]])
-    mask = torch.ones(1, 2, dtype=torch.bool)
-    beside_first, beside_second = align(first, second, mask, mask, crossed)
-    torch.testing.assert_close(beside_first, second.flip(1))
-    torch.testing.assert_close(beside_second, first.flip(1))
+        for i in range(m):
+            expected = mean_by_hand(dots[i], b)
+            assert beside_first[text, i].tolist() == pytest.approx(expected, abs=1e-5)
+        for j in range(n):
+            expected = mean_by_hand([row[j] for row in dots], a)
+            assert beside_second[text, j].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_trilinear_scores_are_what_the_formula_says() -> None:
@@ -84,17 +74,11 @@ def test_trilinear_scores_are_what_the_formula_says() -> None:
         torch.nn.init.normal_(weight)
     u, v, w = similarity.first.weight[0], similarity.second.weight[0], similarity.product
     first, second = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
-    found = similarity(first, second)
-    assert found.shape == (2, 3, 5)
+    scores = similarity(first, second)
+    assert scores.shape == (2, 3, 5)
     for text in range(2):
         for i in range(3):
             for j in range(5):
                 a, b = first[text, i], second[text, j]
                 expected = (u * a).sum() + (v * b).sum() + (w * a * b).sum() + similarity.first.bias
-                assert found[text, i, j].item() == pytest.approx(expected.item(), abs=1e-5)
-
-
-def test_dot_scores_have_a_row_for_each_token_of_the_first_text() -> None:
-    first = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]])
-    second = torch.tensor([[[3.0, 4.0], [5.0, 6.0]]])
-    assert dot_scores(first, second).tolist() == [[[3, 5], [8, 12], [7, 11]]]
+                assert scores[text, i, j].item() == pytest.approx(expected.item(), abs=1e-5)

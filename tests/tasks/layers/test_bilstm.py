@@ -41,20 +41,20 @@ def test_the_outputs_are_those_of_two_lstms_run_step_by_step() -> None:
     def run(steps: torch.Tensor, lstm: torch.nn.Module) -> torch.Tensor:
         weights = dict(lstm.named_parameters())
         h = c = torch.zeros(2)
-        found = []
+        result = []
         for x in steps:
             gates = weights["weight_ih_l0"] @ x + weights["bias_ih_l0"]
             gates = gates + weights["weight_hh_l0"] @ h + weights["bias_hh_l0"]
             i, f, g, o = gates.chunk(4)
             c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(c)
-            found.append(h)
-        return torch.stack(found)
+            result.append(h)
+        return torch.stack(result)
 
     backward = run(vectors.flip(0), ours.backwards[0]).flip(0)
     both = torch.cat([run(vectors, ours.forwards[0]), backward], dim=1)
-    found = ours(vectors[None], torch.ones(1, 4, dtype=torch.bool))[0]
-    torch.testing.assert_close(found, both)
+    result = ours(vectors[None], torch.ones(1, 4, dtype=torch.bool))[0]
+    torch.testing.assert_close(result, both)
 
 
 @pytest.mark.parametrize("kind", ["max", "mean", "attention"])

@@ -156,7 +156,7 @@ def test_what_is_allowed_are_the_sequences_of_the_grammar(grammar: str, tags: li
         ["", "-"],
     ],
 )
-def test_tags_that_are_no_spans_may_stand_anywhere(tags: list[str]) -> None:
+def test_tags_that_are_not_spans_are_allowed_anywhere(tags: list[str]) -> None:
     start, transitions, end = allowed(tags)
     assert (start.shape, transitions.shape, end.shape) == (
         (len(tags),),
@@ -226,13 +226,13 @@ def test_half_precision_emissions_are_added_up_in_full() -> None:
 
 def test_no_sentences_and_sentences_without_tokens() -> None:
     crf = CRF(IOB2, constrained=True)
-    for shape, expected in [((0, 4), []), ((0, 0), []), ((2, 0), [[], []])]:
+    for shape in [(0, 4), (0, 0), (2, 0)]:
         emissions = torch.zeros(*shape, 5, requires_grad=True)
         mask = torch.zeros(shape, dtype=torch.bool)
         loss = crf.negative_log_likelihood(emissions, torch.zeros(shape, dtype=torch.long), mask)
         assert loss.tolist() == [0.0] * shape[0]
         loss.sum().backward()
-        assert crf.decode(emissions, mask) == expected
+        assert crf.decode(emissions, mask) == [[]] * shape[0]
     emissions, mask = torch.randn(2, 3, 5), torch.tensor([[True] * 3, [False] * 3])
     loss = crf.negative_log_likelihood(emissions, torch.zeros(2, 3, dtype=torch.long), mask)
     assert loss[0] > 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tiny import complaint
 
 from elmokit.tasks.layers.spans import (
@@ -20,10 +22,10 @@ def test_distance_is_counted_from_the_nearest_token_of_a_span() -> None:
 
 
 def test_buckets_are_in_order_and_mirrored() -> None:
-    found = [bucket(distance) for distance in range(-60, 61)]
-    assert found == sorted(found)
-    assert [BUCKETS - 1 - number for number in found] == found[::-1]
-    assert set(found) == set(range(BUCKETS))
+    result = [bucket(distance) for distance in range(-60, 61)]
+    assert result == sorted(result)
+    assert [BUCKETS - 1 - index for index in result] == result[::-1]
+    assert set(result) == set(range(BUCKETS))
 
 
 def test_a_bucket_ends_where_the_next_edge_begins() -> None:
@@ -48,5 +50,5 @@ def test_tokens_of_a_span_are_covered() -> None:
 def test_spans_beyond_the_text_are_refused() -> None:
     assert not complaint(lambda: check_span((1, 3), 3, "e1", "a.txt, line 1"))
     for span in ((1, 4), (2, 2), (-1, 1), (2, 1)):
-        message = complaint(lambda span=span: check_span(span, 3, "e1", "a.txt, line 1"))
+        message = complaint(partial(check_span, span, 3, "e1", "a.txt, line 1"))
         assert message.startswith("a.txt, line 1: e1 ")

@@ -49,9 +49,9 @@ def test_it_learns_the_labels_and_padding_changes_nothing(given: dict[str, Any])
     model.eval()
     together = model.predict(REVIEWS)
     assert [one["label"] for one in together] == [one.label for one in REVIEWS]
-    for one, found in zip(REVIEWS, together, strict=True):
+    for one, result in zip(REVIEWS, together, strict=True):
         alone = model.predict([one])[0]
-        assert alone["probability"] == pytest.approx(found["probability"], abs=1e-5)
+        assert alone["probability"] == pytest.approx(result["probability"], abs=1e-5)
 
 
 @pytest.mark.parametrize("placement", ["input", "output", "both"])
@@ -60,10 +60,11 @@ def test_elmo_reaches_the_scores_from_every_placement(placement: Any, encoder: A
     model = classifier(elmokit.load(), placement=placement, encoder=encoder)
     model.loss(REVIEWS).backward()
     assert model.inputs.elmo is not None
-    for mix in model.inputs.elmo.mixes:
-        assert mix.gamma.grad is not None
-        assert mix.gamma.grad.abs() > 0
-        assert mix.weights.grad.abs().sum() > 0  # type: ignore[union-attr]
+    learned = dict(model.inputs.elmo.mixes.named_parameters())
+    assert len(learned) == (4 if placement == "both" else 2)  # weights and scale of each mix
+    for parameter in learned.values():
+        assert parameter.grad is not None
+        assert parameter.grad.abs().sum() > 0
 
 
 def test_the_probability_is_the_softmax_of_the_best_score() -> None:
@@ -75,20 +76,20 @@ def test_the_probability_is_the_softmax_of_the_best_score() -> None:
 
 
 def test_scores_and_files() -> None:
-    found = [{"label": label, "probability": 0.75} for label in ("good", "poor", "poor", "poor")]
-    assert TASK.score(REVIEWS, found) == {
+    result = [{"label": label, "probability": 0.75} for label in ("good", "poor", "poor", "poor")]
+    assert TASK.score(REVIEWS, result) == {
         "accuracy": 0.75,
         "macro_f1": pytest.approx((2 / 3 + 4 / 5) / 2),
     }
-    assert next(iter(TASK.write(REVIEWS, found))) == "good\t0.7500\ta fine film\n"
+    assert next(iter(TASK.write(REVIEWS, result))) == "good\t0.7500\ta fine film\n"
 
 
-def test_long_texts_are_cut_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_long_texts_are_cut_if_requested(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("good a b c d\npoor e\n")
     own = ClassifierSettings(max_tokens=3)
-    found = [e.texts[0] for e in TASK.read(str(file), own, BadLines(), True)]
-    assert found == [("a", "b", "c"), ("e",)]
+    result = [e.texts[0] for e in TASK.read(str(file), own, BadLines(), True)]
+    assert result == [("a", "b", "c"), ("e",)]
     whole = next(TASK.read(str(file), ClassifierSettings(max_tokens=0), BadLines(), True))
     assert len(whole.texts[0]) == 4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ from elmokit.tasks.models.coreference import (
 )
 
 NAMES = "Ann Eve Zoe Mia Ida".split()
-COLOURS = "red green blue".split()
+COLORS = "red green blue".split()
 SWAPPED = {"A": "B", "B": "A", "NEITHER": "NEITHER"}
 
 
@@ -52,13 +53,13 @@ def make_pronoun(text: str, first: str, second: str, label: str | None = None) -
 
 
 def cue_passages(count: int, *, seed: int) -> list[Pronoun]:
-    """The pronoun means the name that wore its colour."""
+    """The pronoun refers to the name that wore its color."""
     choice = random.Random(seed)
     examples = []
     for _ in range(count):
         one, other = choice.sample(NAMES, 2)
         label = choice.choice(["A", "B", "NEITHER"])
-        worn = choice.sample(COLOURS, 3)
+        worn = choice.sample(COLORS, 3)
         liked = worn[["A", "B", "NEITHER"].index(label)]
         lines = [f"{one} wore {worn[0]} .", f"{other} wore {worn[1]} ."]
         if choice.random() < 0.5:
@@ -80,7 +81,7 @@ def test_the_name_whose_cue_agrees_is_found() -> None:
     assert right(learn(model, examples, epochs=18, lr=0.005), heldout) > 0.97
 
 
-def test_if_the_names_change_places_so_do_their_scores() -> None:
+def test_swapped_names_have_swapped_scores() -> None:
     examples = cue_passages(10, seed=3)
     model = make_model(TASK, examples, elmo=tiny_elmo())
     scores = scores_of(model, examples)
@@ -105,22 +106,22 @@ def test_the_biLM_reads_sentences_and_their_vectors_are_joined_in_order() -> Non
     examples.append(make_pronoun("Ann saw Eve and she ran .", "Ann", "Eve"))
     settings = complete(TASK, placement="both")
     inputs = Inputs(settings, NAMES, elmo=tiny_elmo()).eval()
-    found = read_passages(inputs, examples)
+    result = read_passages(inputs, examples)
     for row, example in enumerate(examples):
         alone = [inputs([sentence]) for sentence in example.texts]
         count = sum(map(len, example.texts))
-        assert found.mask[row].tolist() == [i < count for i in range(found.mask.shape[1])]
+        assert result.mask[row].tolist() == [i < count for i in range(result.mask.shape[1])]
         vectors = torch.cat([sentence.vectors[0] for sentence in alone])
         late = torch.cat([sentence.late[0] for sentence in alone if sentence.late is not None])
-        torch.testing.assert_close(found.vectors[row, :count], vectors, atol=1e-5, rtol=0)
-        assert found.late is not None
-        torch.testing.assert_close(found.late[row, :count], late, atol=1e-5, rtol=0)
+        torch.testing.assert_close(result.vectors[row, :count], vectors, atol=1e-5, rtol=0)
+        assert result.late is not None
+        torch.testing.assert_close(result.late[row, :count], late, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_elmo_joins_where_it_is_placed(placement: str) -> None:
-    found = movements(TASK, cue_passages(6, seed=6), "lstm", placement)
-    assert found == EXPECTED_MOVEMENTS[placement]
+    result = movements(TASK, cue_passages(6, seed=6), "lstm", placement)
+    assert result == EXPECTED_MOVEMENTS[placement]
 
 
 def test_names_are_their_first_and_last_token_and_their_mean() -> None:
@@ -152,12 +153,12 @@ def test_features_describe_both_names() -> None:
     ]
 
 
-def test_each_fact_has_rows_of_its_own() -> None:
+def test_each_feature_has_its_own_rows() -> None:
     examples = cue_passages(5, seed=12)
     model = make_model(TASK, examples)
     [[(rows, _)]] = watched(model, examples, "features")
-    for found, example in zip(rows.tolist(), examples, strict=True):
-        for row, features in zip(found, name_features(example), strict=True):
+    for result, example in zip(rows.tolist(), examples, strict=True):
+        for row, features in zip(result, name_features(example), strict=True):
             assert row == [sum(NUM_VALUES[:k]) + value for k, value in enumerate(features)]
 
 
@@ -220,13 +221,11 @@ def test_examples_that_cannot_be_are_refused(wrong: dict[str, object], complaine
 def test_other_labels_are_refused() -> None:
     settings = complete(TASK)
     for learned in ({}, {"labels": ["A", "B"]}, {"labels": ["A", "B", "C"]}):
-        message = complaint(
-            lambda learned=learned: TASK.model(Inputs(settings, []), settings, learned)
-        )
+        message = complaint(partial(TASK.model, Inputs(settings, []), settings, learned))
         assert message == "the model's labels must be A, B, NEITHER"
 
 
-def test_passages_are_read_with_places_counted_over_their_sentences(tmp_path: Path) -> None:
+def test_positions_count_the_tokens_of_all_sentences(tmp_path: Path) -> None:
     path = tmp_path / "gap.tsv"
     text = "Ann Lee met Eve. Then she ran."
     path.write_text(
@@ -246,8 +245,10 @@ def test_scores_are_those_of_gap_with_f1_first() -> None:
     gold = ["A", "B", "NEITHER", "A", "B"]
     examples = [replace(e, label=label) for e, label in zip(examples, gold, strict=True)]
     he = make_pronoun("Bob met Tim .\nThen he ran .", "Bob", "Tim", "A")
-    found = [{"label": label, "probability": 1.0} for label in ("A", "A", "B", "NEITHER", "B", "A")]
-    scores = TASK.score([*examples, he], found)
+    result = [
+        {"label": label, "probability": 1.0} for label in ("A", "A", "B", "NEITHER", "B", "A")
+    ]
+    scores = TASK.score([*examples, he], result)
     # 3 of the 5 names that were chosen are right, and 3 of the 5 that should have been
     assert next(iter(scores)) == "f1"
     assert scores["f1"] == pytest.approx(3 / 5)
@@ -261,7 +262,7 @@ def test_answers_are_written_as_gaps_own_scorer_reads_them() -> None:
         replace(example, identifier=f"development-{i}")
         for i, example in enumerate(cue_passages(3, seed=10), start=1)
     ]
-    found = [{"label": label, "probability": 0.5} for label in ("A", "B", "NEITHER")]
-    assert "".join(TASK.write(examples, found)) == (
+    result = [{"label": label, "probability": 0.5} for label in ("A", "B", "NEITHER")]
+    assert "".join(TASK.write(examples, result)) == (
         "development-1\tTRUE\tFALSE\ndevelopment-2\tFALSE\tTRUE\ndevelopment-3\tFALSE\tFALSE\n"
     )

@@ -1,4 +1,4 @@
-"""Question answering: attention, the choice of a span, and answers as they stand in the passage."""
+"""Question answering: attention, the choice of a span, and answers as the passage has them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import torch
 from tiny import complaint, tiny_elmo
 
-from elmokit.data.examples import Question
+from elmokit.data.examples import Question, Tokens
 from elmokit.data.labeled import BadLines
 from elmokit.tasks.layers.attention import matches
 from elmokit.tasks.layers.embedder import Inputs, known_words
@@ -28,8 +28,8 @@ ODD = "“Zoë’s  naïve\u00a0 café”,\n\tthey\u2003said ,  closed\u3000 in 
 
 
 def make_question(question: str, passage: str, right: str = "", where: str = "") -> Question:
-    """A question on a passage whose tokens stand between whitespace; its answer stands there."""
-    offsets = tuple(found.span() for found in re.finditer(r"\S+", passage))
+    """A question on a passage of tokens separated by whitespace, with an answer in it."""
+    offsets = tuple(result.span() for result in re.finditer(r"\S+", passage))
     span = None
     if right:
         start = passage.index(right)
@@ -116,7 +116,7 @@ def test_attention_is_what_the_formula_says_for_each_pair_of_tokens() -> None:
     sizes = [(7, 4), (5, 1), (1, 3)]  # tokens of each passage and question
     mask = torch.arange(7) < torch.tensor([p for p, _ in sizes])[:, None]
     question_mask = torch.arange(4) < torch.tensor([q for _, q in sizes])[:, None]
-    found = attention(passage, question, mask, question_mask)
+    result = attention(passage, question, mask, question_mask)
     for row, (p, q) in enumerate(sizes):
         c, u = passage[row, :p, None].expand(p, q, 5), question[row, None, :q].expand(p, q, 5)
         similarity = torch.cat([c, u, c * u], dim=-1) @ joined + scores.first.bias  # (p, q)
@@ -124,12 +124,12 @@ def test_attention_is_what_the_formula_says_for_each_pair_of_tokens() -> None:
         hit = similarity.max(1).values.softmax(0) @ passage[row, :p]
         c = passage[row, :p]
         expected = torch.cat([c, asked, c * asked, c * hit], dim=1)
-        torch.testing.assert_close(found[row, :p], expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(result[row, :p], expected, atol=1e-5, rtol=1e-5)
 
 
 def test_words_are_matched_as_written_and_in_lower_case() -> None:
-    found = matches(("The", "River", "bank", "ÉTÉ"), ("the", "River", "été"))
-    assert found.tolist() == [[0, 1], [1, 1], [0, 0], [0, 1]]
+    result = matches(("The", "River", "bank", "ÉTÉ"), ("the", "River", "été"))
+    assert result.tolist() == [[0, 1], [1, 1], [0, 0], [0, 1]]
 
 
 def test_matches_are_read_by_the_model() -> None:
@@ -150,7 +150,7 @@ def test_questions_whose_answer_follows_a_cue_are_learned() -> None:
 
 @pytest.mark.parametrize("placement", [None, "input", "output", "both"])
 def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(placement: str | None) -> None:
-    long = " ".join(f"the river{number} bank" for number in range(9))
+    long = " ".join(f"the river{i} bank" for i in range(9))
     passages = ["one", "two words", ODD, long, "a b c d e", long]
     examples = [make_question(f"{'what ' * n} is {p[:9]} ?", p) for n, p in enumerate(passages)]
     more = {} if placement is None else {"elmo": tiny_elmo(), "placement": placement}
@@ -173,14 +173,17 @@ def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(placement: str |
 def test_long_passages_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = cue_questions(9, seed=4)
     model = make_model(examples)
-    expected = [found["answer"] for found in predict(model, examples)]
+    expected = [result["answer"] for result in predict(model, examples)]
     read: list[int] = []
     forward = model.forward
     monkeypatch.setattr(span_qa, "MAX_BATCH_TOKENS", 50)
-    monkeypatch.setattr(
-        model, "forward", lambda asked, texts: read.append(len(texts)) or forward(asked, texts)
-    )
-    assert [found["answer"] for found in predict(model, examples)] == expected
+
+    def counted(questions: Sequence[Tokens], passages: Sequence[Tokens]) -> Any:
+        read.append(len(passages))
+        return forward(questions, passages)
+
+    monkeypatch.setattr(model, "forward", counted)
+    assert [result["answer"] for result in predict(model, examples)] == expected
     assert sum(read) == 9
     assert max(read) == 2
 
@@ -190,7 +193,7 @@ def test_elmo_is_mixed_where_it_is_placed() -> None:
     for placement, mixes in [("input", 1), ("output", 1), ("both", 2)]:
         model = make_model(examples, elmo=tiny_elmo(), placement=placement)
         model.loss(examples).backward()
-        gammas = [mix.gamma for mix in model.inputs.elmo.mixes]
+        gammas = [p for name, p in model.named_parameters() if name.endswith(".gamma")]
         assert len(gammas) == mixes
         assert all(gamma.grad is not None and gamma.grad.abs() > 0 for gamma in gammas)
 
@@ -212,27 +215,27 @@ def test_the_loss_is_the_mean_over_questions_of_any_length() -> None:
 def test_an_answer_is_cut_out_of_the_passage_as_it_was_written() -> None:
     right = "naïve\u00a0 café”,\n\tthey\u2003said"
     examples = [make_question("who is naïve ?", ODD, right), make_question("where ?", ODD, "中 文")]
-    found = predict(learn(make_model(examples), examples, epochs=40), examples)
-    assert [answer["answer"] for answer in found] == [right, "中 文"]
-    for answer in found:
+    result = predict(learn(make_model(examples), examples, epochs=40), examples)
+    assert [answer["answer"] for answer in result] == [right, "中 文"]
+    for answer in result:
         assert ODD[answer["start"] : answer["end"]] == answer["answer"]
         assert 0.5 < answer["probability"] <= 1
-    assert TASK.score(examples, found) == {"f1": 1.0, "exact": 1.0}
+    assert TASK.score(examples, result) == {"f1": 1.0, "exact": 1.0}
 
 
-def test_answers_are_not_longer_than_asked_for() -> None:
+def test_answers_are_not_longer_than_requested() -> None:
     examples = [make_question("what ?", "a b c d e f g h", "b c d e f")]
     for longest, expected in [(5, 5), (20, 5), (3, 3), (1, 1)]:
         model = learn(make_model(examples, max_answer_tokens=longest), examples, epochs=30)
-        (found,) = predict(model, examples)
-        tokens = found["answer"].split()
+        (result,) = predict(model, examples)
+        tokens = result["answer"].split()
         assert len(tokens) <= expected
         assert longest < 5 or tokens == list("bcdef")
 
 
 @pytest.mark.parametrize("longest", [1, 2, 5, 10, 24])
 def test_a_window_has_the_answer_in_it(longest: int) -> None:
-    passage = " ".join(f"w{number}" for number in range(61))
+    passage = " ".join(f"w{i}" for i in range(61))
     begins = set()
     for first in range(61):
         for after in range(first + 1, min(first + 8, 61) + 1):
@@ -282,7 +285,9 @@ def test_a_file_is_read_with_and_without_its_answers(tmp_path: Path) -> None:
 
 def test_predictions_are_written_as_squads_script_reads_them() -> None:
     examples = [make_question("?", "a b", where=name) for name in ("first", "zweite")]
-    found = [{"answer": answer, "start": 0, "end": 1, "probability": 1} for answer in ('"a"', "中")]
-    text = "".join(TASK.write(examples, found))
+    result = [
+        {"answer": answer, "start": 0, "end": 1, "probability": 1} for answer in ('"a"', "中")
+    ]
+    text = "".join(TASK.write(examples, result))
     assert json.loads(text) == {"first": '"a"', "zweite": "中"}
     assert "中" in text

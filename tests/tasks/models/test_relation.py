@@ -117,13 +117,13 @@ def test_each_token_is_read_with_its_distance_to_both_entities() -> None:
     torch.testing.assert_close(read[0, :, model.inputs.dim :], torch.stack(expected))
 
 
-def test_attention_weights_each_token_by_what_it_tells_of_the_entities() -> None:
+def test_attention_weighs_tokens_by_their_relevance_to_the_entities() -> None:
     torch.manual_seed(0)
     attention = EntityAttention(3, 6, 4)
     states, entities = torch.randn(2, 5, 3), torch.randn(2, 6)
     lengths = (5, 2)
     mask = torch.arange(5) < torch.tensor(lengths)[:, None]
-    found = attention(states, mask, entities)
+    result = attention(states, mask, entities)
     for text, length in enumerate(lengths):
         asked = attention.entities.weight @ entities[text]
         rows = [
@@ -132,13 +132,13 @@ def test_attention_weights_each_token_by_what_it_tells_of_the_entities() -> None
         scores = torch.stack([attention.score.weight[0] @ (row + asked).tanh() for row in rows])
         weights = scores.exp() / scores.exp().sum()
         expected = sum(weights[i] * states[text, i] for i in range(length))
-        torch.testing.assert_close(found[text], expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(result[text], expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_elmo_joins_where_it_is_placed(placement: str) -> None:
-    found = movements(TASK, directed(6, seed=5), "lstm", placement)
-    assert found == EXPECTED_MOVEMENTS[placement]
+    result = movements(TASK, directed(6, seed=5), "lstm", placement)
+    assert result == EXPECTED_MOVEMENTS[placement]
 
 
 def test_training_data_with_one_relation_is_refused() -> None:
@@ -197,5 +197,5 @@ def test_answers_are_written_as_the_official_scorer_reads_them() -> None:
         make_related("a b", (0, 1), (1, 2), identifier="8001"),
         make_related("a b", (0, 1), (1, 2), identifier="8002"),
     ]
-    found = [{"label": "Has(e2,e1)", "probability": 0.9}, {"label": "Other", "probability": 0.4}]
-    assert "".join(TASK.write(examples, found)) == "8001\tHas(e2,e1)\n8002\tOther\n"
+    result = [{"label": "Has(e2,e1)", "probability": 0.9}, {"label": "Other", "probability": 0.4}]
+    assert "".join(TASK.write(examples, result)) == "8001\tHas(e2,e1)\n8002\tOther\n"

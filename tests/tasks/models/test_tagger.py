@@ -76,10 +76,10 @@ def test_the_marked_predicate_decides_whose_roles_are_asked_for() -> None:
 
 
 def test_scores_are_of_spans_where_the_tags_are_spans_and_of_tokens_elsewhere() -> None:
-    found = TASK.score(NAMES[:2], [["B-PER", "O", "O", "B-LOC", "O"], ["B-PER", "O", "O"]])
-    assert list(found) == ["f1", "precision", "recall", "accuracy"]
-    assert found["f1"] == pytest.approx(2 / 3)
-    assert found["accuracy"] == pytest.approx(7 / 8)
+    result = TASK.score(NAMES[:2], [["B-PER", "O", "O", "B-LOC", "O"], ["B-PER", "O", "O"]])
+    assert list(result) == ["f1", "precision", "recall", "accuracy"]
+    assert result["f1"] == pytest.approx(2 / 3)
+    assert result["accuracy"] == pytest.approx(7 / 8)
     assert TASK.score([example("a b", "DET NOUN")], [["DET", "VERB"]]) == {"accuracy": 0.5}
 
 

@@ -87,22 +87,22 @@ def plain_beam(toy: Toy, language: int, *, beam: int, longest: int) -> list[tupl
 
 
 @pytest.mark.parametrize("language", range(6))
-def test_a_beam_that_holds_every_text_finds_the_best_of_all(language: int) -> None:
+def test_a_beam_that_has_room_for_every_text_finds_the_best_of_all(language: int) -> None:
     toy = Toy()
     texts = toy.all_texts(3)
     best = max(texts, key=lambda text: toy.score(language, text))
-    [found] = toy.search([language], beam=200, longest=3)
-    assert found[0].words == best
-    assert found[0].score == pytest.approx(toy.score(language, best), abs=1e-6)
-    assert {one.words for one in found} == set(texts)
-    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    [result] = toy.search([language], beam=200, longest=3)
+    assert result[0].words == best
+    assert result[0].score == pytest.approx(toy.score(language, best), abs=1e-6)
+    assert {one.words for one in result} == set(texts)
+    assert [one.score for one in result] == sorted((one.score for one in result), reverse=True)
 
 
 @pytest.mark.parametrize("beam", [1, 2, 3, 5])
 def test_a_narrow_beam_finds_what_a_search_with_plain_lists_finds(beam: int) -> None:
     toy = Toy(words=6)
-    found = toy.search(range(8), beam=beam, longest=5)
-    for language, hypotheses in enumerate(found):
+    result = toy.search(range(8), beam=beam, longest=5)
+    for language, hypotheses in enumerate(result):
         expected = plain_beam(toy, language, beam=beam, longest=5)
         assert [one.words for one in hypotheses] == expected
         for one in hypotheses:
@@ -111,11 +111,11 @@ def test_a_narrow_beam_finds_what_a_search_with_plain_lists_finds(beam: int) -> 
 
 def test_a_beam_of_one_takes_the_most_probable_word_each_time() -> None:
     toy = Toy(words=7, end=-1.0)
-    for language, [found] in enumerate(toy.search(range(10), beam=1, longest=6)):
+    for language, [result] in enumerate(toy.search(range(10), beam=1, longest=6)):
         text: list[int] = []
         while len(text) < 6 and (word := int(toy.next(language, text).argmax())) != END:
             text.append(word)
-        assert list(found.words) == text
+        assert list(result.words) == text
 
 
 def test_an_example_alone_is_searched_as_in_a_batch() -> None:
@@ -147,8 +147,8 @@ def test_examples_that_are_done_leave_the_batch() -> None:
             ).log_softmax(0)
 
     toy = Talkative(words=4)
-    found = toy.search([1, 0, 1], beam=1, longest=5)
-    assert [len(one.words) for [one] in found] == [0, 5, 0]
+    result = toy.search([1, 0, 1], beam=1, longest=5)
+    assert [len(one.words) for [one] in result] == [0, 5, 0]
     assert toy.steps == [3, 1, 1, 1, 1, 1]
 
 
@@ -169,11 +169,11 @@ def test_a_longer_text_wins_where_its_words_are_more_probable_on_average() -> No
             share = {0: [0.4, 0.6], 3: [1.0, 0.0]}.get(len(prefix), [0.0, 1.0])
             return torch.tensor(share).log()
 
-    [found] = Even(words=2).search([0], beam=2, longest=5)
-    assert [one.words for one in found] == [(1, 1, 1), ()]
-    assert found[0].score == pytest.approx(math.log(0.6) / 4)
-    assert found[1].score == pytest.approx(math.log(0.4))
+    [result] = Even(words=2).search([0], beam=2, longest=5)
+    assert [one.words for one in result] == [(1, 1, 1), ()]
+    assert result[0].score == pytest.approx(math.log(0.6) / 4)
+    assert result[1].score == pytest.approx(math.log(0.4))
 
 
-def test_nothing_comes_of_no_examples() -> None:
+def test_no_examples_give_no_hypotheses() -> None:
     assert Toy().search([], beam=2, longest=3) == []

@@ -31,7 +31,7 @@ from elmokit.tasks.seq2seq.targets import (
     common_case,
     frequent_words,
 )
-from elmokit.tasks.settings import TrainSettings
+from elmokit.tasks.settings import Seq2SeqSettings
 
 WORDS = "ka ke ki ko ku ta te ti to tu".split()
 
@@ -62,9 +62,11 @@ def pointed(count: int, names: Sequence[str], *, seed: int) -> list[Translated]:
     return examples
 
 
-def make_settings(task: str, **values: Any) -> TrainSettings:
+def make_settings(task: str, **values: Any) -> Seq2SeqSettings:
     small = {"hidden": 16, "word_dim": 12, "max_target_tokens": 8, "beam": 3, "dropout": 0.1}
-    return TASKS[task].settings(**{**small, **values}).with_word_dim(has_vectors=False)
+    settings = TASKS[task].settings(**{**small, **values})
+    assert isinstance(settings, Seq2SeqSettings)
+    return settings
 
 
 def make_model(
@@ -97,7 +99,14 @@ def train(model: Rewriter, examples: Sequence[Translated], steps: int, lr: float
 
 def texts(model: Rewriter, examples: Sequence[Translated]) -> list[str]:
     with torch.inference_mode():
-        return [found["text"] for found in model.predict(examples)]
+        return [result["text"] for result in model.predict(examples)]
+
+
+def share_of(model: Rewriter, written: Written) -> torch.Tensor:
+    """Return the share of the vocabulary in each next word: (T, n, 1)."""
+    share = model.decoder.share
+    assert share is not None
+    return share(torch.cat([written.outputs, written.vectors], dim=-1)).sigmoid()
 
 
 def share_right(model: Rewriter, examples: Sequence[Translated]) -> float:
@@ -161,7 +170,7 @@ def test_the_case_of_all_targets_is_found(targets: list[tuple[str, ...]], case: 
     assert common_case(targets) == case
 
 
-def test_the_vocabulary_has_the_most_frequent_words_and_none_that_stand_once() -> None:
+def test_the_vocabulary_has_the_most_frequent_words_and_none_that_occur_once() -> None:
     targets = ["c b a c b c".split(), ["a", "b", "once"]]
     assert frequent_words(map(tuple, targets), 10) == ["b", "c", "a"]
     assert frequent_words(map(tuple, targets), 2) == ["b", "c"]
@@ -179,13 +188,13 @@ def test_probabilities_of_all_words_that_can_follow_sum_to_1(copy: bool) -> None
         source, state = model.read(batch)
         vectors, state = model.vectors(torch.full((1, 4), BEGIN), state, source)
         written = model.decoder(vectors, state, source)
-        found = model.decoder.probabilities(written, source)
-    assert found.shape == (4, model.words.size + source.own_words)
-    assert (found >= 0).all()
-    assert found.sum(1).numpy() == pytest.approx(np.ones(4), abs=1e-5)
-    assert found[:, UNKNOWN].tolist() == [0.0] * 4
+        result = model.decoder.probabilities(written, source)
+    assert result.shape == (4, model.words.size + source.own_words)
+    assert (result >= 0).all()
+    assert result.sum(1).numpy() == pytest.approx(np.ones(4), abs=1e-5)
+    assert result[:, UNKNOWN].tolist() == [0.0] * 4
     own = [len(model.words.own_words(example.texts[0])) for example in batch]
-    for row, count in zip(found, own, strict=True):
+    for row, count in zip(result, own, strict=True):
         assert (row[model.words.size : model.words.size + count].sum() > 0) == (count > 0)
         assert row[model.words.size + count :].sum() == 0  # words of other texts
 
@@ -198,19 +207,15 @@ def test_copied_words_have_the_attention_that_their_tokens_have_together() -> No
         source, state = model.read([make("new ka new KA", None)])
         vectors, state = model.vectors(torch.tensor([[BEGIN]]), state, source)
         written = model.decoder(vectors, state, source)
-        found = model.decoder.probabilities(written, source)[0]
-        share = float(
-            torch.sigmoid(
-                model.decoder.share(torch.cat([written.outputs[0, 0], written.vectors[0, 0]]))
-            )
-        )
+        result = model.decoder.probabilities(written, source)[0]
+        share = float(share_of(model, written)[0, 0, 0])
         plain = model.decoder.softmax(written.outputs[0])[0].softmax(0)
     first, second, third, fourth = written.attention[0, 0].tolist()
     assert model.words.own_words(("new", "ka", "new", "KA")) == ["NEW"]  # targets are in capitals
     capital = model.words.indices["KA"]
     copied = (1 - share) * (second + fourth)
-    assert float(found[model.words.size]) == pytest.approx((1 - share) * (first + third), abs=1e-6)
-    assert float(found[capital]) == pytest.approx(share * float(plain[capital]) + copied, abs=1e-6)
+    assert float(result[model.words.size]) == pytest.approx((1 - share) * (first + third), abs=1e-6)
+    assert float(result[capital]) == pytest.approx(share * float(plain[capital]) + copied, abs=1e-6)
 
 
 def test_an_unknown_word_gives_way_to_the_word_with_the_highest_attention() -> None:
@@ -220,9 +225,9 @@ def test_an_unknown_word_gives_way_to_the_word_with_the_highest_attention() -> N
         source, _ = model.read([make("ka ke ki", None)])
         attention = torch.tensor([[[0.2, 0.5, 0.3]]])
         written = Written(torch.zeros(1, 1, 16), attention, torch.zeros(1, 1, 16), None)  # type: ignore[arg-type]
-        found = model.decoder.probabilities(written, source)[0]
-    assert int(found.argmax()) == model.words.size + 1
-    assert float(found.max()) == pytest.approx(1.0, abs=1e-6)
+        result = model.decoder.probabilities(written, source)[0]
+    assert int(result.argmax()) == model.words.size + 1
+    assert float(result.max()) == pytest.approx(1.0, abs=1e-6)
     for text in texts(model, [make("hut", None), make("ka zo", None)]):
         assert set(text.split()) <= {"HUT", "KA", "ZO"}
 
@@ -241,7 +246,7 @@ def test_the_loss_is_that_of_pytorch_with_smoothed_labels() -> None:
         for example in batch
     ]
     flat = torch.cat([logits[: len(row), i] for i, row in enumerate(right)])
-    target = torch.tensor([number for row in right for number in row])
+    target = torch.tensor([index for row in right for index in row])
     expected = functional.cross_entropy(flat, target, label_smoothing=SMOOTHING)
     assert UNKNOWN in target.tolist()
     assert model.loss(batch).item() == pytest.approx(expected.item(), abs=1e-5)
@@ -261,8 +266,8 @@ def written_step_by_step(model: Rewriter, example: Translated) -> float:
     writing, last, total = Writing(source, state, 1), BEGIN, 0.0
     words = model.targets([example])[0][:, 0].tolist()
     for word in words:
-        found, writing = model.next_words(torch.tensor([last]), writing)
-        total -= float(found[0, word])
+        result, writing = model.next_words(torch.tensor([last]), writing)
+        total -= float(result[0, word])
         last = word
     return total / len(words)
 
@@ -295,13 +300,13 @@ def test_a_word_beyond_the_vocabulary_can_only_be_copied() -> None:
     model = make_model("summarize", reversals(30, seed=1))
     example = make("ka new", "NEW")
     with torch.no_grad():
-        model.decoder.softmax.bias[UNKNOWN] = 100.0  # of no use for a word that stands there
+        model.decoder.softmax.bias[UNKNOWN] = 100.0  # useless for a word of the source
         source, state = model.read([example])
         words, _ = model.targets([example])
         before = torch.cat([torch.tensor([[BEGIN]]), words[:-1]])
         vectors, state = model.vectors(before, state, source)
         written = model.decoder(vectors, state, source)
-        share = model.decoder.share(torch.cat([written.outputs, written.vectors], -1)).sigmoid()
+        share = share_of(model, written)
         end = model.decoder.softmax(written.outputs[1, 0]).softmax(0)[END] * share[1, 0, 0]
         copied = (1 - share[0, 0, 0]) * written.attention[0, 0, 1]
         expected = -(torch.log(copied) + torch.log(end + 1e-9 * (1 - share[1, 0, 0]))) / 2
@@ -350,7 +355,7 @@ def test_a_text_alone_is_rewritten_as_in_a_batch(
     with torch.inference_mode():
         together = model.predict(batch)
         alone = [model.predict([example])[0] for example in batch]
-    assert len({found["text"] for found in together}) > 1
+    assert len({result["text"] for result in together}) > 1
     for one, other in zip(alone, together, strict=True):
         assert one["text"] == other["text"]
         assert one["score"] == pytest.approx(other["score"], abs=1e-5)
@@ -362,9 +367,9 @@ def test_the_score_of_a_prediction_is_its_mean_log_probability() -> None:
     train(model, examples, 20)
     with torch.inference_mode(), torch.no_grad():
         model.decoder.softmax.bias[UNKNOWN] = -100.0
-        for example, found in zip(examples[:5], model.predict(examples[:5]), strict=True):
-            text = make(" ".join(example.texts[0]), found["text"])
-            assert found["score"] == pytest.approx(-written_step_by_step(model, text), abs=1e-4)
+        for example, result in zip(examples[:5], model.predict(examples[:5]), strict=True):
+            text = make(" ".join(example.texts[0]), result["text"])
+            assert result["score"] == pytest.approx(-written_step_by_step(model, text), abs=1e-4)
 
 
 def test_a_wider_beam_finds_no_less_probable_text_for_the_whole_set() -> None:
@@ -374,7 +379,7 @@ def test_a_wider_beam_finds_no_less_probable_text_for_the_whole_set() -> None:
     scores = []
     for model.beam in (1, 8):
         with torch.inference_mode():
-            scores.append(sum(found["score"] for found in model.predict(examples)))
+            scores.append(sum(result["score"] for result in model.predict(examples)))
     assert scores[1] > scores[0]
 
 
@@ -398,11 +403,11 @@ def test_the_decoder_reads_the_forward_half_of_the_whole_sentence(make_elmo: Any
     words = ["the", "river", "bank", "."]
     reader = ForwardElmo(elmo, words, make_settings("translate", layers="all"))
     numbers = torch.tensor([[BEGIN], [2], [3], [4], [2], [5]])
-    found, _ = reader.layers(reader.tokens(numbers, None), reader.start(1))
+    result, _ = reader.layers(reader.tokens(numbers, None), reader.start(1))
     whole = elmo.embed_tokens(["the", "river", "bank", "the", "."], boundaries=True)
     for layer, name in enumerate(("token", "forward_1", "forward_2")):
         expected = whole.representation(name)[:-1]
-        assert np.abs(found[layer, :, 0].numpy() - expected).max() < 1e-5
+        assert np.abs(result[layer, :, 0].numpy() - expected).max() < 1e-5
 
 
 def test_a_target_read_at_once_has_the_vectors_of_one_read_word_by_word() -> None:
@@ -417,8 +422,8 @@ def test_a_target_read_at_once_has_the_vectors_of_one_read_word_by_word() -> Non
         at_once, after = reader(tokens, reader.start(2))
         state, steps = reader.start(2), []
         for now in numbers:
-            found, state = reader(reader.tokens(now[None], spelled), state)
-            steps.append(found[0])
+            result, state = reader(reader.tokens(now[None], spelled), state)
+            steps.append(result[0])
     assert torch.allclose(at_once, torch.stack(steps), atol=1e-6)
     for one, other in zip(after, state, strict=True):
         assert torch.allclose(one[0], other[0], atol=1e-6)
@@ -484,12 +489,12 @@ def test_lines_of_two_files_belong_together(tmp_path: Path) -> None:
     pair = f"{tmp_path / 'a.en'},{tmp_path / 'a.de'}"
     settings = make_settings("translate", max_tokens=3)
     read = TASKS["translate"].read
-    found = list(read(pair, settings, BadLines(), True))
-    assert [example.texts for example in found] == [(("a", "man", "sleeps"),), (("two", "dogs"),)]
-    assert found[1].target == ("zwei", "hunde")
+    result = list(read(pair, settings, BadLines(), True))
+    assert [example.texts for example in result] == [(("a", "man", "sleeps"),), (("two", "dogs"),)]
+    assert result[1].target == ("zwei", "hunde")
     alone = list(read(str(tmp_path / "a.en"), settings, BadLines(), False))
     assert [(example.texts, example.target) for example in alone] == [
-        (example.texts, None) for example in found
+        (example.texts, None) for example in result
     ]
     said = complaint(lambda: read(str(tmp_path / "a.en"), settings, BadLines(), True))
     assert said.startswith("name both files")
@@ -510,7 +515,7 @@ def test_a_table_has_texts_and_what_they_become(task: str, tmp_path: Path) -> No
     assert example.target is None
 
 
-def found(*some: str) -> list[dict[str, Any]]:
+def result(*some: str) -> list[dict[str, Any]]:
     return [{"text": text, "score": -1.0} for text in some]
 
 
@@ -519,31 +524,31 @@ def test_translations_are_scored_by_bleu_over_tokens_first() -> None:
         Translated((("x",),), "", ("He", "does", "n't", "go", "home", "."), "He doesn't go home."),
         Translated((("x",),), "", ("Now", "he", "did", "go", "home", "."), "Now he did go home."),
     ]
-    right = found("He does n't go home .", "Now he did go home .")
+    right = result("He does n't go home .", "Now he did go home .")
     scores = TASKS["translate"].score(examples, right)
     assert list(scores) == ["bleu", "bleu_13a"]
     assert scores["bleu"] == pytest.approx(1.0)
     assert 0.2 < scores["bleu_13a"] < 0.95  # doesn't is one word there
     lower = TASKS["translate"].score(
-        examples, found("he does n't go home .", "now he did go home .")
+        examples, result("he does n't go home .", "now he did go home .")
     )
     assert lower["bleu"] < 0.95
     # 3 of 4 words, 2 of 3 pairs, 1 of 2 triples; the one quadruple is smoothed to 1/2
     one = [make("x", "a b c d")]
-    bleu = TASKS["translate"].score(one, found("a b c e"))["bleu"]
+    bleu = TASKS["translate"].score(one, result("a b c e"))["bleu"]
     assert bleu == pytest.approx(math.exp(sum(map(math.log, (3 / 4, 2 / 3, 1 / 2, 1 / 2))) / 4))
 
 
 def test_summaries_are_scored_by_rouge_without_case() -> None:
-    scores = TASKS["summarize"].score([make("x", "OIL PRICES UP")], found("oil up"))
+    scores = TASKS["summarize"].score([make("x", "OIL PRICES UP")], result("oil up"))
     assert list(scores) == ["rougeL", "rouge1", "rouge2"]
     assert scores["rougeL"] == scores["rouge1"] == pytest.approx(0.8)
     assert scores["rouge2"] == 0.0
-    chinese = TASKS["summarize"].score([make("x", "石油 价格 上涨")], found("石油 上涨"))
+    chinese = TASKS["summarize"].score([make("x", "石油 价格 上涨")], result("石油 上涨"))
     assert chinese["rougeL"] == pytest.approx(0.8)
 
 
 def test_a_line_is_written_for_each_text() -> None:
     examples = [make("x", None), make("y", None)]
-    lines = "".join(TASKS["translate"].write(examples, found("ein mann\n schläft", "")))
+    lines = "".join(TASKS["translate"].write(examples, result("ein mann\n schläft", "")))
     assert lines == "ein mann schläft\n\n"

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shlex
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,31 +25,33 @@ from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
-from elmokit.io.atomic import write_file
+from elmokit.io.atomic import atomic_folder, write_file
+from elmokit.io.jsonfile import read_json
 from elmokit.progress import use_threads
-from elmokit.tasks.compare.conditions import Rows, check_list, elmo_rows, make_tables
-from elmokit.tasks.compare.figures import draw_all
-from elmokit.tasks.compare.runs import (
+from elmokit.tasks.compare.conditions import (
+    Rows,
     Run,
     all_runs,
-    command_line,
-    complete_report,
-    describe_change,
-    link_vectors,
-    remove_checkpoints,
+    check_list,
+    elmo_rows,
+    make_tables,
     seconds_left,
 )
+from elmokit.tasks.compare.figures import draw_all
 from elmokit.tasks.compare.summary import as_markdown, describe_run, summarize
-from elmokit.tasks.plan import Plan, Sources, TrainResult
+from elmokit.tasks.fit import describe_change
+from elmokit.tasks.folder import VECTORS
+from elmokit.tasks.plan import REPORT, Plan, Sources, TrainResult
 from elmokit.tasks.run import make_plan
-from elmokit.training.folder import open_folder
+from elmokit.training.checkpoint import remove_all
+from elmokit.training.folder import TRAINING, open_folder
 
 if TYPE_CHECKING:
-    from elmokit.embed import Embedder
     from elmokit.tasks.settings import TrainSettings
     from elmokit.tasks.task import TaskName
 
 log = logging.getLogger("elmokit")
+COMMAND_OPTIONS = "train dev dev_fraction skip_bad elmo vectors device".split()
 
 
 @dataclass(frozen=True)
@@ -68,75 +73,45 @@ class Comparison:
 def compare(
     task: TaskName,
     *,
-    train: str,
     out: str,
-    dev: str | None = None,
     vary: Sequence[str] = ("layers",),
     seeds: Sequence[int] = (1, 2, 3),
     sample_efficiency: Sequence[float] = (),
-    elmo: str = SHIPPED,
-    vectors: str | None = None,
-    dev_fraction: float = 0.1,
-    skip_bad: bool = False,
-    cache: str | None = None,
-    cache_gb: float = 8.0,
     threads: int | None = None,
-    device: str = "cpu",
-    quiet: bool = False,
     **options: Any,
 ) -> Comparison:
     """Train one task with and without ELMo in several ways; the same call resumes if stopped.
 
     Args:
         task: classifier, tagger, pair, relation, question, coreference, translate or summarize.
-        train: File of examples to learn from; also .gz, .xz, .zst.
         out: Folder of the results and of all runs.
-        dev: File of examples to measure on (default: a part of the training data).
         vary: What to compare: layers (each alone, the average, mixes of all), placement (at the
             input, the output, both), elmo (only with and without), or several of them.
         seeds: Seeds of the runs of each condition.
         sample_efficiency: Percentages of the training data to train on, with and without ELMo.
-        elmo: biLM, any that elmokit loads.
-        vectors: Static word vectors: GloVe, word2vec (text or binary) or fastText .vec.
-        dev_fraction: Fraction of the training data to measure on, without `dev`.
-        skip_bad: Skip bad lines and count them, instead of raising at the first.
-        cache: Folder of the vectors of a frozen biLM (default: ~/.cache/elmokit).
-        cache_gb: Maximum size of that folder.
         threads: Number of threads (default: all cores).
-        device: Device to compute on, such as cpu or cuda.
-        quiet: Show no progress bars.
-        **options: Settings of the task for all runs; see elmokit.tasks.settings.
+        **options: Other options of `elmokit.tasks.train` for all runs, such as train, dev and elmo,
+            and settings of the task.
     """
     vary, seeds, percents = check_list(vary, seeds, sample_efficiency)
     if options.get("seed", 1) != 1:
         raise ElmokitError("a comparison has several seeds: name them with seeds, not seed")
-    given: dict[str, Any] = {
-        "train": train,
-        "dev": dev,
-        "dev_fraction": dev_fraction,
-        "skip_bad": skip_bad,
-        "elmo": elmo,
-        "vectors": vectors,
-        "device": device,
-    }
-    plan = make_plan(task, options, cache=cache, cache_gb=cache_gb, quiet=quiet, **given)
-    with use_threads(threads):
-        top = load_sources(plan).config.num_layers
-        tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
-        folder = Path(out).expanduser().absolute()
-        with open_folder(folder, "compare", inputs=(train, dev, elmo, vectors)):
-            given["out"] = out
-            return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
-
-
-def load_sources(plan: Plan) -> Embedder:
-    """Load what all runs share, but compute no layers yet, as there may be nothing left to do."""
+    plan = make_plan(task, **options)
     if plan.data.skipped:
         log.info(plan.data.skipped)
-        plan.data = replace(plan.data, skipped="")
-    plan.sources = replace(plan, data=replace(plan.data, train=[], dev=[])).load()
-    assert plan.sources.elmo is not None
-    return plan.sources.elmo
+        plan.data = replace(plan.data, skipped="")  # The runs do not repeat it.
+    with use_threads(threads):
+        # Load what all runs share, but compute no layers yet: there may be nothing left to do.
+        plan.sources = replace(plan, data=replace(plan.data, train=[], dev=[])).load()
+        assert plan.sources.elmo is not None
+        top = plan.sources.elmo.config.num_layers
+        tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
+        folder = Path(out).expanduser().absolute()
+        inputs = [options.get(name) for name in ("train", "dev", "elmo", "vectors")]
+        given = {name: options[name] for name in COMMAND_OPTIONS if name in options}
+        given["out"] = out
+        with open_folder(folder, "compare", inputs=inputs):
+            return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
 
 
 @dataclass
@@ -161,10 +136,10 @@ class Comparer:
         seconds = {run: report["seconds"] for run, report in reports.items()}
         if len(reports) < len(runs) and self.sources.store is not None:
             self.sources.store.prepare(self.plan.data.texts, quiet=self.plan.quiet)
-        for number, run in enumerate(runs, start=1):
+        for i, run in enumerate(runs, start=1):
             if run in reports:
                 continue
-            log.info(f"run {number} of {len(runs)}: {run.name}{self.time_left(runs, seconds)}")
+            log.info(f"run {i} of {len(runs)}: {run.name}{self.time_left(runs, seconds)}")
             started = time.monotonic()
             result = self.train(run, [*reports])
             if result.stopped_by:
@@ -184,16 +159,15 @@ class Comparer:
         return self.plan.sources or self.plan.load()
 
     @cached_property
-    def sources_without_elmo(self) -> Sources:
-        """What all runs without ELMo share."""
-        return replace(self.sources, elmo=None, store=None)
-
-    @cached_property
     def fingerprint(self) -> str:
         """Fingerprint of all the data."""
         return self.plan.data.fingerprint()
 
     # ------------------------------------------------------------------ runs
+    def sources_of(self, run: Run) -> Sources:
+        """Return what the runs with ELMo, or those without, share."""
+        return self.sources if run.condition.with_elmo else self.sources.without_elmo
+
     def folder_of(self, run: Run) -> Path:
         """Return the folder of a run."""
         return self.folder / "runs" / run.name
@@ -201,14 +175,13 @@ class Comparer:
     def plan_of(self, run: Run) -> Plan:
         """Return the plan of a run; a biLM that is trained too is loaded again for it."""
         condition, seed = run.condition, run.seed
-        sources = self.sources if condition.with_elmo else self.sources_without_elmo
         tuned = condition.with_elmo and condition.settings.tune_elmo
         return replace(
             self.plan,
             settings=replace(condition.settings, seed=seed),
             data=self.plan.data.with_fraction(run.percent / 100, seed),
             elmo=self.plan.elmo if condition.with_elmo else None,
-            sources=None if tuned else sources,
+            sources=None if tuned else self.sources_of(run),
         )
 
     def train(self, run: Run, done: list[Run]) -> TrainResult:
@@ -219,24 +192,22 @@ class Comparer:
                 link_vectors(self.folder_of(done[0]), folder)
             result = self.plan_of(run).run(folder)
         if not result.stopped_by:
-            remove_checkpoints(folder)
+            remove_all(folder / TRAINING)
         return result
 
     def finished(self, run: Run) -> dict[str, Any] | None:
         """Return the report of a run if it is complete, else None."""
-        report = complete_report(self.folder_of(run))
-        if report is None:
+        folder, plan = self.folder_of(run), self.plan_of(run)
+        report = read_json(folder / REPORT) if (folder / REPORT).is_file() else {}
+        if not report.get("complete"):
             return None
-        plan = self.plan_of(run)
         data = self.fingerprint if run.percent == 100 else plan.data.fingerprint()
-        sources = self.sources if run.condition.with_elmo else self.sources_without_elmo
-        fingerprints = {"data": data, **sources.fingerprints}
+        fingerprints = {"data": data, **self.sources_of(run).fingerprints}
         if change := describe_change(report, plan.settings, fingerprints):
             raise ElmokitError(
-                f"{self.folder_of(run)} was trained differently: {change}; "
-                "use the old value or another --out"
+                f"{folder} was trained differently: {change}; use the old value or another --out"
             )
-        remove_checkpoints(self.folder_of(run))
+        remove_all(folder / TRAINING)
         return report
 
     def time_left(self, runs: list[Run], seconds: dict[Run, float]) -> str:
@@ -248,11 +219,8 @@ class Comparer:
     # ------------------------------------------------------------------ results
     def write(self, runs: list[Run], reports: dict[Run, dict[str, Any]]) -> dict[str, Any]:
         """Write results.json and table.md of the runs that are complete."""
-        described = [
-            describe_run(run, reports[run], f"runs/{run.name}", self.train_command(run))
-            for run in runs
-            if run in reports
-        ]
+        complete = [run for run in runs if run in reports]
+        described = [describe_run(run, reports[run], self.train_command(run)) for run in complete]
         vectors = self.sources.vectors
         results = {
             "task": self.plan.task.name,
@@ -278,12 +246,9 @@ class Comparer:
     # ------------------------------------------------------------------ commands
     def compare_command(self) -> str:
         """Return the command of the whole comparison."""
-        options = {
-            "vary": list(self.tables),
-            "seeds": self.seeds,
-            "sample_efficiency": self.percents or None,
-        }
-        return self.format_command("compare", options, self.plan.settings)
+        options = {"vary": list(self.tables), "seeds": self.seeds}
+        percents = {"sample_efficiency": self.percents or None}
+        return self.format_command("compare", {**options, **percents}, self.plan.settings)
 
     def train_command(self, run: Run) -> str:
         """Return the command that trains one run alone."""
@@ -297,9 +262,31 @@ class Comparer:
 
     def format_command(self, verb: str, options: dict[str, Any], settings: TrainSettings) -> str:
         """Format a command line, omitting options that have their default value."""
-        has_vectors = self.given["vectors"] is not None
+        has_vectors = self.plan.vectors is not None
         defaults = self.plan.task.settings().with_word_dim(has_vectors=has_vectors).to_dict()
         defaults |= {"elmo": SHIPPED, "dev_fraction": 0.1, "device": "cpu", "skip_bad": False}
         values = {**self.given, **options, **settings.to_dict()}
         changed = {k: v for k, v in values.items() if v is not None and v != defaults.get(k)}
         return command_line(verb, self.plan.task.name, changed)
+
+
+def command_line(verb: str, task: str, options: dict[str, Any]) -> str:
+    """Format a command for a shell."""
+    words = ["elmokit", verb, task]
+    for name, value in options.items():
+        dashed = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{dashed}" if value else f"--no-{dashed}")
+        elif isinstance(value, list):
+            words += [f"--{dashed}", *(x if isinstance(x, str) else f"{x:g}" for x in value)]
+        else:
+            words += [f"--{dashed}", str(value)]
+    return shlex.join(words)
+
+
+def link_vectors(source: Path, folder: Path) -> None:
+    """Link the static vectors of another run instead of copying them, where the disk can."""
+    if (source / VECTORS).is_dir() and not (folder / VECTORS).exists():
+        with suppress(OSError, ElmokitError), atomic_folder(folder / VECTORS) as making:
+            for file in (source / VECTORS).iterdir():
+                os.link(file, making / file.name)

@@ -1,9 +1,10 @@
-"""The conditions of a comparison, in the tables of the ELMo paper."""
+"""The conditions of a comparison, in the tables of the ELMo paper, and the runs they need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
@@ -28,18 +29,27 @@ class Condition:
     with_elmo: bool
 
 
+@dataclass(frozen=True)
+class Run:
+    """A condition with a seed, on a percentage of the training data."""
+
+    condition: Condition
+    seed: int
+    percent: float = 100.0
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        part = "" if self.percent == 100 else f"-part{self.percent:g}"
+        return f"{self.condition.name}{part}-seed{self.seed}"
+
+
 # The rows of a table by their labels; a condition may be in several tables.
 Rows: TypeAlias = "dict[str, Condition]"
 
 
 def make_tables(names: Sequence[str], settings: TrainSettings, top: int) -> dict[str, Rows]:
-    """Return the requested tables.
-
-    Args:
-        names: Names of `TABLES`.
-        settings: Settings of what a table does not vary.
-        top: Index of the biLM's last layer.
-    """
+    """Return tables of `TABLES`; `top` is the index of the biLM's last layer."""
     if settings.layers.isdigit() and int(settings.layers) > top:
         raise ElmokitError(f"there is no layer {settings.layers}: choose from 0 to {top}")
     return {name: TABLES[name](settings, top) for name in names}
@@ -108,14 +118,45 @@ def check_list(
     for name in vary:
         if name not in TABLES:
             raise ElmokitError(f"vary must be one of {', '.join(TABLES)}, not {name!r}")
-    for seed in seeds:
-        if seed < 0:
-            raise ElmokitError(f"seeds must be whole numbers from 0, not {seed}")
-    for percent in percents:
-        if not 0 < percent <= 100:
-            raise ElmokitError(
-                f"sample_efficiency takes percentages above 0 and up to 100, not {percent:g}"
-            )
+    if bad_seeds := [seed for seed in seeds if seed < 0]:
+        raise ElmokitError(f"seeds must be whole numbers from 0, not {bad_seeds[0]}")
+    if outside := [percent for percent in percents if not 0 < percent <= 100]:
+        raise ElmokitError(
+            f"sample_efficiency takes percentages above 0 and up to 100, not {outside[0]:g}"
+        )
     if not vary or not seeds:
         raise ElmokitError("a comparison needs at least one table to vary and one seed")
     return list(dict.fromkeys(vary)), list(dict.fromkeys(seeds)), sorted(set(map(float, percents)))
+
+
+def all_runs(
+    tables: dict[str, Rows], curve: Rows, seeds: Sequence[int], percents: Sequence[float]
+) -> list[Run]:
+    """Return every run once, seed by seed, so that tables are complete early."""
+
+    def of(seed: int) -> Iterator[Run]:
+        for rows in tables.values():
+            yield from (Run(condition, seed) for condition in rows.values())
+        for percent in percents:
+            yield from (Run(condition, seed, percent) for condition in curve.values())
+
+    runs = {run.name: run for seed in seeds for run in of(seed)}
+    return list(runs.values())
+
+
+def seconds_left(
+    runs: list[Run], seconds: dict[Run, float], *, train: int, dev: int
+) -> float | None:
+    """Estimate the time of the remaining runs from that of others with and without ELMo."""
+
+    def work(run: Run) -> float:  # Learning costs about three times as much as predicting.
+        return 3 * train * run.percent / 100 + dev
+
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for run, took in seconds.items():
+        rates[run.condition.with_elmo].append(took / work(run))
+    every = rates[True] + rates[False]
+    if not every:
+        return None
+    left = [run for run in runs if run not in seconds]
+    return sum(work(run) * fmean(rates[run.condition.with_elmo] or every) for run in left)

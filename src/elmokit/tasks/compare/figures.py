@@ -9,16 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from elmokit.figures import (
-    ELMO,
-    FAINT,
-    FORMATS,
-    INK,
-    SHADES,
-    WIDTH,
-    styled,
-    write_figure,
-)
+import numpy as np
+
+from elmokit.figures import ELMO, FAINT, FORMATS, INK, SHADES, WIDTH, styled, write_figure
 from elmokit.tasks.compare.conditions import WITH, WITHOUT
 from elmokit.tasks.compare.summary import TITLES, percentage
 
@@ -49,7 +42,8 @@ def draw_rows(results: dict[str, Any]) -> Any:
     panels = figure.subplots(len(tables), 1, sharex=True, squeeze=False, height_ratios=sizes)
     for axes, (name, lines) in zip(panels[:, 0], tables.items(), strict=True):
         for row, line in enumerate(lines):
-            _draw_row(axes, row, line["scores"][results["metric"]], color=_color(line))
+            color = INK if line["label"] == WITHOUT else ELMO
+            _draw_row(axes, row, line["scores"][results["metric"]], color=color)
         axes.set_yticks(range(len(lines)), [line["label"] for line in lines])
         axes.set_ylim(len(lines) - 0.4, -0.6)  # The first row is at the top.
         axes.tick_params(left=False)
@@ -66,18 +60,8 @@ def _draw_row(axes: Any, row: int, value: dict[str, Any], *, color: str) -> None
     single = [100 * v for v in value["values"]]
     axes.plot(single, [row] * len(single), "|", color=color, alpha=0.6, ms=9, zorder=2)
     axes.errorbar(mean, row, xerr=around, fmt="o", color=color, ms=5, capsize=3, lw=1.3, zorder=3)
-    axes.annotate(
-        percentage(value),
-        (1.01, row),
-        xycoords=("axes fraction", "data"),
-        va="center",
-        fontsize="small",
-        color=INK,
-    )
-
-
-def _color(line: dict[str, Any]) -> str:
-    return INK if line["label"] == WITHOUT else ELMO
+    look = {"va": "center", "fontsize": "small", "color": INK}
+    axes.annotate(percentage(value), (1.01, row), xycoords=("axes fraction", "data"), **look)
 
 
 def draw_curve(results: dict[str, Any]) -> Any:
@@ -94,11 +78,9 @@ def draw_curve(results: dict[str, Any]) -> Any:
     looks = {WITH: ("s-", ELMO), WITHOUT: ("o--", INK)}
     for label, (style, color) in looks.items():
         scores = [point["rows"][label]["scores"][results["metric"]] for point in points]
-        means = [100 * score["mean"] for score in scores]
-        around = [100 * (score["spread"] or 0) for score in scores]
-        low = [mean - half for mean, half in zip(means, around, strict=True)]
-        high = [mean + half for mean, half in zip(means, around, strict=True)]
-        axes.fill_between(percents, low, high, color=color, alpha=0.18, lw=0)
+        means = np.array([100 * score["mean"] for score in scores])
+        around = np.array([100 * (score["spread"] or 0) for score in scores])
+        axes.fill_between(percents, means - around, means + around, color=color, alpha=0.18, lw=0)
         axes.plot(percents, means, style, color=color, ms=4.5, lw=1.4, label=label)
     axes.set_xscale("log")
     axes.set_xticks(percents, [f"{percent:g}" for percent in percents])

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from elmokit.tasks.compare.conditions import WITH, WITHOUT
 
 if TYPE_CHECKING:
-    from elmokit.tasks.compare.conditions import Rows
-    from elmokit.tasks.compare.runs import Run
+    from elmokit.tasks.compare.conditions import Rows, Run
 
 TITLES = {"layers": "Layers", "placement": "Placement", "elmo": "ELMo"}
 
 
-def describe_run(run: Run, report: dict[str, Any], folder: str, command: str) -> dict[str, Any]:
+def describe_run(run: Run, report: dict[str, Any], command: str) -> dict[str, Any]:
     """Return a single run as results.json has it."""
     kept = ("train_examples", "dev_examples", "weights", "epochs", "best_epoch", "seconds")
     return {
@@ -27,7 +26,7 @@ def describe_run(run: Run, report: dict[str, Any], folder: str, command: str) ->
         "seed": run.seed,
         "percent": run.percent,
         "with_elmo": run.condition.with_elmo,
-        "folder": folder,
+        "folder": f"runs/{run.name}",
         "command": command,
         **{name: report[name] for name in kept},
         "scores": report["dev"],
@@ -42,9 +41,7 @@ def summarize(
     """Return means and spreads of all tables, of the curve, and of the layer weights."""
     return {
         "tables": {name: table_of(rows, runs) for name, rows in tables.items()},
-        "sample_efficiency": [
-            {"percent": percent, **curve_point(curve, percent, runs)} for percent in percents
-        ],
+        "sample_efficiency": [curve_point(curve, percent, runs) for percent in percents],
         "weights": weights_of(tables, curve, runs),
     }
 
@@ -78,10 +75,8 @@ def gain(base: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
         return {"gain": None, "fewer_errors": None}
     name = next(iter(line["scores"]))
     before, now = (each["scores"][name]["mean"] for each in (base, line))
-    return {
-        "gain": now - before,
-        "fewer_errors": (now - before) / (1 - before) if before < 1 else None,
-    }
+    fewer_errors = (now - before) / (1 - before) if before < 1 else None
+    return {"gain": now - before, "fewer_errors": fewer_errors}
 
 
 def curve_point(curve: Rows, percent: float, runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -89,6 +84,7 @@ def curve_point(curve: Rows, percent: float, runs: list[dict[str, Any]]) -> dict
     groups = {label: _runs_of(runs, condition.name, percent) for label, condition in curve.items()}
     examples = [run["train_examples"] for group in groups.values() for run in group]
     return {
+        "percent": percent,
         "examples": examples[0] if examples else None,
         "rows": {label: statistics_of(group) for label, group in groups.items()},
     }
@@ -181,8 +177,7 @@ def weights_table(lines: list[dict[str, Any]]) -> str:
             line["condition"],
             line["mix"],
             str(line["n"]),
-            *(plain(share) for share in line["weights"]),
-            plain(line["scale"]),
+            *map(with_spread, [*line["weights"], line["scale"]]),
         ]
         for line in lines
     ]
@@ -191,16 +186,13 @@ def weights_table(lines: list[dict[str, Any]]) -> str:
 
 def percentage(value: dict[str, Any] | None) -> str:
     """Format a score with its spread, in percent."""
-    if value is None:
-        return ""
-    around = "" if value["spread"] is None else f" ± {100 * value['spread']:.2f}"
-    return f"{100 * value['mean']:.2f}{around}"
+    return "" if value is None else with_spread(value, 100, ".2f")
 
 
-def plain(value: dict[str, Any]) -> str:
-    """Format a weight with its spread."""
-    around = "" if value["spread"] is None else f" ± {value['spread']:.3f}"
-    return f"{value['mean']:.3f}{around}"
+def with_spread(value: dict[str, Any], factor: float = 1, form: str = ".3f") -> str:
+    """Format a mean, multiplied by a factor, with its spread."""
+    numbers = [x for x in (value["mean"], value["spread"]) if x is not None]
+    return " ± ".join(f"{factor * x:{form}}" for x in numbers)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Tokens
 
@@ -13,24 +16,10 @@ MATCHES = 2  # of a word with the other text: as it is written, and in lower cas
 def masked_softmax(scores: Tensor, mask: Tensor, *, dim: int = -1) -> Tensor:
     """Return weights that sum to 1 along `dim` where the mask is True, and are 0 elsewhere.
 
-    Args:
-        scores: Tensor of any shape.
-        mask: Tensor of the same shape, or one that broadcasts to it.
-        dim: Dimension along which the weights sum to 1.
-
-    Returns:
-        Weights in the shape of the scores; all 0 where the mask is False everywhere.
+    The mask broadcasts to the scores; where it is False everywhere, all weights are 0.
     """
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask, lowest).softmax(dim) * mask
-
-
-def dot_scores(first: Tensor, second: Tensor) -> Tensor:
-    """Return the dot product of each pair of tokens.
-
-    (texts, first tokens, dim), (texts, second tokens, dim) to (texts, first tokens, second tokens)
-    """
-    return first @ second.transpose(1, 2)
 
 
 class TrilinearScores(nn.Module):
@@ -43,37 +32,30 @@ class TrilinearScores(nn.Module):
         self.product = nn.Parameter(torch.full((dim,), dim**-0.5))
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        """Map the same shapes as `dot_scores`."""
+        """Map (texts, first, dim) and (texts, second, dim) to (texts, first, second)."""
         alone = self.first(first) + self.second(second).transpose(1, 2)
-        return alone + dot_scores(first * self.product, second)  # type: ignore[no-any-return]
+        return alone + (first * self.product) @ second.transpose(1, 2)  # type: ignore[no-any-return]
 
 
 def align(
-    first: Tensor,
-    second: Tensor,
-    first_mask: Tensor,
-    second_mask: Tensor,
-    scores: Tensor | None = None,
+    first: Tensor, second: Tensor, first_mask: Tensor, second_mask: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return for each token the mean of the other text's tokens, weighted by their scores.
+    """Return for each token the mean of the other text's tokens, weighted by their dot products.
 
-    Args:
-        first: Vectors of the first text: (texts, first tokens, dim).
-        second: Vectors of the second text: (texts, second tokens, dim).
-        first_mask: True where there is a token: (texts, first tokens).
-        second_mask: True where there is a token: (texts, second tokens).
-        scores: Scores of each pair of tokens: (texts, first tokens, second tokens) (default: dot
-            products).
-
-    Returns:
-        The means for the tokens of the first text, in the shape of `first`, and for those of the
-        second, in the shape of `second`. Rows of padding are meaningless.
+    The means have the shapes of `first`, (texts, first tokens, dim), and of `second`; the masks are
+    True where there is a token. Rows of padding are meaningless.
     """
-    if scores is None:
-        scores = dot_scores(first, second)
-    of_second = masked_softmax(scores, second_mask.unsqueeze(1), dim=2)  # (texts, first, second)
-    of_first = masked_softmax(scores, first_mask.unsqueeze(2), dim=1)  # (texts, first, second)
+    scores = first @ second.transpose(1, 2)  # (texts, first tokens, second tokens)
+    of_second = masked_softmax(scores, second_mask.unsqueeze(1), dim=2)
+    of_first = masked_softmax(scores, first_mask.unsqueeze(2), dim=1)
     return of_second @ second, of_first.transpose(1, 2) @ first
+
+
+def with_matches(vectors: Tensor, texts: Sequence[Tokens], others: Sequence[Tokens]) -> Tensor:
+    """Add to the vectors (texts, tokens, dim) which tokens the other text has: MATCHES columns."""
+    pairs = zip(texts, others, strict=True)
+    matched = pad_sequence([matches(*pair) for pair in pairs], batch_first=True)
+    return torch.cat([vectors, matched.to(vectors)], dim=-1)
 
 
 def matches(text: Tokens, other: Tokens) -> Tensor:

@@ -25,11 +25,9 @@ class CRF(nn.Module):
     allowed_end: Tensor
 
     def __init__(self, tags: Sequence[str], constrained: bool) -> None:
-        """Build a CRF whose scores are all 0.
+        """Build a CRF whose scores are all 0 for tags in the order of the emissions.
 
-        Args:
-            tags: Names of the K tags, in the order of the emissions.
-            constrained: Decode only sequences that are well-formed IOB2 or IOBES; see `allowed`.
+        If `constrained`, decode only sequences that are well-formed IOB2 or IOBES; see `allowed`.
         """
         super().__init__()
         if not tags:
@@ -43,18 +41,10 @@ class CRF(nn.Module):
             self.register_buffer(f"allowed_{name}", matrix, persistent=False)
 
     def negative_log_likelihood(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
-        """Return -log p of the right tags.
+        """Return -log p of the right tags (B, T): (B,), 0 for a sentence without tokens.
 
         Z includes forbidden sequences: the constraints hold only in decoding. Gold tags of real
         files sometimes break the scheme, and would then have probability 0 and an infinite loss.
-
-        Args:
-            emissions: Scores of the tags: (B, T, K).
-            tags: Indices of the right tags: (B, T).
-            mask: True at real tokens: (B, T).
-
-        Returns:
-            (B,), 0 for a sentence without tokens.
         """
         if emissions.numel() == 0:
             return emissions.sum(dim=(1, 2))
@@ -66,14 +56,7 @@ class CRF(nn.Module):
         """Return the best tag sequence of each sentence, only allowed ones if constrained.
 
         Where no sequence is allowed (one token, and every tag would need a second one), return the
-        best of all sequences.
-
-        Args:
-            emissions: Scores of the tags: (B, T, K).
-            mask: True at real tokens: (B, T).
-
-        Returns:
-            B lists of tag indices, as long as the sentences.
+        best of all sequences. Emissions are (B, T, K); the lists are as long as the sentences.
         """
         if emissions.numel() == 0:
             return [[] for _ in emissions]
@@ -142,9 +125,7 @@ def allowed(tags: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
 
     IOB2: I-X follows B-X or I-X. IOBES: besides, B-X and I-X are followed by I-X or E-X.
     Other tags, such as parts of speech, are allowed anywhere; so is the I-X of files without B-.
-
-    Returns:
-        start (K,), transitions (K, K) from row to column, end (K,), all bool.
+    The masks are (K,), (K, K) from row to column, and (K,).
     """
     prefixes = [tag.partition("-")[0] for tag in tags]
     types = [tag.partition("-")[2] for tag in tags]

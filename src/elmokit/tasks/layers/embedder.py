@@ -60,20 +60,14 @@ class Inputs(nn.Module):
         elmo: Embedder | None = None,
         store: LayerStore | None = None,
     ) -> None:
-        """Build the parts that the settings request.
+        """Build the parts that settings with `word_dim` request.
 
-        Args:
-            settings: Settings with `word_dim` filled in.
-            words: Words that get learned vectors; see `known_words`.
-            vectors: Static word vectors.
-            elmo: biLM; None for a model without ELMo.
-            store: Cache of the layers of a frozen biLM.
+        `words`, see `known_words`, get learned vectors; `store` caches the layers of a frozen biLM.
         """
         super().__init__()
         self.words = {word: row for row, word in enumerate(words, start=1)}  # row 0: unknown
         word_dim = settings.word_dim or 0
-        object.__setattr__(self, "static", vectors)  # Neither of them is a submodule.
-        object.__setattr__(self, "store", store)
+        self.static, self.store = vectors, store
         self.fixed_dim = 0 if vectors is None else vectors.dim
         self.unknown = nn.Parameter(torch.zeros(self.fixed_dim)) if vectors is not None else None
         self.learned = _table(len(words) + 1, word_dim, spread=0.1)
@@ -99,7 +93,8 @@ class Inputs(nn.Module):
         parts = [self.dropout(part) for part in self._own_parts(batch, _distinct(texts))]
         late = None
         if self.elmo is not None:
-            mixed = self.elmo.mix(self._layers(texts)).outputs
+            source = self.elmo.hidden_states if self.store is None else self.store.layers
+            mixed = self.elmo.mix(source(texts)).outputs
             late = mixed[-1] if self.placement != "input" else None
             parts += [mixed[0]] if self.placement != "output" else []
         if not parts:  # With ELMo at the output alone, the RNN still needs an input.
@@ -111,8 +106,8 @@ class Inputs(nn.Module):
         """Return the vectors of each kind but ELMo, as (texts, tokens, columns) each."""
         parts: list[Tensor] = []
         rows = torch.tensor([self.words.get(word, 0) for word in words], device=self.device)
-        if self.unknown is not None:
-            fixed = self._fixed(words)  # (words, fixed_dim)
+        if self.static is not None:
+            fixed = self._fixed(self.static, words)  # (words, fixed_dim)
             if self.correction is not None:
                 fixed = fixed + self.correction(rows) * (rows > 0).unsqueeze(1)
             parts.append(fixed)
@@ -122,18 +117,12 @@ class Inputs(nn.Module):
             parts.append(self.characters(batch.features))
         return [part[batch.index] for part in parts]
 
-    def _fixed(self, words: list[str]) -> Tensor:
-        static: StaticVectors = self.static  # type: ignore[assignment]
+    def _fixed(self, static: StaticVectors, words: list[str]) -> Tensor:
         rows = static.rows(words)
         vectors = torch.from_numpy(np.array(static.vectors[np.maximum(rows, 0)], np.float32))
         missing = torch.from_numpy(rows < 0).unsqueeze(1).to(self.device)
         assert self.unknown is not None
         return torch.where(missing, self.unknown, vectors.to(self.device))
-
-    def _layers(self, texts: Sequence[Sequence[str]]) -> Any:
-        assert self.elmo is not None
-        store: LayerStore | None = self.store  # type: ignore[assignment]
-        return self.elmo.hidden_states(texts) if store is None else store.layers(texts)
 
     def penalty(self) -> Tensor:
         """Return the penalty of the mixes, to be added to the loss."""
@@ -145,13 +134,13 @@ class Inputs(nn.Module):
         """Return the layer weights and the scale of each placement's mix, for a report."""
         if self.elmo is None:
             return {}
-        names = {"input": ["input"], "output": ["output"], "both": ["input", "output"]}
+        names = ["input", "output"] if self.placement == "both" else [self.placement]
         return {
             name: {
                 "weights": [round(w, 4) for w in mix.proportions().tolist()],  # type: ignore[operator]
                 "scale": round(mix.gamma.item(), 4),  # type: ignore[operator]
             }
-            for name, mix in zip(names[self.placement], self.elmo.mixes, strict=True)
+            for name, mix in zip(names, self.elmo.mixes, strict=True)
         }
 
 
@@ -165,8 +154,8 @@ def known_words(texts: Iterable[Sequence[str]], settings: TrainSettings) -> list
 
 def elmo_layer(elmo: Embedder, settings: TrainSettings) -> ElmoLayer:
     """Return the biLM with a mix for each placement."""
-    top = elmo.config.num_layers
-    only = {"all": None, "average": None, "top": top}
+    special = {"all": None, "average": None, "top": elmo.config.num_layers}
+    only = special[settings.layers] if settings.layers in special else int(settings.layers)
     layer = ElmoLayer(
         elmo,
         outputs=2 if settings.placement == "both" else 1,
@@ -174,7 +163,7 @@ def elmo_layer(elmo: Embedder, settings: TrainSettings) -> ElmoLayer:
         layer_norm=settings.layer_norm,
         trainable=settings.tune_elmo,
         l2=settings.l2,
-        layer=only[settings.layers] if settings.layers in only else int(settings.layers),
+        layer=only,
     )
     if settings.layers == "average":
         for mix in layer.mixes:

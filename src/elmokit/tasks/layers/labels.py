@@ -27,6 +27,11 @@ class LabelModel(nn.Module):
         self.inputs, self.labels = inputs, labels
         self.indices = {label: index for index, label in enumerate(labels)}
 
+    def make_top(self, columns: int, hidden: int, dropout: float) -> nn.Sequential:
+        """Return two layers that score all labels: (examples, columns) to (examples, labels)."""
+        first, last = nn.Linear(columns, hidden), nn.Linear(hidden, len(self.labels))
+        return nn.Sequential(first, nn.ReLU(), nn.Dropout(dropout), last)
+
     def loss(self, batch: Sequence[Any]) -> Tensor:
         """Return the mean cross entropy of the right labels."""
         gold = [self.indices[example.label] for example in batch]
@@ -59,8 +64,7 @@ def gold_and_predicted(
     examples: Sequence[Any], predictions: Sequence[Any]
 ) -> tuple[list[str], list[str]]:
     """Return the right labels and the predicted ones."""
-    gold = [example.label for example in examples]
-    return gold, [prediction["label"] for prediction in predictions]
+    return [example.label for example in examples], [one["label"] for one in predictions]
 
 
 def label_scores(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from elmokit.data.examples import Labeled
 from elmokit.data.labeled import BadLines, read_labeled
@@ -14,6 +13,7 @@ from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, write_labels
 from elmokit.tasks.settings import ClassifierSettings
+from elmokit.tasks.splits import cut_texts
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import tokenizer
 
@@ -33,12 +33,7 @@ class Classifier(LabelModel):
             )
         width = (self.lstm.dim if self.lstm else inputs.dim) + inputs.late_dim
         self.pooling = Pooling(width, settings.pooling if self.lstm else "mean")
-        self.top = nn.Sequential(
-            nn.Linear(width, settings.hidden),
-            nn.ReLU(),
-            nn.Dropout(settings.dropout),
-            nn.Linear(settings.hidden, len(self.labels)),
-        )
+        self.top = self.make_top(width, settings.hidden, settings.dropout)
 
     def forward(self, batch: Sequence[Labeled]) -> Tensor:
         """Score all labels: (examples, labels)."""
@@ -61,20 +56,9 @@ def read(
         labeled=labeled,
         bad=bad,
     )
-    return (cut(example, settings.max_tokens) for example in examples)
-
-
-def cut(example: Labeled, max_tokens: int) -> Labeled:
-    """Return the example with at most `max_tokens` tokens of each text; 0 for no limit."""
-    return replace(example, texts=tuple(text[: max_tokens or None] for text in example.texts))
+    return cut_texts(examples, settings.max_tokens)
 
 
 TASK = Task(
-    name="classifier",
-    settings=ClassifierSettings,
-    read=read,
-    learn=learn_labels,
-    model=Classifier,
-    score=label_scores,
-    write=write_labels,
+    "classifier", ClassifierSettings, read, learn_labels, Classifier, label_scores, write_labels
 )

@@ -67,7 +67,8 @@ class PronounResolver(LabelModel):
         """Score A, B and NEITHER: (B, 3)."""
         encoded = read_passages(self.inputs, batch)
         states = encoded.join(self.lstm(encoded.vectors, encoded.mask))  # (B, T, D)
-        at_pronoun = states[_rows(batch), [example.pronoun for example in batch]]  # (B, D)
+        rows = torch.arange(len(batch))
+        at_pronoun = states[rows, [example.pronoun for example in batch]]  # (B, D)
         pronoun = self.dropout(self.pronoun(at_pronoun).relu())  # (B, hidden)
         spans = [[example.first for example in batch], [example.second for example in batch]]
         names = torch.stack([self._names(states, name) for name in spans], dim=1)
@@ -77,7 +78,7 @@ class PronounResolver(LabelModel):
 
     def _names(self, states: Tensor, spans: Sequence[Span]) -> Tensor:
         """Encode a name of each passage by its first and last token and the mean: (B, hidden)."""
-        rows, inside = _rows(spans), covered(spans, states.shape[1]).to(states.device)
+        rows, inside = torch.arange(len(spans)), covered(spans, states.shape[1]).to(states.device)
         first, last = states[rows, [s[0] for s in spans]], states[rows, [s[1] - 1 for s in spans]]
         parts = [first, last, self.mean(states, inside)]  # (B, D) each
         return self.dropout(self.name(torch.cat(parts, dim=-1)).relu())  # type: ignore[no-any-return]
@@ -91,10 +92,6 @@ class PronounResolver(LabelModel):
         return self.dropout(self.pair(torch.cat(parts, dim=-1)).relu())  # type: ignore[no-any-return]
 
 
-def _rows(batch: Sequence[Any]) -> list[int]:
-    return list(range(len(batch)))
-
-
 def read_passages(inputs: Inputs, batch: Sequence[Pronoun]) -> Encoded:
     """Return the vectors of passages, whose sentences are embedded one by one."""
     encoded = inputs([sentence for example in batch for sentence in example.texts])
@@ -104,9 +101,8 @@ def read_passages(inputs: Inputs, batch: Sequence[Pronoun]) -> Encoded:
         return pad_sequence(list(torch.split(vectors[encoded.mask], lengths)), batch_first=True)
 
     late = None if encoded.late is None else joined(encoded.late)
-    positions = torch.arange(max(lengths), device=encoded.mask.device)
-    mask = positions < torch.tensor(lengths, device=encoded.mask.device).unsqueeze(1)  # (B, T)
-    return Encoded(joined(encoded.vectors), late, mask)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)  # (B, T)
+    return Encoded(joined(encoded.vectors), late, mask.to(encoded.mask.device))
 
 
 def name_features(example: Pronoun) -> list[list[int]]:
@@ -177,8 +173,7 @@ def score(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, floa
     """Return GAP's F1 of all, of masculine and of feminine pronouns, and accuracy."""
     tokens = [[token for sentence in e.texts for token in sentence] for e in examples]
     pronouns = [text[e.pronoun] for text, e in zip(tokens, examples, strict=True)]
-    scores = metrics.gap_scores(*gold_and_predicted(examples, predictions), pronouns)
-    return {"f1": scores.pop("f1"), **scores}
+    return metrics.gap_scores(*gold_and_predicted(examples, predictions), pronouns)
 
 
 def write(examples: Sequence[Pronoun], predictions: Sequence[Any]) -> Iterator[str]:
@@ -188,12 +183,4 @@ def write(examples: Sequence[Pronoun], predictions: Sequence[Any]) -> Iterator[s
         yield f"{example.identifier}\t{answers}\n"
 
 
-TASK = Task(
-    name="coreference",
-    settings=CoreferenceSettings,
-    read=read,
-    learn=learn,
-    model=PronounResolver,
-    score=score,
-    write=write,
-)
+TASK = Task("coreference", CoreferenceSettings, read, learn, PronounResolver, score, write)

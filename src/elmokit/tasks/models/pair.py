@@ -15,16 +15,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Labeled
 from elmokit.data.labeled import BadLines, read_pairs
-from elmokit.tasks.layers.attention import MATCHES, align, matches
+from elmokit.tasks.layers.attention import MATCHES, align, with_matches
 from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, write_labels
-from elmokit.tasks.models.classifier import cut
 from elmokit.tasks.settings import PairSettings
+from elmokit.tasks.splits import cut_texts
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import tokenizer
 
@@ -36,29 +35,18 @@ class PairClassifier(LabelModel):
         """Build a new model for the learned labels."""
         super().__init__(inputs, learned)
         hidden, dropout = settings.hidden, settings.dropout
-        columns = inputs.dim + MATCHES
-        self.encoder = BiLSTM(columns, hidden, depth=settings.depth, dropout=dropout)
-        self.compare = nn.Sequential(
-            nn.Linear(4 * (self.encoder.dim + inputs.late_dim), hidden),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-        )
+        self.encoder = BiLSTM(inputs.dim + MATCHES, hidden, depth=settings.depth, dropout=dropout)
+        compared = nn.Linear(4 * (self.encoder.dim + inputs.late_dim), hidden)
+        self.compare = nn.Sequential(compared, nn.ReLU(), nn.Dropout(dropout))
         self.composition = BiLSTM(hidden, hidden, dropout=dropout)
         self.poolings = nn.ModuleList(Pooling(2 * hidden, kind) for kind in ("max", "mean"))
-        self.top = nn.Sequential(
-            nn.Linear(4 * self.composition.dim, hidden),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, len(self.labels)),
-        )
+        self.top = self.make_top(4 * self.composition.dim, hidden, dropout)
 
     def forward(self, batch: Sequence[Labeled]) -> Tensor:
         """Score all labels: (B, labels)."""
         firsts, seconds = ([example.texts[i] for example in batch] for i in (0, 1))
         encoded = self.inputs([*firsts, *seconds])  # 2B texts
-        others = zip([*firsts, *seconds], [*seconds, *firsts], strict=True)
-        matched = pad_sequence([matches(*texts) for texts in others], batch_first=True)
-        vectors = torch.cat([encoded.vectors, matched.to(encoded.vectors)], dim=-1)
+        vectors = with_matches(encoded.vectors, [*firsts, *seconds], [*seconds, *firsts])
         states = encoded.join(self.encoder(vectors, encoded.mask))  # (2B, T, D)
         other = torch.cat(align(*states.chunk(2), *encoded.mask.chunk(2)))  # (2B, T, D)
         compared = torch.cat([states, other, states - other, states * other], dim=-1)
@@ -79,15 +67,7 @@ def read(path: str, settings: PairSettings, bad: BadLines, labeled: bool) -> Ite
         labeled=labeled,
         bad=bad,
     )
-    return (cut(example, settings.max_tokens) for example in pairs)
+    return cut_texts(pairs, settings.max_tokens)
 
 
-TASK = Task(
-    name="pair",
-    settings=PairSettings,
-    read=read,
-    learn=learn_labels,
-    model=PairClassifier,
-    score=label_scores,
-    write=write_labels,
-)
+TASK = Task("pair", PairSettings, read, learn_labels, PairClassifier, label_scores, write_labels)

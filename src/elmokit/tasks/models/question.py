@@ -24,7 +24,7 @@ from elmokit.data.labeled import BadLines
 from elmokit.data.squad import read_squad, write_answers
 from elmokit.errors import ElmokitError
 from elmokit.tasks import metrics
-from elmokit.tasks.layers.attention import MATCHES, TrilinearScores, masked_softmax, matches
+from elmokit.tasks.layers.attention import MATCHES, TrilinearScores, masked_softmax, with_matches
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import QuestionSettings
@@ -67,8 +67,7 @@ class SpanReader(nn.Module):
         self.inputs = inputs
         self.max_tokens, self.max_answer_tokens = settings.max_tokens, settings.max_answer_tokens
         hidden, dropout = settings.hidden, settings.dropout
-        columns = inputs.dim + MATCHES
-        self.encoder = BiLSTM(columns, hidden, depth=settings.depth, dropout=dropout)
+        self.encoder = BiLSTM(inputs.dim + MATCHES, hidden, depth=settings.depth, dropout=dropout)
         self.attention = BiAttention(self.encoder.dim + inputs.late_dim)
         self.merge = nn.Linear(self.attention.dim, 2 * hidden)
         self.dropout = nn.Dropout(dropout)
@@ -97,9 +96,7 @@ class SpanReader(nn.Module):
     def _encode(self, texts: Sequence[Tokens], others: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
         """Return the vectors of the tokens in context, (B, tokens, D), and the mask."""
         encoded = self.inputs(texts)
-        pairs = zip(texts, others, strict=True)
-        matched = nn.utils.rnn.pad_sequence([matches(*pair) for pair in pairs], batch_first=True)
-        vectors = torch.cat([encoded.vectors, matched.to(encoded.vectors)], dim=-1)
+        vectors = with_matches(encoded.vectors, texts, others)
         return encoded.join(self.encoder(vectors, encoded.mask)), encoded.mask
 
     def loss(self, batch: Sequence[Question]) -> Tensor:
@@ -125,8 +122,8 @@ class SpanReader(nn.Module):
 def answer(example: Question, span: Span, probability: float) -> dict[str, Any]:
     """Return the text of a span of the passage, as it was written, with its probability."""
     start, end = example.offsets[span[0]][0], example.offsets[span[1] - 1][1]
-    text, probability = example.passage[start:end], round(probability, 6)
-    return {"answer": text, "start": start, "end": end, "probability": probability}
+    position = {"start": start, "end": end}
+    return {"answer": example.passage[start:end], **position, "probability": round(probability, 6)}
 
 
 def window(example: Question, max_tokens: int) -> tuple[Tokens, Span]:
@@ -147,12 +144,10 @@ def window(example: Question, max_tokens: int) -> tuple[Tokens, Span]:
 
 
 def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span], list[float]]:
-    """Return the most probable span of each passage, and its probability.
+    """Return the most probable span of at most `max_tokens` of each passage, and its probability.
 
-    Args:
-        start: Log p that the answer starts with a token: (B, P), -inf where padded.
-        end: Log p that it ends with a token: (B, P), -inf where padded.
-        max_tokens: Maximum number of tokens of an answer.
+    `start` and `end` are log p that the answer starts or ends with a token: (B, P), -inf where
+    padded.
     """
     width = min(max_tokens, end.shape[1])
     ends = F.pad(end, (0, width - 1), value=-torch.inf).unfold(1, width, 1)  # (B, P, width)
@@ -179,10 +174,8 @@ def score(examples: Sequence[Question], predictions: Sequence[Any]) -> dict[str,
     """Return F1 and exact match with the best of each question's answers."""
     gold = [example.answers for example in examples]
     predicted = [prediction["answer"] for prediction in predictions]
-    return {
-        "f1": metrics.answer_f1(gold, predicted),
-        "exact": metrics.exact_match(gold, predicted),
-    }
+    f1, exact = metrics.answer_f1(gold, predicted), metrics.exact_match(gold, predicted)
+    return {"f1": f1, "exact": exact}
 
 
 def write(examples: Sequence[Question], predictions: Sequence[Any]) -> Iterator[str]:
@@ -190,12 +183,4 @@ def write(examples: Sequence[Question], predictions: Sequence[Any]) -> Iterator[
     return write_answers(examples, [prediction["answer"] for prediction in predictions])
 
 
-TASK = Task(
-    name="question",
-    settings=QuestionSettings,
-    read=read,
-    learn=learn,
-    model=SpanReader,
-    score=score,
-    write=write,
-)
+TASK = Task("question", QuestionSettings, read, learn, SpanReader, score, write)

@@ -66,12 +66,7 @@ class RelationClassifier(LabelModel):
         if settings.pooling == "attention":
             self.pooling = EntityAttention(width, 2 * (inputs.dim + width), hidden)
         self.entity = Pooling(inputs.dim + width, "mean")
-        self.top = nn.Sequential(
-            nn.Linear(2 * inputs.dim + 3 * width, hidden),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, len(self.labels)),
-        )
+        self.top = self.make_top(2 * inputs.dim + 3 * width, hidden, dropout)
 
     def forward(self, batch: Sequence[Related]) -> Tensor:
         """Score all relations: (B, labels)."""
@@ -112,10 +107,8 @@ def learn(examples: Sequence[Related], settings: RelationSettings) -> dict[str, 
 def score(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
     """Return the official macro F1, which ignores Other and counts the direction, and accuracy."""
     labels = gold_and_predicted(examples, predictions)
-    return {
-        "macro_f1": metrics.relation_f1(*labels).macro.f1,
-        "accuracy": metrics.accuracy(*labels),
-    }
+    macro = metrics.relation_f1(*labels).macro
+    return {"macro_f1": macro.f1, "accuracy": metrics.accuracy(*labels)}
 
 
 def write(examples: Sequence[Related], predictions: Sequence[Any]) -> Iterator[str]:
@@ -124,12 +117,4 @@ def write(examples: Sequence[Related], predictions: Sequence[Any]) -> Iterator[s
         yield f"{example.identifier}\t{prediction['label']}\n"
 
 
-TASK = Task(
-    name="relation",
-    settings=RelationSettings,
-    read=read,
-    learn=learn,
-    model=RelationClassifier,
-    score=score,
-    write=write,
-)
+TASK = Task("relation", RelationSettings, read, learn, RelationClassifier, score, write)

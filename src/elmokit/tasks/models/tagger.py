@@ -34,12 +34,9 @@ class Tagger(nn.Module):
         self.inputs, self.tags = inputs, learned["tags"]
         self.indices = {tag: index for index, tag in enumerate(self.tags)}
         self.mark = nn.Embedding(2, PREDICATE_DIM) if learned["predicates"] else None
-        self.lstm = BiLSTM(
-            inputs.dim + (PREDICATE_DIM if self.mark else 0),
-            settings.hidden,
-            depth=settings.depth,
-            dropout=settings.dropout,
-        )
+        columns = inputs.dim + (PREDICATE_DIM if self.mark else 0)
+        hidden, depth, dropout = settings.hidden, settings.depth, settings.dropout
+        self.lstm = BiLSTM(columns, hidden, depth=depth, dropout=dropout)
         self.emissions = nn.Linear(self.lstm.dim + inputs.late_dim, len(self.tags))
         self.crf = CRF(self.tags, constrained=True) if settings.crf else None
 
@@ -100,10 +97,8 @@ def read(path: str, settings: TaggerSettings, bad: BadLines, labeled: bool) -> I
 def learn(examples: Sequence[Tagged], settings: TaggerSettings) -> dict[str, Any]:
     """Return all tags of the training examples, sorted, and whether predicates are marked."""
     tags = {tag for example in examples for tag in example.tags or ()}
-    return {
-        "tags": check_choices(tags, "tag"),
-        "predicates": any(example.predicate is not None for example in examples),
-    }
+    predicates = any(example.predicate is not None for example in examples)
+    return {"tags": check_choices(tags, "tag"), "predicates": predicates}
 
 
 def score(examples: Sequence[Tagged], predictions: Sequence[list[str]]) -> dict[str, float]:
@@ -113,12 +108,8 @@ def score(examples: Sequence[Tagged], predictions: Sequence[list[str]]) -> dict[
     if not are_spans(tag for tags in gold for tag in tags):
         return {"accuracy": accuracy}
     spans = metrics.span_f1(gold, predictions).micro
-    return {
-        "f1": spans.f1,
-        "precision": spans.precision,
-        "recall": spans.recall,
-        "accuracy": accuracy,
-    }
+    scores = {"f1": spans.f1, "precision": spans.precision, "recall": spans.recall}
+    return {**scores, "accuracy": accuracy}
 
 
 def write(examples: Sequence[Tagged], predictions: Sequence[list[str]]) -> Iterator[str]:
@@ -128,12 +119,4 @@ def write(examples: Sequence[Tagged], predictions: Sequence[list[str]]) -> Itera
         yield "".join(f"{token}\t{tag}\n" for token, tag in rows) + "\n"
 
 
-TASK = Task(
-    name="tagger",
-    settings=TaggerSettings,
-    read=read,
-    learn=learn,
-    model=Tagger,
-    score=score,
-    write=write,
-)
+TASK = Task("tagger", TaggerSettings, read, learn, Tagger, score, write)

@@ -51,14 +51,9 @@ def search(
 ) -> list[list[Hypothesis]]:
     """Return the best hypotheses of each example, from 1 to `beam`, the best first.
 
-    Args:
-        step: Takes the last word of each hypothesis, (rows,), and the state before it; returns the
-            log probabilities of the next word, (rows, words), and the state after it.
-        state: State before the first word, with `beam` rows for each example.
-        begin: Index that stands for the word before the first: (examples,).
-        end: Index of the end.
-        beam: Number of hypotheses to follow; 1 is a greedy search.
-        max_words: Maximum number of words of a text.
+    `step` takes the last word of each hypothesis, (rows,), and the state before it, which has
+    `beam` rows for each example. It returns the log probabilities of the next word, (rows, words),
+    and the state after it. `begin` stands for the word before the first: (examples,).
     """
     kept: list[list[Hypothesis]] = [[] for _ in begin]
     live = list(range(len(begin)))  # indices of the n examples that are not done
@@ -95,14 +90,9 @@ def search(
 def best_candidates(totals: Tensor, log_probabilities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the 2 * beam best extensions of an example's hypotheses by a word, the best first.
 
-    With that many, `beam` are left even if every hypothesis also ends.
-
-    Args:
-        totals: Log probabilities of the hypotheses: (n, beam).
-        log_probabilities: Log probabilities of the next word: (n * beam, words).
-
-    Returns:
-        Log probability, index of the hypothesis, and word of each: (n, candidates).
+    With that many, `beam` are left even if every hypothesis also ends. Of each candidate return the
+    log probability, the index of the hypothesis, and the word, (n, candidates) each, from the log
+    probabilities of the hypotheses, (n, beam), and of the next word, (n * beam, words).
     """
     n, beam = totals.shape
     vocabulary = log_probabilities.shape[1]

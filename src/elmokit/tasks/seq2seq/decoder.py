@@ -11,7 +11,7 @@ of a text; 1 in training), T steps, H cells, V words of the vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -46,14 +46,13 @@ class Source:
 
     def take(self, texts: Tensor) -> Source:
         """Return these texts."""
-        spelled = None if self.spelled is None else self.spelled[texts]
-        return Source(
+        return replace(
+            self,
             memory=self.memory[texts],
             keys=self.keys[texts],
             mask=self.mask[texts],
             indices=self.indices[texts],
-            own_words=self.own_words,
-            spelled=spelled,
+            spelled=None if self.spelled is None else self.spelled[texts],
         )
 
 
@@ -92,29 +91,19 @@ class Decoder(nn.Module):
     """LSTM layers with attention and input feeding; a word's vector is its row of the softmax."""
 
     def __init__(
-        self,
-        words: int,
-        *,
-        encoder_dim: int,
-        memory_dim: int,
-        elmo_dim: int,
-        settings: Seq2SeqSettings,
+        self, words: int, memory_dim: int, elmo_dim: int, settings: Seq2SeqSettings
     ) -> None:
-        """Build a new decoder.
+        """Build a new decoder that writes `words` words of the vocabulary.
 
-        Args:
-            words: Number of words of the vocabulary, V.
-            encoder_dim: Size of the encoder's summary of a text.
-            memory_dim: Size of the encoder's output for each token.
-            elmo_dim: Size of the target's ELMo vectors, 0 without.
-            settings: Sizes, dropout, and whether to copy.
+        The encoder's output for each token has `memory_dim` columns, and the target's ELMo vectors
+        have `elmo_dim`, 0 without.
         """
         super().__init__()
         hidden, depth = settings.hidden, settings.depth
         self.words, self.depth = words, depth
         self.softmax = Softmax(words, hidden)
         self.begin = nn.Parameter(torch.zeros(hidden))
-        self.first_state = nn.Linear(encoder_dim, 2 * depth * hidden)
+        self.first_state = nn.Linear(2 * hidden, 2 * depth * hidden)
         read = hidden + elmo_dim
         self.cells = nn.ModuleList(
             nn.LSTMCell(read + hidden if layer == 0 else hidden, hidden) for layer in range(depth)
@@ -125,7 +114,7 @@ class Decoder(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
 
     def start(self, summary: Tensor, elmo: list[LayerState]) -> State:
-        """Return the state before the first word, from the encoder's summary (B, columns)."""
+        """Return the state before the first word, from the encoder's summary (B, 2 * H)."""
         states = self.first_state(summary).tanh().chunk(2 * self.depth, dim=1)
         layers = list(zip(states[::2], states[1::2], strict=True))
         return State(layers, torch.zeros_like(states[0]), elmo)

@@ -35,17 +35,13 @@ class ForwardElmo(nn.Module):
     table: Tensor
 
     def __init__(self, elmo: Embedder, words: Sequence[str], settings: TrainSettings) -> None:
-        """Build a new mix for a model of the target's language.
+        """Build a new mix for a model of the target's language, and compute the token vectors of
+        the words of the target's vocabulary, without the end and the unknown word.
 
-        Args:
-            elmo: Model that `elmokit.load` returned.
-            words: Words of the target's vocabulary, without the end and the unknown word; their
-                token vectors are computed here, once.
-            settings: Which layers, how much dropout, the weight of the penalty. Layers are never
-                normalized: that would need words that are not written yet.
+        Layers are never normalized: that would need words that are not written yet.
         """
         super().__init__()
-        object.__setattr__(self, "elmo", elmo)  # not a submodule
+        self.elmo = elmo
         plain = replace(settings, placement="input", layer_norm=False, tune_elmo=False)
         self.mix = elmo_layer(elmo, plain)
         self.dim = elmo.config.projection_dim
@@ -69,12 +65,11 @@ class ForwardElmo(nn.Module):
     @torch.no_grad()
     def spell(self, words: Sequence[str]) -> Tensor:
         """Return the token vectors of words, before any context: (words, dim)."""
-        elmo: Embedder = self.elmo  # type: ignore[assignment]
-        encode = elmo.model.token_encoder
-        vectors = [torch.zeros(0, self.dim, device=elmo.device)]
+        encode, device = self.elmo.model.token_encoder, self.elmo.device
+        vectors = [torch.zeros(0, self.dim, device=device)]
         for start in range(0, len(words), WORDS_PER_BATCH):
-            ids = torch.from_numpy(elmo.indexer.encode(words[start : start + WORDS_PER_BATCH]))
-            vectors.append(encode(ids.to(elmo.device)))
+            ids = self.elmo.indexer.encode(words[start : start + WORDS_PER_BATCH])
+            vectors.append(encode(torch.from_numpy(ids).to(device)))
         return torch.cat(vectors)
 
     def start(self, rows: int) -> list[LayerState]:
@@ -106,7 +101,6 @@ class ForwardElmo(nn.Module):
 
     def _bilm(self) -> BiLM:
         """Return the biLM, on the device of the other weights."""
-        elmo: Embedder = self.elmo  # type: ignore[assignment]
-        if elmo.device != self.table.device:
-            elmo.to(self.table.device)
-        return elmo.model
+        if self.elmo.device != self.table.device:
+            self.elmo.to(self.table.device)
+        return self.elmo.model

@@ -9,7 +9,7 @@ attention.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from elmokit.tasks.seq2seq.targets import (
     padded,
 )
 from elmokit.tasks.settings import Seq2SeqSettings, SummarizeSettings, TranslateSettings
+from elmokit.tasks.splits import cut_texts
 from elmokit.tasks.task import Task
 from elmokit.text.tokenize import tokenizer
 
@@ -64,16 +65,11 @@ class Rewriter(nn.Module):
         self.beam = settings.beam  # may be changed at any time
         self.words = TargetWords(learned["words"], case=learned["case"], copy=settings.copy)
         self.elmo = _target_elmo(settings, learned)
-        self.encoder = BiLSTM(
-            inputs.dim, settings.hidden, depth=settings.depth, dropout=settings.dropout
-        )
-        self.decoder = Decoder(
-            self.words.size,
-            encoder_dim=self.encoder.dim,
-            memory_dim=self.encoder.dim + inputs.late_dim,
-            elmo_dim=0 if self.elmo is None else self.elmo.dim,
-            settings=settings,
-        )
+        hidden, depth, dropout = settings.hidden, settings.depth, settings.dropout
+        self.encoder = BiLSTM(inputs.dim, hidden, depth=depth, dropout=dropout)
+        elmo_dim = 0 if self.elmo is None else self.elmo.dim
+        memory_dim = self.encoder.dim + inputs.late_dim
+        self.decoder = Decoder(self.words.size, memory_dim, elmo_dim, settings)
 
     def loss(self, batch: Sequence[Translated]) -> Tensor:
         """Return the mean loss of the targets' words and ends."""
@@ -96,12 +92,10 @@ class Rewriter(nn.Module):
             beam=self.beam,
             max_words=self.settings.max_target_tokens,
         )
+        own_words = [self.words.own_words(example.texts[0]) for example in batch]
         return [
-            {
-                "text": self.words.text(best.words, self.words.own_words(example.texts[0])),
-                "score": round(best.score, 6),
-            }
-            for example, (best, *_) in zip(batch, hypotheses, strict=True)
+            {"text": self.words.text(best.words, own), "score": round(best.score, 6)}
+            for own, (best, *_) in zip(own_words, hypotheses, strict=True)
         ]
 
     def next_words(self, last: Tensor, writing: Writing) -> tuple[Tensor, Writing]:
@@ -185,7 +179,7 @@ def read_translations(
         raise ElmokitError(f"name both files, separated by a comma: {path},TARGET")
     tokenize = tokenizer(settings.tokenizer)
     examples = read_parallel(source, target if labeled else None, tokenize=tokenize, bad=bad)
-    return cut(examples, settings.max_tokens)
+    return cut_texts(examples, settings.max_tokens)
 
 
 def read_texts(
@@ -200,13 +194,7 @@ def read_texts(
         labeled=labeled,
         bad=bad,
     )
-    return cut(examples, settings.max_tokens)
-
-
-def cut(examples: Iterable[Translated], max_tokens: int) -> Iterator[Translated]:
-    """Yield the examples with at most `max_tokens` tokens of the source; 0 for no limit."""
-    for example in examples:
-        yield replace(example, texts=(example.texts[0][: max_tokens or None],))
+    return cut_texts(examples, settings.max_tokens)
 
 
 def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> dict[str, Any]:
@@ -230,10 +218,8 @@ def bleu_scores(examples: Sequence[Translated], predictions: Sequence[Any]) -> d
     with the scores of other systems for text that is not.
     """
     predicted, tokens, written = _texts(examples, predictions)
-    return {
-        "bleu": metrics.bleu(predicted, tokens, tokenize="none"),
-        "bleu_13a": metrics.bleu(predicted, written),
-    }
+    bleu = metrics.bleu(predicted, tokens, tokenize="none")
+    return {"bleu": bleu, "bleu_13a": metrics.bleu(predicted, written)}
 
 
 def rouge_scores(examples: Sequence[Translated], predictions: Sequence[Any]) -> dict[str, float]:
@@ -245,11 +231,9 @@ def rouge_scores(examples: Sequence[Translated], predictions: Sequence[Any]) -> 
     predicted, tokens, written = _texts(examples, predictions)
     letters = [letter for text in written for letter in text if letter.isalpha()]
     if 2 * sum(letter.isascii() for letter in letters) >= len(letters):
-        scores = metrics.rouge(predicted, written)
-    else:
-        lower = [[text.lower() for text in texts] for texts in (predicted, tokens)]
-        scores = metrics.rouge(*lower, tokenize="none")
-    return {name: scores[name] for name in ("rougeL", "rouge1", "rouge2")}
+        return metrics.rouge(predicted, written)
+    lower = [[text.lower() for text in texts] for texts in (predicted, tokens)]
+    return metrics.rouge(*lower, tokenize="none")
 
 
 def _texts(
@@ -268,21 +252,9 @@ def write(examples: Sequence[Translated], predictions: Sequence[Any]) -> Iterato
 
 TASKS = {
     "translate": Task(
-        name="translate",
-        settings=TranslateSettings,
-        read=read_translations,
-        learn=learn,
-        model=Rewriter,
-        score=bleu_scores,
-        write=write,
+        "translate", TranslateSettings, read_translations, learn, Rewriter, bleu_scores, write
     ),
     "summarize": Task(
-        name="summarize",
-        settings=SummarizeSettings,
-        read=read_texts,
-        learn=learn,
-        model=Rewriter,
-        score=rouge_scores,
-        write=write,
+        "summarize", SummarizeSettings, read_texts, learn, Rewriter, rouge_scores, write
     ),
 }

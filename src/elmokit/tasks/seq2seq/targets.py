@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Tokens
 from elmokit.tasks.layers.embedder import MIN_COUNT
@@ -83,8 +84,7 @@ class TargetWords:
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Pad rows with unknown words; return them and a mask that is False there: (rows, longest)."""
-    longest = max(map(len, rows))
-    indices = [[*row, *[UNKNOWN] * (longest - len(row))] for row in rows]
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    mask = torch.arange(longest, device=device) < lengths.unsqueeze(1)
-    return torch.tensor(indices, device=device), mask
+    tensors = [torch.tensor(row, dtype=torch.long, device=device) for row in rows]
+    masks = [torch.ones_like(row, dtype=torch.bool) for row in tensors]
+    words = pad_sequence(tensors, batch_first=True, padding_value=UNKNOWN)
+    return words, pad_sequence(masks, batch_first=True)
