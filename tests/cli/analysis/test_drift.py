@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny import complaint, tiny_elmo
 
-from elmokit.cli.drift import drift
+from elmokit.cli.analysis.drift import drift
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions
 

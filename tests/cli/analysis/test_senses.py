@@ -11,11 +11,11 @@ import pytest
 from tiny import complaint, tiny_elmo
 
 from elmokit.analysis.senses.inventory import load_inventory
-from elmokit.cli import senses
+from elmokit.cli.analysis import senses
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions, RecordedModelOptions
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "senses.tsv"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "senses.tsv"
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import pytest
 from tiny import complaint, tiny_elmo
 
 from elmokit.analysis.similarity.pairs import read_scws
+from elmokit.cli.analysis.similarity import similarity
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions
-from elmokit.cli.similarity import similarity
 
 SCWS = (
     "1\tbank\tn\tshore\tn\tHe sat on the <b> bank </b> , and slept .\t"
