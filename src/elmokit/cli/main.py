@@ -10,7 +10,7 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
@@ -73,19 +73,25 @@ CONFIG_HELP = (
 )
 
 KINDS: dict[Any, str] = {int: "an integer", float: "a number", bool: "true or false"}
+TORCH_OUT_OF_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 
 # Exit codes as shells know them: 2 for wrong use, 128 + the number of the signal that ended it.
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that `arguments` name and return the exit code of the process.
+    """Run the command that `arguments` name and return the exit code of the process."""
+    return guard(lambda: run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def guard(command: Callable[[], int]) -> int:
+    """Return the exit code of a command.
 
     An error that the user can cause or fix is one sentence on stderr, with a traceback only when
     ELMOKIT_DEBUG=1. Any other exception is a bug and always keeps its traceback.
     """
     try:
-        code = run(list(sys.argv[1:] if arguments is None else arguments))
+        code = command()
         sys.stdout.flush()  # A closed pipe shows here, not while the interpreter shuts down.
         return code
     except KeyboardInterrupt:
@@ -110,17 +116,13 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" at {error.filename}" if error.filename else ""
         return f"the disk is full{where}: free some space or write to another disk"
-    if isinstance(error, MemoryError) or is_torch_out_of_memory(error):
+    # Of torch running out of memory on the CPU only the text of its error says so.
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or TORCH_OUT_OF_MEMORY in str(error))
+    ):
         return "out of memory: try a smaller batch or shorter texts"
     return None
-
-
-def is_torch_out_of_memory(error: Exception) -> bool:
-    """Tell whether torch ran out of memory; on the CPU only the text of its error says so."""
-    return isinstance(error, RuntimeError) and (
-        type(error).__name__ == "OutOfMemoryError"
-        or "DefaultCPUAllocator: can't allocate memory" in str(error)
-    )
 
 
 def run(arguments: list[str]) -> int:
@@ -135,10 +137,14 @@ def run(arguments: list[str]) -> int:
     # and there would be several while a command starts.
     gc.set_threshold(100_000, 50, 50)
     log_to_stderr()
+    arguments, config = take_config(arguments)
+    return call(build_app(config), arguments)
+
+
+def call(app: App, arguments: Sequence[str]) -> int:
+    """Call a command of a cyclopts application and return its exit code."""
     from cyclopts import CycloptsError
 
-    arguments, config = take_config(arguments)
-    app = build_app(config)
     try:
         result = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
@@ -156,6 +162,7 @@ def build_app(config: str | None = None) -> App:
         name="elmokit",
         help=ABOUT,
         help_format="plaintext",
+        help_formatter=unwrapping_formatter(),
         help_epilogue="elmokit COMMAND --help shows the options of a command.",
         version_flags=[],
         result_action="return_value",
@@ -181,6 +188,21 @@ def build_app(config: str | None = None) -> App:
 
     app.command(completion, help="print the completion script of a shell")
     return app
+
+
+def unwrapping_formatter() -> Any:
+    """Return a formatter of help that does not keep the line breaks of docstrings."""
+    from cyclopts.help import DefaultFormatter
+
+    class UnwrappingFormatter(DefaultFormatter):
+        def __call__(self, console: Any, options: Any, panel: Any) -> None:
+            for entry in panel.entries:
+                text = getattr(entry.description, "primary_renderable", None)
+                if text is not None:
+                    text.plain = text.plain.replace("\n", " ")
+            super().__call__(console, options, panel)
+
+    return UnwrappingFormatter()
 
 
 def take_config(arguments: list[str]) -> tuple[list[str], str | None]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json as json_format
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import Parameter
-
-from elmokit.cli.options import ModelOptions, RecordedModelOptions
+from elmokit.cli.options import Flag, ModelOptions, RecordedModelOptions
 from elmokit.cli.output import percent, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.io.paths import check_output
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from elmokit.store import LayerStore
 
 NO_INVENTORY = "none"
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 def build(
@@ -154,7 +151,9 @@ def tag(
     senses.check_method(method)
     name = options.resolve(senses.model, tokenizer).tokenizer_name()
     lines = read_with_progress(input, name="senses", quiet=quiet, tokenizer=name, split=split)
-    sentences = read_first(whole_lines(lines))
+    sentences = whole_lines(lines)
+    # Read one sentence now, so that input errors surface before the model is loaded.
+    sentences = chain(list(islice(sentences, 1)), sentences)
     tagged = tag_senses(open_store(senses, options), senses, sentences, method)
     output = tsv_lines(tagged) if format == "tsv" else json_lines(tagged)
     if out == "-":
@@ -235,12 +234,6 @@ def open_store(senses: Inventory, options: RecordedModelOptions) -> LayerStore:
     store = model.open_store()
     senses.check_model(store, model.model)
     return store
-
-
-def read_first(lines: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Read one line now, so that input errors surface before the model is loaded."""
-    first = next(lines, None)
-    return iter(()) if first is None else chain([first], lines)
 
 
 # ---------------------------------------------------------------------- printing
