@@ -157,10 +157,15 @@ def total_bytes(path: FilePath) -> int | None:
 
 def kind_of(path: FilePath) -> str:
     """Return the kind of a file by its extension: text, jsonl, conll or conllu."""
+    return KINDS.get(extension_of(path), "text")
+
+
+def extension_of(path: FilePath) -> str:
+    """Return the extension in lower case, without that of the compression."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
-    return KINDS.get(suffixes[-1], "text") if suffixes else "text"
+    return suffixes[-1] if suffixes else ""
 
 
 def _check_options(kind: str, errors: str, *, split: bool, column: int | None) -> None:
