@@ -294,9 +294,9 @@ def test_tokens_are_found_where_they_stand(text: str) -> None:
         tokens = split(text)
         offsets = token_offsets(text, tokens)
         assert [text[start:end] for start, end in offsets] == tokens
-        inside = {place for start, end in offsets for place in range(start, end)}
+        inside = {position for start, end in offsets for position in range(start, end)}
         assert len(inside) == sum(map(len, tokens))  # no character is in two tokens
-        assert all(text[place].isspace() for place in set(range(len(text))) - inside)
+        assert all(text[position].isspace() for position in set(range(len(text))) - inside)
 
 
 @pytest.mark.parametrize(
