@@ -9,7 +9,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.text.width import text_width
+from elmokit.text.unicode import text_width
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

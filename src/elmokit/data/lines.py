@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from elmokit.io.lines import MAX_LINE_BYTES, FilePath, name_of, read_lines
+from elmokit.text.unicode import is_unicode
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -56,15 +57,6 @@ def decoded_lines(path: FilePath) -> Iterator[tuple[int, str, str]]:
             yield piece.line, "" if problem else piece.text, problem
         else:
             blank.append(piece.line)
-
-
-def is_unicode(text: str) -> bool:
-    """Tell whether a text can be encoded: halves of surrogate pairs cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def good_lines(path: FilePath, bad: Bad) -> Iterator[tuple[str, str]]:

@@ -84,15 +84,9 @@ def read_sentences(
         raise ElmokitError(f"max_line_bytes must be at least {MIN_LINE_BYTES}")
     tokenize = tokenizers.tokenizer(tokenizer)
     pieces = read_lines(path, errors=errors, max_line_bytes=max_line_bytes, on_bytes=on_bytes)
+    limit = max_line_bytes
     sentences = sentences_of(
-        pieces,
-        name,
-        kind,
-        tokenize,
-        split=split,
-        field=field,
-        column=column,
-        max_line_bytes=max_line_bytes,
+        pieces, name, kind, tokenize, split=split, field=field, column=column, max_line_bytes=limit
     )
     return _not_empty(sentences, name)
 
@@ -251,9 +245,8 @@ def _json_field(piece: Piece, name: str, field: str) -> str | list[str]:
     try:
         value = json.loads(piece.text)
     except json.JSONDecodeError as error:
-        raise ElmokitError(
-            f"{where} is not valid JSON: {error.msg} at character {error.colno}"
-        ) from None
+        reason = f"{error.msg} at character {error.colno}"
+        raise ElmokitError(f"{where} is not valid JSON: {reason}") from None
     except (ValueError, RecursionError):  # thousands of digits or brackets
         raise ElmokitError(f"{where} is not JSON that can be read") from None
     # A key with dots in it takes precedence over a path.
