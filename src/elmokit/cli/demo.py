@@ -172,7 +172,8 @@ def report(title: str, uses: dict[str, list[Use]], vectors: dict[str, Array]) ->
         cosines = cosine_matrix(vectors[word])
         purities[word] = purity(cosines, senses)
         yield ""
-        yield paint(word, "bold") + f": {describe(senses)}"
+        counts = (f"{senses.count(sense)} about {sense}" for sense in dict.fromkeys(senses))
+        yield f"{paint(word, 'bold')}: {len(senses)} sentences, {' and '.join(counts)}"
         within, across = within_and_across(cosines, senses)
         yield row("", names)
         yield row("  within a sense", [f"{x:.2f}" for x in within])
@@ -188,12 +189,6 @@ def report(title: str, uses: dict[str, list[Use]], vectors: dict[str, Array]) ->
     yield row("  all", [f"{x:.0%}" for x in np.mean(list(purities.values()), axis=0)])
     yield "Layer 0 is a static vector: one for all sentences, cosine 1.00, and so only a guess."
     yield from ["", *next_steps()]
-
-
-def describe(senses: Sequence[str]) -> str:
-    """Say how many sentences each sense has."""
-    counts = (f"{senses.count(sense)} about {sense}" for sense in dict.fromkeys(senses))
-    return f"{len(senses)} sentences, {' and '.join(counts)}"
 
 
 def row(label: str, cells: Sequence[str]) -> str:

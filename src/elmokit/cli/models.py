@@ -104,8 +104,16 @@ def _metadata_lines(metadata: dict[str, Any]) -> Iterator[str]:
 
 
 def _conversion_lines(result: Conversion) -> Iterator[str]:
-    yield f"{result.source}: {_summary(result)}"
-    comparison = result.comparison
+    config, comparison = result.config, result.comparison
+    inputs = {"words": f"on {config.n_words:,} words", "characters": "on characters"}
+    words = config.vocabulary_size
+    summary = [
+        f"{result.source_format} format",
+        f"{config.num_layers} layers of {config.lstm_dim}/{config.projection_dim}",
+        inputs.get(config.token_encoder, "on Unicode characters"),
+        f"a softmax over {words:,} words" if words else "no softmax",
+    ]
+    yield f"{result.source}: {', '.join(summary)}"
     line = f"{result.target}: {result.format} format, {result.dtype}; "
     line += f"vectors differ by at most {comparison.max_difference:.1e}"
     if comparison.new_perplexity is not None:
@@ -113,17 +121,3 @@ def _conversion_lines(result: Conversion) -> Iterator[str]:
     elif comparison.perplexity is not None:
         line += "; the softmax is not kept"
     yield line
-
-
-def _summary(result: Conversion) -> str:
-    """Return what the source of a conversion is, in one line."""
-    config = result.config
-    inputs = {"words": f"on {config.n_words:,} words", "characters": "on characters"}
-    words = config.vocabulary_size
-    parts = [
-        f"{result.source_format} format",
-        f"{config.num_layers} layers of {config.lstm_dim}/{config.projection_dim}",
-        inputs.get(config.token_encoder, "on Unicode characters"),
-        f"a softmax over {words:,} words" if words else "no softmax",
-    ]
-    return ", ".join(parts)

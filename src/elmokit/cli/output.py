@@ -69,8 +69,5 @@ def write_result(
 def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
-        if is_dataclass(value) and not isinstance(value, type):
-            flat |= asdict(value)
-        else:
-            flat[name] = value
+        flat |= asdict(value) if is_dataclass(type(value)) else {name: value}
     return flat

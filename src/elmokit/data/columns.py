@@ -31,6 +31,7 @@ CONLLU_COLUMNS = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
 NEVER_EMPTY = ("UPOS", "XPOS")  # in other columns of CoNLL-U _ is a value
 TEXT_EXTENSIONS = (".txt", ".text", "")
 NOT_A_WORD = re.compile(r"\d+[-.]\d+")  # a range such as 3-4, an empty node such as 8.1
+DOCUMENT_MARKS = (["#begin", "document"], ["#end", "document"])  # of CoNLL-2012
 NO_PREDICATE = ("-", "_", "0")
 KINDS = ("auto", "conll", "conllu", "text")
 
@@ -261,11 +262,6 @@ def _cells(text: str) -> list[str]:
     return [cell for cell in text.split(" ") if cell]
 
 
-def _marks_document(cells: list[str]) -> bool:
-    """Tell whether a row separates documents in CoNLL-2003 or CoNLL-2012."""
-    return cells[0] == "-DOCSTART-" or cells[:2] in (["#begin", "document"], ["#end", "document"])
-
-
 def _is_word(text: str) -> bool:
     """Tell whether a line of CoNLL-U is neither a comment, a range of words nor an empty node."""
     return not text.startswith("#") and NOT_A_WORD.fullmatch(text.partition("\t")[0]) is None
@@ -276,6 +272,6 @@ def _without_comments(rows: Iterable[Row], width: int) -> list[Row]:
 
     A comment begins with # and has another number of columns than the rows: # is a word too.
     """
-    rows = [row for row in rows if not _marks_document(row[1])]
+    rows = [r for r in rows if r[1][0] != "-DOCSTART-" and r[1][:2] not in DOCUMENT_MARKS]
     width = next((len(cells) for _, cells in rows if not cells[0].startswith("#")), width)
     return list(dropwhile(lambda r: r[1][0].startswith("#") and len(r[1]) != width, rows))

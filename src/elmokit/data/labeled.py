@@ -32,24 +32,16 @@ MAX_MESSAGES = 5
 NO_AGREEMENT = "-"  # SNLI's label of a pair on which the annotators did not agree
 
 # Names of columns, the most certain first.
-TEXT = tuple(
-    """text sentence review content document comment tweet message utterance question query body
+TEXT = """text sentence review content document comment tweet message utterance question query body
     description phrase""".split()
-)
-LABEL = tuple(
-    """gold_label label labels class category entailment_judgment entailment_label is_duplicate
+LABEL = """gold_label label labels class category entailment_judgment entailment_label is_duplicate
     sentiment polarity topic intent emotion rating stars quality class_index target tag""".split()
-)
-FIRST = tuple(
-    """sentence1 sentence_a sentence_1 premise question1 text1 text_a text_1 #1_string first
+FIRST = """sentence1 sentence_a sentence_1 premise question1 text1 text_a text_1 #1_string first
     question context query""".split()
-)
-SECOND = tuple(
-    """sentence2 sentence_b sentence_2 hypothesis question2 text2 text_b text_2 #2_string second
-    sentence passage title""".split()
-)
-SOURCE = tuple("text document article source body content dialogue".split())
-SUMMARY = tuple("summary headline title highlights abstract target".split())
+SECOND = """sentence2 sentence_b sentence_2 hypothesis question2 text2 text_b text_2 #2_string
+    second sentence passage title""".split()
+SOURCE = "text document article source body content dialogue".split()
+SUMMARY = "summary headline title highlights abstract target".split()
 
 
 @dataclass

@@ -42,7 +42,7 @@ class ColumnSpec:
     """What it contains, such as "label"."""
     option: str
     """The setting that names it."""
-    known: tuple[str, ...]
+    known: Sequence[str]
     """Names that it often has, the most certain first."""
     given: str | int | None = None
     """Its name or number, if the user gave one."""

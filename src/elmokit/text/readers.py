@@ -84,9 +84,15 @@ def read_sentences(
         raise ElmokitError(f"max_line_bytes must be at least {MIN_LINE_BYTES}")
     tokenize = tokenizers.tokenizer(tokenizer)
     pieces = read_lines(path, errors=errors, max_line_bytes=max_line_bytes, on_bytes=on_bytes)
-    limit = max_line_bytes
     sentences = sentences_of(
-        pieces, name, kind, tokenize, split=split, field=field, column=column, max_line_bytes=limit
+        pieces,
+        name,
+        kind,
+        tokenize,
+        split=split,
+        field=field,
+        column=column,
+        max_line_bytes=max_line_bytes,
     )
     return _not_empty(sentences, name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elmokit.cli.options import Flag, ModelOptions, split_words
 from elmokit.cli.output import table, warn, write_result
@@ -227,8 +227,16 @@ def surprisal(
     results = [elmo.surprisal([tokens])[0] for tokens in progress]
     write_figure(draw_surprisal(results), out)
     print(surprisal_table(results))
-    content = {"sentences": [surprisal_dict(result) for result in results]}
-    write_result(json, "plot surprisal", settings, content)
+    content = [
+        {
+            "tokens": result.tokens,
+            "forward": result.forward.tolist(),
+            "backward": result.backward.tolist(),
+            "known": result.known.tolist(),
+        }
+        for result in results
+    ]
+    write_result(json, "plot surprisal", settings, {"sentences": content})
 
 
 def surprisal_table(results: Sequence[Surprisal]) -> str:
@@ -240,13 +248,3 @@ def surprisal_table(results: Sequence[Surprisal]) -> str:
         rows += zip(result.tokens, *bits, notes, strict=True)
     note = "in bits; forward: given the words before; backward: given the words after"
     return f"{table(['', 'forward', 'backward', 'average', ''], rows)}\n\n{note}"
-
-
-def surprisal_dict(result: Surprisal) -> dict[str, Any]:
-    """Return the surprisal of a sentence, for JSON."""
-    return {
-        "tokens": result.tokens,
-        "forward": result.forward.tolist(),
-        "backward": result.backward.tolist(),
-        "known": result.known.tolist(),
-    }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json as json_format
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -155,7 +155,10 @@ def tag(
     # Read one sentence now, so that input errors surface before the model is loaded.
     sentences = chain(list(islice(sentences, 1)), sentences)
     tagged = tag_senses(open_store(senses, options), senses, sentences, method)
-    output = tsv_lines(tagged) if format == "tsv" else json_lines(tagged)
+    if format == "tsv":
+        output = tsv_lines(tagged)
+    else:
+        output = (dumps(sentence.to_dict(), ensure_ascii=False) + "\n" for sentence in tagged)
     if out == "-":
         sys.stdout.writelines(output)
     else:
@@ -285,9 +288,3 @@ def tsv_lines(tagged: Iterable[SentenceTags]) -> Iterator[str]:
             use = Use(tuple(sentence.tokens), tag.start, tag.end, tag.lemma, tag.sense)
             cells = (i, use.position, use.word, use.lemma, use.sense, f"{tag.score:.3f}")
             yield "\t".join(map(str, cells)) + "\n"
-
-
-def json_lines(tagged: Iterable[SentenceTags]) -> Iterator[str]:
-    """Yield one line per sentence."""
-    for sentence in tagged:
-        yield json_format.dumps(sentence.to_dict(), ensure_ascii=False) + "\n"
