@@ -88,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help_format="plaintext",
         version_flags=[],
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     app.default(demo)
     return guard(lambda: call(app, sys.argv[1:] if arguments is None else arguments))

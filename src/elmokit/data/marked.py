@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from elmokit.data.examples import Pronoun, Related, Span
 from elmokit.data.labeled import BadLines
@@ -28,15 +27,6 @@ GAP_LABELS = ("a_coref", "b_coref")
 # ---- relations
 
 
-@dataclass
-class Block:
-    """A line with a sentence and its location, and the lines below it."""
-
-    where: str
-    text: str
-    below: list[str] = field(default_factory=list)
-
-
 def read_relations(
     path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
 ) -> Iterator[Related]:
@@ -46,38 +36,41 @@ def read_relations(
     comment, and nothing.
     """
     for block in _blocks(path, bad):
-        with reporting(bad, block.where):
-            yield _related(block, tokenize, labeled=labeled)
+        where = block[0][0]
+        with reporting(bad, where):
+            sentence, *below = [line for _, line in block]
+            yield _related(where, sentence, below, tokenize, labeled=labeled)
 
 
-def _blocks(path: FilePath, bad: BadLines) -> Iterator[Block]:
+def _blocks(path: FilePath, bad: BadLines) -> Iterator[list[tuple[str, str]]]:
     """Yield each line with a number, or the first after an empty one, and the lines below it."""
-    block = None
+    block: list[tuple[str, str]] = []
     for where, text in good_lines(path, bad):
-        if text and block and not NUMBERED.match(text):
-            block.below.append(text.strip())
-            continue
-        if block:
+        if block and (not text or NUMBERED.match(text)):
             yield block
-        block = Block(where, text) if text else None
+            block = []
+        if text:
+            block.append((where, text))
     if block:
         yield block
 
 
-def _related(block: Block, tokenize: Tokenize, *, labeled: bool) -> Related:
-    numbered = NUMBERED.fullmatch(block.text)
+def _related(
+    where: str, sentence: str, below: Iterable[str], tokenize: Tokenize, *, labeled: bool
+) -> Related:
+    numbered = NUMBERED.fullmatch(sentence)
     if numbered is None:
         raise BadRecord("the line must have a number, a tab and a sentence")
     identifier, marked = numbered[1], numbered[2].strip()
     if len(marked) > 1 and marked[0] == marked[-1] == '"':
         marked = marked[1:-1]
     text, spans = _unmarked(marked)
-    label = next((line for line in block.below if not line.startswith("Comment")), None)
+    lines = (line.strip() for line in below)
+    label = next((line for line in lines if not line.startswith("Comment")), None)
     if labeled and label is None:
         raise BadRecord("there is no relation below the sentence")
     tokens, (first, second) = tokens_and_spans(text, spans, tokenize)
-    label = label if labeled else None
-    return Related((tokens,), block.where, first, second, label, identifier)
+    return Related((tokens,), where, first, second, label if labeled else None, identifier)
 
 
 def _unmarked(marked: str) -> tuple[str, list[Span]]:

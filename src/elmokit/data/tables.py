@@ -238,18 +238,14 @@ def _json_rows(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
 def _json_objects(path: FilePath, bad: Bad) -> Iterator[tuple[str, dict[str, Any]]]:
     for where, text in filled_lines(path, bad):
         with reporting(bad, where):
-            yield where, _json_object(text)
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        message = error.msg if isinstance(error, json.JSONDecodeError) else "it is too deep"
-        raise BadRecord(f"the line is not JSON: {message}") from None
-    if not isinstance(value, dict):
-        raise BadRecord("the line is not a JSON object with named fields")
-    return value
+            try:
+                value = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                reason = error.msg if isinstance(error, json.JSONDecodeError) else "it is too deep"
+                raise BadRecord(f"the line is not JSON: {reason}") from None
+            if not isinstance(value, dict):
+                raise BadRecord("the line is not a JSON object with named fields")
+            yield where, value
 
 
 def _find_fields(
