@@ -455,7 +455,7 @@ def long_text(sentences: int, seed: int = 3) -> str:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-def test_a_run_killed_at_random_moments_goes_on_to_the_same_bytes(
+def test_a_run_killed_at_random_moments_resumes_to_the_same_bytes(
     folder: Path, model: Path
 ) -> None:
     (folder / "text.txt").write_text(long_text(1000), encoding="utf-8")
@@ -581,7 +581,7 @@ def test_control_c_while_hdf5_is_written_is_neither_lost_nor_harmful(
 
 @pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_stopped_run_goes_on_where_it_was(
+def test_a_stopped_run_resumes_where_it_was(
     embed: Run, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     if name == "vectors.parquet":
@@ -605,7 +605,7 @@ def test_a_stopped_run_goes_on_where_it_was(
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_standard_input_goes_on_only_with_the_same_text(
+def test_standard_input_resumes_only_with_the_same_text(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("-", "vectors.h5", "--batch-tokens", 4)
@@ -633,7 +633,7 @@ def test_an_input_changed_behind_its_first_megabyte_is_noticed(
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_an_unfinished_run_is_refused_unless_asked_to_go_on_or_to_start_again(
+def test_an_unfinished_run_is_an_error_without_resume_or_overwrite(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
@@ -709,7 +709,7 @@ def test_when_all_parts_are_done_they_are_only_put_together(
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_a_run_that_met_bad_bytes_goes_on_with_them_replaced(embed: Run) -> None:
+def test_a_run_that_met_bad_bytes_resumes_with_them_replaced(embed: Run) -> None:
     Path("text.txt").write_bytes(TEXT.encode() + b"caf\xe9 au lait\n")
     options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
     said = embed(*options, code=2)
@@ -762,7 +762,7 @@ def test_a_bad_input_is_refused(embed: Run, name: str) -> None:
     assert sentence in refuse(embed, name, "vectors.h5")
 
 
-def test_a_directory_is_no_input(embed: Run) -> None:
+def test_a_directory_is_not_an_input(embed: Run) -> None:
     Path("texts").mkdir()
     assert "texts is a directory" in refuse(embed, "texts", "vectors.h5")
 
@@ -773,7 +773,7 @@ def test_a_bad_input_is_one_sentence_of_the_whole_process_too(folder: Path, mode
     assert done.stderr == "elmokit: error: there is no file missing.txt\n"
 
 
-def test_a_bad_input_is_told_before_torch_is_imported(folder: Path) -> None:
+def test_a_bad_input_is_reported_before_torch_is_imported(folder: Path) -> None:
     code = (
         "import sys; from elmokit.cli.main import main\n"
         "main(['embed', 'missing.txt', 'vectors.h5']); print('torch' in sys.modules)\n"
@@ -978,7 +978,7 @@ print(same)
 """
 
 
-def test_a_full_or_read_only_disk_is_told_and_nothing_is_half_written(
+def test_a_full_or_read_only_disk_is_reported_and_nothing_is_half_written(
     folder: Path, model: Path
 ) -> None:
     (folder / "text.txt").write_text(long_text(1000), encoding="utf-8")  # 0.7 MB of vectors
@@ -1125,7 +1125,7 @@ def test_the_choices_of_pooling_are_those_of_the_library() -> None:
 def read_terminal(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 4096)
-    except OSError:  # how Linux says that nobody writes there any more
+    except OSError:  # Linux raises this when nobody writes there any more.
         return b""
 
 

@@ -255,7 +255,7 @@ def test_a_wrong_option_is_one_sentence(elmokit: Run, options: list[str], senten
 
 
 @pytest.mark.parametrize("content", [b"[1, 2]", b"a: [", b"\xff\xfe", b"1: 2"])
-def test_a_config_file_that_is_no_mapping_is_one_sentence(
+def test_a_config_file_that_is_not_a_mapping_is_one_sentence(
     elmokit: Run, tmp_path: Path, content: bytes
 ) -> None:
     config = tmp_path / "small.yaml"

@@ -91,7 +91,7 @@ def test_words_and_tags_are_the_first_and_the_last_column(tmp_path: Path, separa
     assert [e.where for e in read(path)] == [f"{path}, line 3", f"{path}, line 7"]
 
 
-def test_another_column_can_be_asked_for(tmp_path: Path) -> None:
+def test_another_column_can_be_requested(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", NAMES)
     assert pairs(path, column=2)[1] == ["Oslo/NNP", "Kiel/NNP"]
     assert pairs(path, column="-2")[1] == ["Oslo/B-NP", "Kiel/B-NP"]
@@ -116,7 +116,7 @@ SENTENCES_UD = """\
 """
 
 
-def test_words_of_conllu_are_no_ranges_and_no_empty_nodes(tmp_path: Path) -> None:
+def test_ranges_and_empty_nodes_of_conllu_are_not_words(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", SENTENCES_UD)
     assert pairs(path) == [["de/ADP", "le/DET", "pain/NOUN"], ["#/SYM", "New York/PROPN"]]
     assert pairs(path, column="XPOS")[0] == ["de/E", "le/R", "pain/S"]
@@ -182,7 +182,7 @@ def test_a_txt_file_with_tags_is_one_of_columns(tmp_path: Path) -> None:
         ("a.conllu", "1\t\t_\tNOUN", "the token is empty"),
     ],
 )
-def test_a_bad_row_costs_its_sentence(
+def test_a_bad_row_skips_its_sentence(
     tmp_path: Path, name: str, row: str | bytes, sentence: str
 ) -> None:
     good = b"1\ta\ta\tX\n" if name == "a.conllu" else b"a O\n"
@@ -304,7 +304,7 @@ def test_schemes_say_the_same_in_other_letters(tmp_path: Path, scheme: str) -> N
         ("B-I-A I-I-A", "iob2"),
     ],
 )
-def test_a_scheme_is_told_by_its_tags(tags: str, scheme: str) -> None:
+def test_a_scheme_is_recognized_by_its_tags(tags: str, scheme: str) -> None:
     split = ["I-New York", "O"] if "York" in tags else tags.split()
     assert scheme_of([split]) == scheme
     assert are_spans(split) == (scheme != "plain")

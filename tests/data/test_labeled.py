@@ -178,7 +178,7 @@ def test_a_quoted_cell_of_csv_may_have_lines_and_commas(tmp_path: Path) -> None:
     assert bad.first == [f"{path}, line 8: the text is empty"]
 
 
-def test_a_quote_that_is_never_closed_costs_one_line(tmp_path: Path) -> None:
+def test_a_quote_that_is_never_closed_skips_one_line(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", 'label,text\na,"one\nb,two\na,"three, four"\nb,five\n')
     bad = BadLines(skip=True)
     assert labeled(path, bad=bad) == [("b", "two"), ("a", "three, four"), ("b", "five")]
@@ -226,7 +226,7 @@ def test_what_has_no_labels_can_be_read_to_predict_them(tmp_path: Path) -> None:
         assert result == [(None, "one two"), (None, "three")], name
 
 
-def test_columns_given_for_training_do_not_stand_in_the_way_of_predicting(tmp_path: Path) -> None:
+def test_columns_given_for_training_do_not_prevent_predicting(tmp_path: Path) -> None:
     options = {"text_column": "words", "label_column": "kind", "labeled": False}
     plain = write(tmp_path, "a.txt", "one two\nthree\n")
     assert labeled(plain, **options) == [(None, "one two"), (None, "three")]
@@ -448,7 +448,7 @@ def test_files_of_different_length_are_refused(tmp_path: Path) -> None:
         assert f"{target} has 2" in message
 
 
-def test_a_bad_line_of_either_file_costs_its_pair(tmp_path: Path) -> None:
+def test_a_bad_line_of_either_file_skips_its_pair(tmp_path: Path) -> None:
     source = write(tmp_path, "a.en", b"1\n\xff2\n3\n\n5\n6\n")
     target = write(tmp_path, "a.de", b"a\nb\n\xffc\nd\n \nf\n")
     bad = BadLines(skip=True)

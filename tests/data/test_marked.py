@@ -177,7 +177,7 @@ def pronouns(path: Path, **options: Any) -> list[Pronoun]:
     return list(read_gap(path, **options))
 
 
-def test_pronouns_and_names_are_found_by_their_places(tmp_path: Path) -> None:
+def test_pronouns_and_names_are_found_by_their_positions(tmp_path: Path) -> None:
     rows = [
         gap(TEXT, "her", "Éva", "Jo Day", "A"),
         gap(TEXT, "She", "Éva", "Jo", "B"),

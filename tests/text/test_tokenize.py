@@ -302,12 +302,12 @@ def test_tokens_are_found_where_they_stand(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "tokens"), [("a b", ["a"]), ("a b", ["b"]), ("a", ["a", "a"]), ("ab", ["", "ab"])]
 )
-def test_tokens_that_are_not_those_of_the_text_have_no_places(text: str, tokens: list[str]) -> None:
+def test_tokens_of_another_text_have_no_positions(text: str, tokens: list[str]) -> None:
     with pytest.raises(ElmokitError):
         token_offsets(text, tokens)
 
 
-def test_chinese_words_have_their_places() -> None:
+def test_chinese_words_have_their_positions() -> None:
     pytest.importorskip("jieba")
     text = "我们 在北京\t。"
     words = segment_chinese(text)

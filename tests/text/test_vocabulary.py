@@ -18,7 +18,7 @@ LINE = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=8
 )
 
 
-def test_a_words_id_is_its_place() -> None:
+def test_a_words_id_is_its_position() -> None:
     vocabulary = Vocabulary([*SPECIAL, "the", "bank"])
     assert len(vocabulary) == 5
     assert "bank" in vocabulary
