@@ -19,8 +19,8 @@ from speed import machine
 from elmokit.analysis.probes.figure import draw_probe
 from elmokit.analysis.probes.probe import probe_layers
 from elmokit.analysis.probes.tokens import read_tagged_text
+from elmokit.cli.analysis.probe import probe_table
 from elmokit.cli.options import ModelOptions
-from elmokit.cli.probe import probe_table
 from elmokit.figures import write_figure
 from elmokit.vectors.static.table import read_static_vectors
 

@@ -71,14 +71,14 @@ def test_a_layer_that_cannot_tell_gets_what_guessing_gets() -> None:
 
 def test_random_weights_do_not_find_the_senses() -> None:
     """The sentences are balanced: what a trained model finds, it knows."""
-    found = []
+    purities = []
     for seed in range(6):
         elmo = random_model(seed)
         uses = demonstration.find_uses(elmo.tokenize)
         for word, vectors in demonstration.use_vectors(elmo, uses).items():
             senses = [use.sense for use in uses[word]]
-            found.append(purity(cosine_matrix(vectors), senses))
-    assert np.abs(np.mean(found, axis=0) - 3 / 7).max() < 0.1
+            purities.append(purity(cosine_matrix(vectors), senses))
+    assert np.abs(np.mean(purities, axis=0) - 3 / 7).max() < 0.1
 
 
 def test_the_printed_tables_name_every_layer_and_every_use(
@@ -127,9 +127,15 @@ def test_the_next_steps_are_commands_that_exist(
             assert [program, *rest[:2]] == ["python", "-m", "elmokit.cli.demo"]
 
 
-def test_colors_only_mark_what_the_words_say_anyway() -> None:
-    assert demonstration.Paint(False)("right", "right") == "right"
-    assert demonstration.Paint(True)("right", "right") == "\x1b[32mright\x1b[0m"
+def test_there_are_colors_on_a_terminal_unless_the_user_refuses_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert demonstration.paint("right", "right") == "right"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert demonstration.paint("right", "right") == "\x1b[32mright\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert demonstration.paint("right", "right") == "right"
 
 
 def test_the_figure_has_a_panel_for_each_word(model: str, tmp_path: Path) -> None:

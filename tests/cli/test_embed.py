@@ -102,7 +102,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def embed(folder: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `elmokit embed … --quiet` in this process; gives what stands on stderr."""
+    """Run `elmokit embed … --quiet` in this process; returns what is on stderr."""
 
     def run(*arguments: object, code: int = 0) -> str:
         words = [str(argument) for argument in arguments]
@@ -127,9 +127,9 @@ def found_in(out: Path) -> list[Vectors]:
     return [np.array(layers) for _, _, layers in read_vectors(out)]
 
 
-def check(found: list[Vectors], wanted: list[Vectors], tolerance: float = 1e-5) -> None:
-    assert [each.shape for each in found] == [each.shape for each in wanted]
-    for one, other in zip(found, wanted, strict=True):
+def check(result: list[Vectors], correct: list[Vectors], tolerance: float = 1e-5) -> None:
+    assert [each.shape for each in result] == [each.shape for each in correct]
+    for one, other in zip(result, correct, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance)
 
 
@@ -191,8 +191,8 @@ def test_a_pipe_is_read_to_its_end_and_only_once(embed: Run) -> None:
 
 def test_a_jsonl_field_holds_a_text_or_tokens(embed: Run, expected: list[Vectors]) -> None:
     rows = [
-        {"meta": {"body": tokens if number % 2 else text}, "text": "not this"}
-        for number, (text, tokens) in enumerate(zip(SENTENCES, TOKENS, strict=True))
+        {"meta": {"body": tokens if i % 2 else text}, "text": "not this"}
+        for i, (text, tokens) in enumerate(zip(SENTENCES, TOKENS, strict=True))
     ]
     Path("a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     embed("a.jsonl", "vectors.h5", "--field", "meta.body")
@@ -220,10 +220,10 @@ def test_running_text_is_split_into_sentences(embed: Run, elmo: Embedder) -> Non
     text = 'Dr. Ito left at 5 p.m. on Monday. "Why?" she asked.\n\nNobody knew\nthe answer.\n'
     Path("a.txt").write_text(text)
     embed("a.txt", "vectors.npz", "--split")
-    wanted = ["Dr. Ito left at 5 p.m. on Monday.", '"Why?" she asked.', "Nobody knew the answer."]
-    found = list(read_vectors("vectors.npz"))
-    assert [tokens for _, tokens, _ in found] == [tokenize(sentence) for sentence in wanted]
-    check([layers for _, _, layers in found], [elmo.embed(each).layers for each in wanted])
+    correct = ["Dr. Ito left at 5 p.m. on Monday.", '"Why?" she asked.', "Nobody knew the answer."]
+    result = list(read_vectors("vectors.npz"))
+    assert [tokens for _, tokens, _ in result] == [tokenize(sentence) for sentence in correct]
+    check([layers for _, _, layers in result], [elmo.embed(each).layers for each in correct])
 
 
 def test_tokenized_text_is_split_at_whitespace_alone(embed: Run, elmo: Embedder) -> None:
@@ -240,7 +240,7 @@ def test_tokenized_text_is_split_at_whitespace_alone(embed: Run, elmo: Embedder)
 def test_hdf5_has_the_layout_of_allennlp(embed: Run, expected: list[Vectors]) -> None:
     embed("text.txt", "vectors.h5")
     with h5py.File("vectors.h5", "r") as file:
-        keys = [str(number) for number in range(len(SENTENCES))]
+        keys = [str(i) for i in range(len(SENTENCES))]
         assert sorted(file) == sorted([*keys, "sentence_to_index"])
         check([file[key][...] for key in keys], expected)
         assert file["7"].shape == (3, len(TOKENS[7]), 16)
@@ -255,7 +255,7 @@ def test_npz_is_read_by_numpy(embed: Run, expected: list[Vectors]) -> None:
     embed("text.txt", "vectors.npz")
     with np.load("vectors.npz", allow_pickle=False) as archive:
         assert [json.loads(text) for text in archive["tokens"]] == TOKENS
-        check([archive[str(number)] for number in range(len(TOKENS))], expected)
+        check([archive[str(i)] for i in range(len(TOKENS))], expected)
 
 
 def test_parquet_has_a_row_a_sentence(embed: Run, expected: list[Vectors]) -> None:
@@ -272,9 +272,9 @@ def test_npy_shards_are_mapped_from_the_disk(embed: Run, expected: list[Vectors]
     embed("text.txt", "vectors.npy", "--batch-tokens", 4)
     assert len(list(Path("vectors.npy").glob("part-*.npy"))) > 2
     shards = VectorShards("vectors.npy")
-    assert [shards[number][0] for number in range(len(shards))] == TOKENS
+    assert [shards[i][0] for i in range(len(shards))] == TOKENS
     assert isinstance(shards[7][1], np.memmap)
-    check([shards[number][1] for number in range(len(shards))], expected)
+    check([shards[i][1] for i in range(len(shards))], expected)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_sentences_stay_in_the_order_of_the_file(
     if name == "vectors.parquet":
         pytest.importorskip("pyarrow")
     embed("text.txt", name, *options)
-    assert [number for number, _, _ in read_vectors(name)] == list(range(len(SENTENCES)))
+    assert [i for i, _, _ in read_vectors(name)] == list(range(len(SENTENCES)))
     check(found_in(Path(name)), expected)
     assert names_in(Path()) == sorted(["text.txt", name])
 
@@ -307,8 +307,8 @@ def test_layers_are_chosen_or_mixed(
     embed: Run, expected: list[Vectors], layers: str, mix: list[float] | None
 ) -> None:
     embed("text.txt", "vectors.h5", f"--layers={layers}")
-    wanted = expected if mix is None else [np.tensordot(mix, each, 1) for each in expected]
-    check(found_in(Path("vectors.h5")), wanted)
+    correct = expected if mix is None else [np.tensordot(mix, each, 1) for each in expected]
+    check(found_in(Path("vectors.h5")), correct)
 
 
 POOLED: dict[str, Callable[[Vectors], Vectors]] = {
@@ -328,10 +328,10 @@ def test_pooling_gives_one_vector_a_sentence(
 ) -> None:
     embed("text.txt", "vectors.h5", "--pooling", pooling)
     empty = np.zeros((3, 16), np.float32)
-    wanted = [POOLED[pooling](each) if each.shape[1] else empty for each in expected]
+    correct = [POOLED[pooling](each) if each.shape[1] else empty for each in expected]
     with h5py.File("vectors.h5", "r") as file:
         assert file["vectors"].shape == (len(SENTENCES), 3, 16)
-        check(list(file["vectors"]), wanted)
+        check(list(file["vectors"]), correct)
 
 
 def test_pooling_of_one_layer_is_a_plain_matrix(embed: Run, expected: list[Vectors]) -> None:
@@ -348,9 +348,9 @@ def test_vectors_are_stored_as_float16_on_request(
     if name == "vectors.parquet":
         pytest.importorskip("pyarrow")
     embed("text.txt", name, "--dtype", "float16")
-    found = found_in(Path(name))
-    assert {each.dtype for each in found} == {np.dtype(np.float16)}
-    check(found, expected, tolerance=2e-3)
+    result = found_in(Path(name))
+    assert {each.dtype for each in result} == {np.dtype(np.float16)}
+    check(result, expected, tolerance=2e-3)
 
 
 @pytest.mark.parametrize("precision", ["float16", "int8"])
@@ -358,12 +358,12 @@ def test_lower_precision_gives_nearly_the_same_vectors(
     embed: Run, expected: list[Vectors], precision: str
 ) -> None:
     embed("text.txt", "vectors.h5", "--precision", precision)
-    found, wanted = (
+    result, correct = (
         np.concatenate([each.reshape(-1, 16) for each in group])
         for group in (found_in(Path("vectors.h5")), expected)
     )
-    lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
-    assert ((found * wanted).sum(axis=1) / lengths).min() > 0.98
+    lengths = np.linalg.norm(result, axis=1) * np.linalg.norm(correct, axis=1)
+    assert ((result * correct).sum(axis=1) / lengths).min() > 0.98
 
 
 # Stopped and gone on
@@ -448,21 +448,21 @@ def long_text(sentences: int, seed: int = 3) -> str:
     words = ["".join(source.choices("abcdeéöя中 ", k=source.randint(2, 9))) for _ in range(500)]
     words = [word.replace(" ", "") or "word" for word in words]
     lines = [" ".join(source.choices(words, k=source.randint(1, 6))) for _ in range(sentences)]
-    for number in range(7, sentences, 20):
-        lines[number] = ""
-        lines[number - 1] = lines[number // 2]
+    for i in range(7, sentences, 20):
+        lines[i] = ""
+        lines[i - 1] = lines[i // 2]
     return "\n".join(lines) + "\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-def test_a_run_killed_at_random_moments_goes_on_to_the_same_bytes(
+def test_a_run_killed_at_random_moments_resumes_to_the_same_bytes(
     folder: Path, model: Path
 ) -> None:
     (folder / "text.txt").write_text(long_text(1000), encoding="utf-8")
     names = ["vectors.h5", "vectors.npy"]
     done = python("-c", KILL_AT_RANDOM, str(model), *names, cwd=folder)
     assert done.returncode == 0, done.stderr
-    kills = [[int(number) for number in row.split()] for row in done.stdout.splitlines()]
+    kills = [[int(i) for i in row.split()] for row in done.stdout.splitlines()]
     assert all(early >= 3 for early, _ in kills)
     assert kills[0][1] >= 1  # HDF5 takes its time to be put together
     assert names_in(folder) == sorted(["text.txt", *names, *("whole-" + name for name in names)])
@@ -581,7 +581,7 @@ def test_control_c_while_hdf5_is_written_is_neither_lost_nor_harmful(
 
 @pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_stopped_run_goes_on_where_it_was(
+def test_a_stopped_run_resumes_where_it_was(
     embed: Run, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     if name == "vectors.parquet":
@@ -592,9 +592,12 @@ def test_a_stopped_run_goes_on_where_it_was(
     assert name not in names_in(Path())
     again: list[int] = []
     real = VectorWriter.write
-    monkeypatch.setattr(
-        VectorWriter, "write", lambda self, s: (again.append(self.done), real(self, s))[1]
-    )
+
+    def write(writer: VectorWriter, sentences: Any) -> None:
+        again.append(writer.done)
+        real(writer, sentences)
+
+    monkeypatch.setattr(VectorWriter, "write", write)
     embed("text.txt", name, *options, "--resume")
     assert again
     assert again[0] > 0
@@ -602,7 +605,7 @@ def test_a_stopped_run_goes_on_where_it_was(
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_standard_input_goes_on_only_with_the_same_text(
+def test_standard_input_resumes_only_with_the_same_text(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("-", "vectors.h5", "--batch-tokens", 4)
@@ -630,7 +633,7 @@ def test_an_input_changed_behind_its_first_megabyte_is_noticed(
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_an_unfinished_run_is_refused_unless_asked_to_go_on_or_to_start_again(
+def test_an_unfinished_run_is_an_error_without_resume_or_overwrite(
     embed: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
@@ -706,7 +709,7 @@ def test_when_all_parts_are_done_they_are_only_put_together(
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_a_run_that_met_bad_bytes_goes_on_with_them_replaced(embed: Run) -> None:
+def test_a_run_that_met_bad_bytes_resumes_with_them_replaced(embed: Run) -> None:
     Path("text.txt").write_bytes(TEXT.encode() + b"caf\xe9 au lait\n")
     options = ("text.txt", "vectors.h5", "--batch-tokens", 4)
     said = embed(*options, code=2)
@@ -759,7 +762,7 @@ def test_a_bad_input_is_refused(embed: Run, name: str) -> None:
     assert sentence in refuse(embed, name, "vectors.h5")
 
 
-def test_a_directory_is_no_input(embed: Run) -> None:
+def test_a_directory_is_not_an_input(embed: Run) -> None:
     Path("texts").mkdir()
     assert "texts is a directory" in refuse(embed, "texts", "vectors.h5")
 
@@ -770,7 +773,7 @@ def test_a_bad_input_is_one_sentence_of_the_whole_process_too(folder: Path, mode
     assert done.stderr == "elmokit: error: there is no file missing.txt\n"
 
 
-def test_a_bad_input_is_told_before_torch_is_imported(folder: Path) -> None:
+def test_a_bad_input_is_reported_before_torch_is_imported(folder: Path) -> None:
     code = (
         "import sys; from elmokit.cli.main import main\n"
         "main(['embed', 'missing.txt', 'vectors.h5']); print('torch' in sys.modules)\n"
@@ -975,7 +978,7 @@ print(same)
 """
 
 
-def test_a_full_or_read_only_disk_is_told_and_nothing_is_half_written(
+def test_a_full_or_read_only_disk_is_reported_and_nothing_is_half_written(
     folder: Path, model: Path
 ) -> None:
     (folder / "text.txt").write_text(long_text(1000), encoding="utf-8")  # 0.7 MB of vectors
@@ -1073,7 +1076,7 @@ def test_a_line_of_a_million_words_is_read_in_windows(
     assert after - before < size_of_the_result + 300 * 1_000_000  # and 300 bytes a word
 
 
-# What is told meanwhile
+# Messages while it runs
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a terminal as POSIX has them")
@@ -1122,7 +1125,7 @@ def test_the_choices_of_pooling_are_those_of_the_library() -> None:
 def read_terminal(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 4096)
-    except OSError:  # how Linux says that nobody writes there any more
+    except OSError:  # Linux raises this when nobody writes there any more.
         return b""
 
 

@@ -30,6 +30,8 @@ def embed(
 
     Args:
         text: The sentences to read.
+        out: The file to write,
+            in any format.
         batch_size: How many sentences at a time.
     """
     print(text, out, layers, batch_size, cache)
@@ -213,6 +215,7 @@ def test_the_docstring_becomes_the_help(elmokit: Run) -> None:
     assert code == 0
     words = " ".join(out.replace("│", " ").split())
     assert "The sentences to read. [required]" in words
+    assert "The file to write, in any format. [required]" in out  # on one line
     assert "--batch-size INT How many sentences at a time. [default: 32]" in words
     assert "--config FILE reads options from a YAML file" in words
 
@@ -252,7 +255,7 @@ def test_a_wrong_option_is_one_sentence(elmokit: Run, options: list[str], senten
 
 
 @pytest.mark.parametrize("content", [b"[1, 2]", b"a: [", b"\xff\xfe", b"1: 2"])
-def test_a_config_file_that_is_no_mapping_is_one_sentence(
+def test_a_config_file_that_is_not_a_mapping_is_one_sentence(
     elmokit: Run, tmp_path: Path, content: bytes
 ) -> None:
     config = tmp_path / "small.yaml"

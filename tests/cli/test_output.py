@@ -15,7 +15,7 @@ from elmokit.cli import output
 from elmokit.cli.options import ModelOptions, RecordedModelOptions
 from elmokit.cli.output import table, write_result
 from elmokit.io.paths import check_output
-from elmokit.text.width import text_width
+from elmokit.text.unicode import text_width
 
 
 def test_columns_line_up_on_a_terminal_with_chinese_in_them() -> None:

@@ -44,9 +44,9 @@ def test_a_tagger_is_trained_saved_loaded_and_used(
     assert (out / "curves.png").stat().st_size > 5000
     assert not [file for file in out.rglob("*") if file.suffix in (".pt", ".pkl", ".bin")]
     ner = load_task(out)
-    found = ner.predict_texts(["Anna Berg lives in Kiel .", ["Bo", "lives", "in", "Lund"]])
-    assert found[0] == ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]
-    assert found[1] == ["B-PER", "O", "O", "B-LOC"]
+    results = ner.predict_texts(["Anna Berg lives in Kiel .", ["Bo", "lives", "in", "Lund"]])
+    assert results[0] == ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]
+    assert results[1] == ["B-PER", "O", "O", "B-LOC"]
 
 
 def test_the_same_scores_come_back_from_the_folder(
@@ -56,10 +56,10 @@ def test_the_same_scores_come_back_from_the_folder(
     train("tagger", **options(conll, out, epochs=2))
     report = json.loads((out / "report.json").read_text())
     assert main(["score", str(out), str(conll[1]), "--json", str(scores), "--quiet"]) == 0
-    found = json.loads(scores.read_text())["scores"]
-    assert found == pytest.approx(report["dev"], abs=1e-9)
-    assert score(str(out), str(conll[1]), quiet=True).scores == found
-    assert f"f1         {100 * found['f1']:6.2f}" in capsys.readouterr().out
+    result = json.loads(scores.read_text())["scores"]
+    assert result == pytest.approx(report["dev"], abs=1e-9)
+    assert score(str(out), str(conll[1]), quiet=True).scores == result
+    assert f"f1         {100 * result['f1']:6.2f}" in capsys.readouterr().out
 
 
 def test_predictions_go_to_a_file_that_can_be_read_again(
@@ -69,11 +69,11 @@ def test_predictions_go_to_a_file_that_can_be_read_again(
     train("tagger", **options(conll, out))
     predict(str(out), str(conll[1]), str(written), quiet=True)
     right = conll[1].read_text().split("\n")
-    found = written.read_text().split("\n")
-    assert [line.split()[:1] for line in found if line] == [
+    result = written.read_text().split("\n")
+    assert [line.split()[:1] for line in result if line] == [
         line.split()[:1] for line in right if line
     ]
-    same = [a.split() == b.split() for a, b in zip(found, right, strict=False) if b]
+    same = [a.split() == b.split() for a, b in zip(result, right, strict=False) if b]
     assert np.mean(same) > 0.9
 
 
@@ -87,8 +87,8 @@ def test_a_classifier_learns_with_and_without_elmo(
     assert config["report"]["dev"]["accuracy"] > 0.95
     assert config["elmo"] == ("shipped" if with_elmo else None)
     assert bool(config["report"]["mixes"]) == with_elmo
-    (found,) = load_task(out).predict_texts(["the play was great ."])
-    assert found["label"] == "good"
+    (result,) = load_task(out).predict_texts(["the play was great ."])
+    assert result["label"] == "good"
 
 
 def test_static_vectors_travel_with_the_model(reviews: tuple[Path, Path], tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_static_vectors_travel_with_the_model(reviews: tuple[Path, Path], tmp_pa
     glove.unlink()
     trained = load_task(out)
     assert trained.model.inputs.learned is None  # static vectors alone
-    found = trained.predict_texts(["the play was great .", "the play was splendid ."])
-    assert found[0] == found[1]
-    assert found[0]["label"] == "good"
+    result = trained.predict_texts(["the play was great .", "the play was splendid ."])
+    assert result[0] == result[1]
+    assert result[0]["label"] == "good"
 
 
 def weights(folder: Path) -> dict[str, np.ndarray]:
@@ -130,13 +130,13 @@ def test_a_run_that_is_killed_again_and_again_ends_like_one_that_was_not(
     del own["quiet"]
     pairs = [(f"--{name.replace('_', '-')}", value) for name, value in own.items()]
     arguments = ["train", "tagger", "--quiet", *(word for pair in pairs for word in pair)]
-    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+    for stop in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
         process = subprocess.Popen([sys.executable, "-c", RUN, *arguments])
         until = time.monotonic() + 60
         while not list(killed.glob("training/step-*")) and time.monotonic() < until:
             time.sleep(0.05)
         time.sleep(rng.random())
-        process.send_signal(number)
+        process.send_signal(stop)
         process.wait()
     assert subprocess.run([sys.executable, "-c", RUN, *arguments], check=False).returncode == 0
     assert_same(whole, killed)
@@ -177,7 +177,7 @@ def test_a_model_that_was_trained_with_another_bilm_is_refused(
     out, other = tmp_path / "model", tmp_path / "other"
     train("classifier", **options(reviews, out, epochs=1))
     elmo = elmokit.load()
-    elmo.model.forward_layers[0].projection.data *= 1.01
+    elmo.model.forward_layers[0].get_parameter("projection").data *= 1.01
     elmo.save_pretrained(other)
     with pytest.raises(ElmokitError, match="was trained with another biLM"):
         load_task(out, elmo=str(other))

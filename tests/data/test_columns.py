@@ -6,6 +6,7 @@ import doctest
 import lzma
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +91,13 @@ def test_words_and_tags_are_the_first_and_the_last_column(tmp_path: Path, separa
     assert [e.where for e in read(path)] == [f"{path}, line 3", f"{path}, line 7"]
 
 
-def test_another_column_can_be_asked_for(tmp_path: Path) -> None:
+def test_another_column_can_be_requested(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", NAMES)
     assert pairs(path, column=2)[1] == ["Oslo/NNP", "Kiel/NNP"]
     assert pairs(path, column="-2")[1] == ["Oslo/B-NP", "Kiel/B-NP"]
     assert pairs(path, column=1, token_column="2")[1] == ["NNP/Oslo", "NNP/Kiel"]
     for column in (5, -5, 0, "UPOS"):
-        assert "has no column" in complaint(lambda column=column: pairs(path, column=column))
+        assert "has no column" in complaint(partial(pairs, path, column=column))
     assert "choose another column" in complaint(lambda: pairs(path, column=1))
 
 
@@ -115,7 +116,7 @@ SENTENCES_UD = """\
 """
 
 
-def test_words_of_conllu_are_no_ranges_and_no_empty_nodes(tmp_path: Path) -> None:
+def test_ranges_and_empty_nodes_of_conllu_are_not_words(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", SENTENCES_UD)
     assert pairs(path) == [["de/ADP", "le/DET", "pain/NOUN"], ["#/SYM", "New York/PROPN"]]
     assert pairs(path, column="XPOS")[0] == ["de/E", "le/R", "pain/S"]
@@ -153,9 +154,9 @@ def test_columns_and_text_without_tags_can_be_read_to_predict_them(tmp_path: Pat
         "a.conllu": "1\tIt\t_\n2\trains\t_\n\n1\tYes\n",
         "a.txt": "It rains\nYes\n",
     }.items():
-        found = read(write(tmp_path, name, content), labeled=False)
-        assert [e.texts for e in found] == [(("It", "rains"),), (("Yes",),)], name
-        assert {e.tags for e in found} == {None}
+        result = read(write(tmp_path, name, content), labeled=False)
+        assert [e.texts for e in result] == [(("It", "rains"),), (("Yes",),)], name
+        assert {e.tags for e in result} == {None}
     text = write(tmp_path, "b.txt", "It rains.\n\n")
     assert read(text, labeled=False, tokenize=tokenize)[0].texts == (("It", "rains", "."),)
     assert read(text, labeled=False, kind="conll")[0].texts == (("It",),)
@@ -181,7 +182,7 @@ def test_a_txt_file_with_tags_is_one_of_columns(tmp_path: Path) -> None:
         ("a.conllu", "1\t\t_\tNOUN", "the token is empty"),
     ],
 )
-def test_a_bad_row_costs_its_sentence(
+def test_a_bad_row_skips_its_sentence(
     tmp_path: Path, name: str, row: str | bytes, sentence: str
 ) -> None:
     good = b"1\ta\ta\tX\n" if name == "a.conllu" else b"a O\n"
@@ -241,13 +242,13 @@ ends end B-V
 
 def test_each_predicate_is_an_example_with_its_own_tags(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", ROLES)
-    found = read(path, predicate_column=2)
-    assert [(e.predicate, e.tags) for e in found] == [
+    result = read(path, predicate_column=2)
+    assert [(e.predicate, e.tags) for e in result] == [
         (1, ("B-A0", "B-V", "B-A1", "I-A1", "I-A1")),
         (3, ("O", "O", "O", "B-V", "B-A1")),
         (1, ("B-A0", "B-V")),
     ]
-    assert found[0].texts == found[1].texts == (("She", "wants", "to", "sing", "songs"),)
+    assert result[0].texts == result[1].texts == (("She", "wants", "to", "sing", "songs"),)
     unlabeled = read(path, predicate_column=2, labeled=False)
     assert [(e.predicate, e.tags) for e in unlabeled] == [(1, None), (3, None), (1, None)]
 
@@ -303,7 +304,7 @@ def test_schemes_say_the_same_in_other_letters(tmp_path: Path, scheme: str) -> N
         ("B-I-A I-I-A", "iob2"),
     ],
 )
-def test_a_scheme_is_told_by_its_tags(tags: str, scheme: str) -> None:
+def test_a_scheme_is_recognized_by_its_tags(tags: str, scheme: str) -> None:
     split = ["I-New York", "O"] if "York" in tags else tags.split()
     assert scheme_of([split]) == scheme
     assert are_spans(split) == (scheme != "plain")
@@ -388,13 +389,13 @@ def blocks(path: Path) -> list[list[list[str]]]:
 def test_real_names(shared: Path) -> None:
     path = shared / "data" / "tag" / "conll2003.dev.conll.xz"
     expected = [b for b in blocks(path) if b[0][0] != "-DOCSTART-"]
-    found = read(path)
+    result = read(path)
     assert file_scheme(path) == "iob1"
-    assert [list(e.texts[0]) for e in found] == [[row[0] for row in b] for b in expected]
+    assert [list(e.texts[0]) for e in result] == [[row[0] for row in b] for b in expected]
     # As many spans as CoNLL-2003 counts in its development data.
-    starts = Counter(tag for e in found for tag in e.tags or () if tag[0] == "B")
+    starts = Counter(tag for e in result for tag in e.tags or () if tag[0] == "B")
     assert starts == {"B-LOC": 1837, "B-MISC": 922, "B-ORG": 1341, "B-PER": 1842}
-    back = [from_iob2(e.tags or (), "iob1") for e in found]
+    back = [from_iob2(e.tags or (), "iob1") for e in result]
     assert back == [tuple(row[3] for row in b) for b in expected]
 
 
@@ -403,9 +404,9 @@ def test_real_parts_of_speech(shared: Path) -> None:
     rows = [[row for row in b if row[0].isdigit()] for b in blocks(path)]
     assert file_scheme(path) == "plain"
     for column, index in {None: 3, "XPOS": 4}.items():
-        found = read(path, column=column)
-        assert [e.tags for e in found] == [tuple(row[index] for row in b) for b in rows]
-        assert [e.texts[0] for e in found] == [tuple(row[1] for row in b) for b in rows]
+        result = read(path, column=column)
+        assert [e.tags for e in result] == [tuple(row[index] for row in b) for b in rows]
+        assert [e.texts[0] for e in result] == [tuple(row[1] for row in b) for b in rows]
 
 
 def test_an_unknown_kind_of_file_is_refused(tmp_path: Path) -> None:

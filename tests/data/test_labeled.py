@@ -9,6 +9,8 @@ import io
 import json
 import lzma
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +39,12 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 def labeled(path: Path, **options: Any) -> list[tuple[str | None, str]]:
     """Label and text of all examples of a file."""
-    options = {"tokenize": str.split, "bad": BadLines()} | options
+    options = {"tokenize": str.split, "bad": BadLines(), **options}
     return [(e.label, " ".join(e.texts[0])) for e in read_labeled(path, **options)]
 
 
-def pairs(path: Path, **options: Any) -> list[tuple[str | None, str, str]]:
-    options = {"tokenize": str.split, "bad": BadLines()} | options
+def pairs(path: Path, **options: Any) -> list[tuple[str | None, ...]]:
+    options = {"tokenize": str.split, "bad": BadLines(), **options}
     return [(e.label, *map(" ".join, e.texts)) for e in read_pairs(path, **options)]
 
 
@@ -54,7 +56,7 @@ REVIEWS = [
 ]
 
 
-def lines(rows: list[tuple[str, ...]], separator: str) -> str:
+def lines(rows: Sequence[Sequence[str]], separator: str) -> str:
     return "".join(separator.join(row) + "\n" for row in rows)
 
 
@@ -98,11 +100,11 @@ def test_columns_are_given_by_name_or_by_number(
     rows = [("2", label, text) for label, text in REVIEWS]
     named = write(tmp_path, "a.tsv", lines([("x", "kind", "words"), *rows], "\t"))
     options = {"text_column": text_column, "label_column": label_column}
-    found = labeled(named, **options)
+    result = labeled(named, **options)
     if "words" in (text_column, label_column) or "kind" in (text_column, label_column):
-        assert found == REVIEWS
+        assert result == REVIEWS
     else:  # by numbers alone nothing tells that the first line has names
-        assert found == [("kind", "words"), *REVIEWS]
+        assert result == [("kind", "words"), *REVIEWS]
         assert labeled(write(tmp_path, "b.tsv", lines(rows, "\t")), **options) == REVIEWS
         assert labeled(write(tmp_path, "b.txt", lines(rows, "\t")), **options) == REVIEWS
 
@@ -114,9 +116,9 @@ def test_a_column_that_is_given_is_not_taken_for_another(tmp_path: Path) -> None
 
 def test_a_label_that_looks_like_the_number_of_a_column_is_none(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", "fine\t1\nbad\t2\n")
-    found = [("1", "fine"), ("2", "bad")]
-    assert labeled(path, text_column="1", label_column="2") == found
-    assert labeled(write(tmp_path, "b.tsv", "1\tfine\n2\tbad\n"), text_column="2") == found
+    result = [("1", "fine"), ("2", "bad")]
+    assert labeled(path, text_column="1", label_column="2") == result
+    assert labeled(write(tmp_path, "b.tsv", "1\tfine\n2\tbad\n"), text_column="2") == result
 
 
 def test_the_label_is_not_guessed_where_it_is_not_clear(tmp_path: Path) -> None:
@@ -166,17 +168,17 @@ def test_a_quoted_cell_of_csv_may_have_lines_and_commas(tmp_path: Path) -> None:
     csv.writer(buffer).writerows(rows)
     path = write(tmp_path, "a.csv", buffer.getvalue())
     bad = BadLines(skip=True)
-    found = list(read_labeled(path, tokenize=str.split, bad=bad))
-    assert [(e.label, e.texts[0]) for e in found] == [
+    result = list(read_labeled(path, tokenize=str.split, bad=bad))
+    assert [(e.label, e.texts[0]) for e in result] == [
         ("a", ("one,", '"two"')),
         ("b", ("x",)),
         ("a", ("three", "four")),
     ]
-    assert [e.where.rpartition(" ")[2] for e in found] == ["2", "5", "6"]
+    assert [e.where.rpartition(" ")[2] for e in result] == ["2", "5", "6"]
     assert bad.first == [f"{path}, line 8: the text is empty"]
 
 
-def test_a_quote_that_is_never_closed_costs_one_line(tmp_path: Path) -> None:
+def test_a_quote_that_is_never_closed_skips_one_line(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", 'label,text\na,"one\nb,two\na,"three, four"\nb,five\n')
     bad = BadLines(skip=True)
     assert labeled(path, bad=bad) == [("b", "two"), ("a", "three, four"), ("b", "five")]
@@ -220,11 +222,11 @@ def test_what_has_no_labels_can_be_read_to_predict_them(tmp_path: Path) -> None:
         "c.tsv": "one two\nthree\n",
         "a.jsonl": '{"text": "one two"}\n{"text": "three", "label": null}\n',
     }.items():
-        found = labeled(write(tmp_path, name, content), labeled=False)
-        assert found == [(None, "one two"), (None, "three")], name
+        result = labeled(write(tmp_path, name, content), labeled=False)
+        assert result == [(None, "one two"), (None, "three")], name
 
 
-def test_columns_given_for_training_do_not_stand_in_the_way_of_predicting(tmp_path: Path) -> None:
+def test_columns_given_for_training_do_not_prevent_predicting(tmp_path: Path) -> None:
     options = {"text_column": "words", "label_column": "kind", "labeled": False}
     plain = write(tmp_path, "a.txt", "one two\nthree\n")
     assert labeled(plain, **options) == [(None, "one two"), (None, "three")]
@@ -317,7 +319,7 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 def test_a_file_without_rows_is_an_error(tmp_path: Path) -> None:
     for name in ("a.tsv", "a.csv", "a.jsonl"):
         path = write(tmp_path, name, "\n \n")
-        assert "has no rows" in complaint(lambda path=path: labeled(path))
+        assert "has no rows" in complaint(partial(labeled, path))
     assert "there is no file" in complaint(lambda: labeled(tmp_path / "none.tsv"))
 
 
@@ -333,7 +335,7 @@ def test_files_may_be_compressed_with_windows_ends_and_a_byte_order_mark(
     if extension == ".zst":
         content = pytest.importorskip("zstandard").ZstdCompressor().compress(content)
     elif extension:
-        content = {".gz": gzip.compress, ".xz": lzma.compress}[extension](content)
+        content = gzip.compress(content) if extension == ".gz" else lzma.compress(content)
     path = write(tmp_path, "a.tsv" + extension, content)
     assert labeled(path) == [("x", "é à"), ("y", "b")]
 
@@ -416,12 +418,12 @@ def test_an_empty_half_of_a_pair_is_named(tmp_path: Path, row: str, which: str) 
 
 
 def rewritten(*paths: Path | None, **options: Any) -> list[tuple[str, str | None]]:
-    options = {"tokenize": str.split, "bad": BadLines()} | options
+    options = {"tokenize": str.split, "bad": BadLines(), **options}
     read: Any = read_parallel if len(paths) == 2 else read_summaries
-    found = list(read(*paths, **options))
-    assert all((e.target is None) == (e.reference is None) for e in found)
-    assert all(" ".join(e.target).split() == e.reference.split() for e in found if e.target)
-    return [(" ".join(e.texts[0]), e.reference) for e in found]
+    examples = list(read(*paths, **options))
+    assert all((e.target is None) == (e.reference is None) for e in examples)
+    assert all(" ".join(e.target).split() == e.reference.split() for e in examples if e.target)
+    return [(" ".join(e.texts[0]), e.reference) for e in examples]
 
 
 def test_lines_of_two_files_belong_together(tmp_path: Path) -> None:
@@ -441,12 +443,12 @@ def test_files_of_different_length_are_refused(tmp_path: Path) -> None:
     source = write(tmp_path, "a.en", "one\ntwo\nthree\n")
     target = write(tmp_path, "a.de", "eins\nzwei\n")
     for skip in (False, True):
-        message = complaint(lambda skip=skip: rewritten(source, target, bad=BadLines(skip)))
+        message = complaint(partial(rewritten, source, target, bad=BadLines(skip)))
         assert f"{source} has 3 lines" in message
         assert f"{target} has 2" in message
 
 
-def test_a_bad_line_of_either_file_costs_its_pair(tmp_path: Path) -> None:
+def test_a_bad_line_of_either_file_skips_its_pair(tmp_path: Path) -> None:
     source = write(tmp_path, "a.en", b"1\n\xff2\n3\n\n5\n6\n")
     target = write(tmp_path, "a.de", b"a\nb\n\xffc\nd\n \nf\n")
     bad = BadLines(skip=True)
@@ -487,8 +489,8 @@ def raw_lines(path: Path) -> list[str]:
 def test_real_lines_of_label_and_text(shared: Path, name: str) -> None:
     path = shared / "data" / "classify" / f"{name}.xz"
     raw = raw_lines(path)
-    found = list(read_labeled(path, tokenize=str.split, bad=BadLines()))
-    assert [f"{e.label} {' '.join(e.texts[0])}" for e in found] == [
+    result = list(read_labeled(path, tokenize=str.split, bad=BadLines()))
+    assert [f"{e.label} {' '.join(e.texts[0])}" for e in result] == [
         " ".join(x.split()) for x in raw
     ]
 
@@ -496,9 +498,9 @@ def test_real_lines_of_label_and_text(shared: Path, name: str) -> None:
 def test_the_labels_of_real_chinese_reviews_are_guessed(shared: Path) -> None:
     path = shared / "data" / "classify" / "zh.chnsenticorp.dev.tsv.xz"
     raw = raw_lines(path)
-    found = list(read_labeled(path, tokenize=list, bad=BadLines()))
-    assert Counter(e.label for e in found) == Counter(line.rsplit("\t", 1)[1] for line in raw)
-    assert ["".join(e.texts[0]) for e in found] == [line.split("\t")[0] for line in raw]
+    result = list(read_labeled(path, tokenize=list, bad=BadLines()))
+    assert Counter(e.label for e in result) == Counter(line.rsplit("\t", 1)[1] for line in raw)
+    assert ["".join(e.texts[0]) for e in result] == [line.split("\t")[0] for line in raw]
 
 
 def test_real_pairs_of_sick(shared: Path) -> None:
@@ -516,6 +518,6 @@ def test_real_parallel_lines_and_real_headlines(shared: Path) -> None:
     ]
     headlines = folder / "headlines.dev.jsonl.xz"
     raw = [json.loads(line) for line in raw_lines(headlines)]
-    found = list(read_summaries(headlines, tokenize=tokenize, bad=BadLines()))
-    assert [e.reference for e in found] == [row["summary"].strip() for row in raw]
-    assert ["".join(e.texts[0]) for e in found] == ["".join(r["text"].split()) for r in raw]
+    result = list(read_summaries(headlines, tokenize=tokenize, bad=BadLines()))
+    assert [e.reference for e in result] == [row["summary"].strip() for row in raw]
+    assert ["".join(e.texts[0]) for e in result] == ["".join(r["text"].split()) for r in raw]

@@ -28,7 +28,8 @@ def write(folder: Path, name: str, content: str) -> Path:
 
 
 def relations(path: Path, **options: Any) -> list[Related]:
-    return list(read_relations(path, **({"tokenize": tokenize, "bad": BadLines()} | options)))
+    options = {"tokenize": tokenize, "bad": BadLines(), **options}
+    return list(read_relations(path, **options))
 
 
 def entities(example: Related) -> tuple[str, str]:
@@ -54,19 +55,19 @@ Other
 
 
 def test_entities_and_relations_are_read(tmp_path: Path) -> None:
-    found = relations(write(tmp_path, "a.txt", STORM))
-    assert [e.identifier for e in found] == ["1", "2", "7"]
-    assert [entities(e) for e in found] == [
+    result = relations(write(tmp_path, "a.txt", STORM))
+    assert [e.identifier for e in result] == ["1", "2", "7"]
+    assert [entities(e) for e in result] == [
         ("storm", "old trees"),
         ("coins", "jar"),
         ("reader", "letter"),
     ]
-    assert [e.label for e in found] == ["Cause-Effect(e1,e2)", "Content-Container(e1,e2)", "Other"]
-    assert found[0].texts == (
+    assert [e.label for e in result] == ["Cause-Effect(e1,e2)", "Content-Container(e1,e2)", "Other"]
+    assert result[0].texts == (
         tuple("The storm of last night broke old trees .".split()),
     )  # without the quotes
-    assert found[2].texts == (("A", "reader", "'s", "letter", "."),)
-    assert [e.where.rpartition(" ")[2] for e in found] == ["1", "5", "9"]
+    assert result[2].texts == (("A", "reader", "'s", "letter", "."),)
+    assert [e.where.rpartition(" ")[2] for e in result] == ["1", "5", "9"]
 
 
 def test_windows_ends_change_nothing(tmp_path: Path) -> None:
@@ -78,9 +79,9 @@ def test_sentences_without_relations_stand_line_by_line(tmp_path: Path) -> None:
     lines = [line for line in STORM.splitlines() if "\t" in line and line[0].isdigit()]
     for end in ("\n", "\n\n"):
         path = write(tmp_path, "a.txt", end.join(lines))
-        found = relations(path, labeled=False)
-        assert [entities(e)[0] for e in found] == ["storm", "coins", "reader"]
-        assert {e.label for e in found} == {None}
+        result = relations(path, labeled=False)
+        assert [entities(e)[0] for e in result] == ["storm", "coins", "reader"]
+        assert {e.label for e in result} == {None}
     assert "line 1: there is no relation below" in complaint(lambda: relations(path))
     commented = write(tmp_path, "c.txt", lines[0] + "\nComment: none\n")
     assert "line 1: there is no relation below" in complaint(lambda: relations(commented))
@@ -140,9 +141,9 @@ def test_a_bad_sentence_is_named_or_skipped(tmp_path: Path, line: str, sentence:
 def test_marked_characters_are_whole_tokens(text: str, pairs: list[tuple[int, int]]) -> None:
     spans = [(min(pair), min(max(pair), len(text))) for pair in pairs]
     spans = [(start, end) for start, end in spans if text[start:end].strip()]
-    tokens, found = tokens_and_spans(text, spans, tokenize)
+    tokens, result = tokens_and_spans(text, spans, tokenize)
     assert "".join(tokens) == "".join(text.split())
-    for (start, end), (first, after) in zip(spans, found, strict=True):
+    for (start, end), (first, after) in zip(spans, result, strict=True):
         assert "".join(tokens[first:after]) == "".join(text[start:end].split())
         assert "".join(tokens[:first]) == "".join(text[:start].split())
     if not spans:
@@ -172,24 +173,25 @@ def write_gap(folder: Path, *rows: list[str], header: list[str] = HEADER) -> Pat
 
 
 def pronouns(path: Path, **options: Any) -> list[Pronoun]:
-    return list(read_gap(path, **({"tokenize": tokenize, "bad": BadLines()} | options)))
+    options = {"tokenize": tokenize, "bad": BadLines(), **options}
+    return list(read_gap(path, **options))
 
 
-def test_pronouns_and_names_are_found_by_their_places(tmp_path: Path) -> None:
+def test_pronouns_and_names_are_found_by_their_positions(tmp_path: Path) -> None:
     rows = [
         gap(TEXT, "her", "Éva", "Jo Day", "A"),
         gap(TEXT, "She", "Éva", "Jo", "B"),
         gap(TEXT, "her", "Day-Lee", "Éva", "NEITHER"),
     ]
     path = write_gap(tmp_path, *rows)
-    found = pronouns(path)
-    assert [e.label for e in found] == ["A", "B", "NEITHER"]
-    assert [e.texts[0][e.pronoun] for e in found] == ["her", "She", "her"]
-    names = [[" ".join(e.texts[0][slice(*span)]) for span in (e.first, e.second)] for e in found]
+    result = pronouns(path)
+    assert [e.label for e in result] == ["A", "B", "NEITHER"]
+    assert [e.texts[0][e.pronoun] for e in result] == ["her", "She", "her"]
+    names = [[" ".join(e.texts[0][slice(*span)]) for span in (e.first, e.second)] for e in result]
     assert names == [["Éva", "Jo Day"], ["Éva", "Jo"], ["Day-Lee", "Éva"]]
-    assert found[0].texts[0][:6] == ("Éva", "met", "Jo", "Day", "-Lee", ".")  # cut behind a name
-    assert found[2].texts[0][:5] == ("Éva", "met", "Jo", "Day-Lee", ".")
-    assert (found[0].identifier, found[0].where) == ("t-1", f"{path}, line 2")
+    assert result[0].texts[0][:6] == ("Éva", "met", "Jo", "Day", "-Lee", ".")  # cut behind a name
+    assert result[2].texts[0][:5] == ("Éva", "met", "Jo", "Day-Lee", ".")
+    assert (result[0].identifier, result[0].where) == ("t-1", f"{path}, line 2")
     assert [e.label for e in pronouns(path, labeled=False)] == [None] * 3
 
 
@@ -241,13 +243,13 @@ def raw_text(path: Path) -> str:
 def test_real_relations(shared: Path) -> None:
     path = shared / "data" / "relation" / "semeval2010.train.txt.xz"
     text = raw_text(path)
-    found = relations(path)
+    result = relations(path)
     sentences = re.findall(r"^\d+\t(.*)$", text, re.MULTILINE)
-    assert len(found) == len(sentences) == 8000
+    assert len(result) == len(sentences) == 8000
     labels = re.findall(r"^(Other|[A-Z][a-z]+-[A-Z][a-z]+\(e[12],e[12]\))$", text, re.MULTILINE)
-    assert Counter(e.label for e in found) == Counter(labels)
+    assert Counter(e.label for e in result) == Counter(labels)
     written = [re.findall("<e[12]>(.*?)</e[12]>", sentence) for sentence in sentences]
-    for example, names in zip(found, written, strict=True):
+    for example, names in zip(result, written, strict=True):
         joined = tuple(name.replace(" ", "") for name in entities(example))
         assert joined == tuple("".join(name.split()) for name in names)
 
@@ -255,12 +257,12 @@ def test_real_relations(shared: Path) -> None:
 def test_real_pronouns(shared: Path) -> None:
     path = shared / "data" / "coref" / "gap.development.tsv.xz"
     rows = [line.split("\t") for line in raw_text(path).rstrip("\n").split("\n")[1:]]
-    found = pronouns(path)
-    assert [e.texts[0][e.pronoun] for e in found] == [row[2] for row in rows]
-    for column, spans in {4: [e.first for e in found], 7: [e.second for e in found]}.items():
-        names = [e.texts[0][slice(*s)] for e, s in zip(found, spans, strict=True)]
+    result = pronouns(path)
+    assert [e.texts[0][e.pronoun] for e in result] == [row[2] for row in rows]
+    for column, spans in {4: [e.first for e in result], 7: [e.second for e in result]}.items():
+        names = [e.texts[0][slice(*s)] for e, s in zip(result, spans, strict=True)]
         assert ["".join(name) for name in names] == ["".join(row[column].split()) for row in rows]
     right = [{"A": row[6], "B": row[9]} for row in rows]
-    assert [e.label for e in found] == [
+    assert [e.label for e in result] == [
         next((name for name, value in r.items() if value == "TRUE"), "NEITHER") for r in right
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,12 @@ def answer_text(question: Question, span: Span) -> str:
     return question.passage[question.offsets[first][0] : question.offsets[after - 1][1]]
 
 
-def entry(identifier: str, *answers: str, passage: str = PASSAGE, **more: Any) -> dict[str, Any]:
-    """A question whose answers stand where the passage has them first."""
-    found = [{"text": text, "answer_start": passage.index(text)} for text in answers]
-    return {"id": identifier, "question": "What is it?", "answers": found} | more
+def entry(
+    identifier: str | int, *answers: str, passage: str = PASSAGE, **more: Any
+) -> dict[str, Any]:
+    """A question whose answers are where the passage has them first."""
+    spans = [{"text": text, "answer_start": passage.index(text)} for text in answers]
+    return {"id": identifier, "question": "What is it?", "answers": spans} | more
 
 
 def write(folder: Path, *entries: dict[str, Any], passage: Any = PASSAGE) -> Path:
@@ -46,7 +49,8 @@ def write(folder: Path, *entries: dict[str, Any], passage: Any = PASSAGE) -> Pat
 
 
 def questions(path: Path, **options: Any) -> list[Question]:
-    return list(read_squad(path, **({"tokenize": tokenize, "bad": BadLines()} | options)))
+    options = {"tokenize": tokenize, "bad": BadLines(), **options}
+    return list(read_squad(path, **options))
 
 
 @pytest.mark.parametrize(
@@ -87,8 +91,8 @@ def test_a_question_has_its_passage_as_written_and_as_tokens(tmp_path: Path) -> 
 def test_questions_without_answers_can_be_read_to_answer_them(tmp_path: Path) -> None:
     bare = {"id": "q1", "question": "Why?"}
     path = write(tmp_path, bare, entry("q2", is_impossible=True), entry("q3", "It"))
-    found = questions(path, labeled=False)
-    assert [(e.answers, e.span) for e in found] == [((), None)] * 4
+    result = questions(path, labeled=False)
+    assert [(e.answers, e.span) for e in result] == [((), None)] * 4
 
 
 @pytest.mark.parametrize(
@@ -152,18 +156,18 @@ def test_a_paragraph_without_text_is_named_or_skipped(tmp_path: Path, passage: A
         ("", "not JSON"),
     ],
 )
-def test_what_is_no_file_of_squad_is_refused(tmp_path: Path, content: str, sentence: str) -> None:
+def test_a_file_that_is_not_squad_is_an_error(tmp_path: Path, content: str, sentence: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
     for skip in (False, True):
-        message = complaint(lambda skip=skip: questions(path, bad=BadLines(skip)))
+        message = complaint(partial(questions, path, bad=BadLines(skip)))
         assert message.startswith(f"{path} is not a SQuAD file: ")
         assert sentence in message
 
 
 def test_answers_are_written_by_their_ids(tmp_path: Path) -> None:
-    found = questions(write(tmp_path, entry("q1", "It"), entry("q2", "café")))
-    text = "".join(write_answers(found, ['a "b"', "café 😀", ""]))
+    result = questions(write(tmp_path, entry("q1", "It"), entry("q2", "café")))
+    text = "".join(write_answers(result, ['a "b"', "café 😀", ""]))
     assert json.loads(text) == {"q1": 'a "b"', "q2": "café 😀", "last": ""}
     assert text.endswith("\n")
     assert "café 😀" in text
@@ -204,13 +208,13 @@ def test_real_questions(shared: Path) -> None:
         pytest.skip(f"there is no {path}")
     data = json.loads(lzma.decompress(path.read_bytes()))["data"]
     raw = [qa for article in data for part in article["paragraphs"] for qa in part["qas"]]
-    found = questions(path)
-    assert [e.identifier for e in found] == [qa["id"] for qa in raw]
-    for example, qa in zip(found, raw, strict=True):
+    result = questions(path)
+    assert [e.identifier for e in result] == [qa["id"] for qa in raw]
+    for example, qa in zip(result, raw, strict=True):
         assert list(example.answers) == [answer["text"] for answer in qa["answers"]]
         assert example.span is not None
         answer = answer_text(example, example.span)
         assert example.answers[0] in answer
         assert example.passage[example.offsets[example.span[0]][0] :].startswith(answer)
-    exact = sum(answer_text(e, e.span) == e.answers[0] for e in found if e.span)
-    assert exact > 0.95 * len(found)
+    exact = sum(answer_text(e, e.span) == e.answers[0] for e in result if e.span)
+    assert exact > 0.95 * len(result)

@@ -24,8 +24,8 @@ def test_every_token_leads_to_the_ids_of_its_word(sentences: list[list[str]]) ->
     assert batch.index.shape == batch.mask.shape == (len(sentences), longest)
     for row, sentence in enumerate(sentences):
         for column, word in enumerate(sentence):
-            found = batch.features[batch.index[row, column]].tolist()
-            assert found == [number + 1 for number in character_ids(word, 50)]
+            result = batch.features[batch.index[row, column]].tolist()
+            assert result == [i + 1 for i in character_ids(word, 50)]
             assert batch.mask[row, column]
         assert (batch.index[row, len(sentence) :] == 0).all()
         assert not batch.mask[row, len(sentence) :].any()

@@ -54,11 +54,11 @@ def test_lone_surrogates_vanish() -> None:
 
 @given(st.lists(ANY_WORD, max_size=20), st.integers(3, 60))
 def test_any_words_are_indexed_as_a_plain_loop_does(words: list[str], length: int) -> None:
-    found = CharacterIndexer(length).encode(words)
-    assert found.dtype == np.int32
-    assert found.shape == (len(words), length)
-    expected = [[number + 1 for number in character_ids(word, length)] for word in words]
-    assert found.tolist() == expected
+    result = CharacterIndexer(length).encode(words)
+    assert result.dtype == np.int32
+    assert result.shape == (len(words), length)
+    expected = [[i + 1 for i in character_ids(word, length)] for word in words]
+    assert result.tolist() == expected
 
 
 def test_no_words_give_no_rows() -> None:

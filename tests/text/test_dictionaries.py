@@ -60,7 +60,7 @@ def test_either_dictionary_may_be_absent() -> None:
         assert len(made.encode([])) == 0
 
 
-def test_a_boundary_that_is_no_word_of_the_dictionary_is_unknown() -> None:
+def test_a_boundary_that_is_not_in_the_dictionary_is_unknown() -> None:
     made = UnicodeIndexer(Dictionaries(None, ["a", "<oov>"]), max_characters=5, padded=True)
     assert made.encode(["<S>", "a", "</S>"])[:, 0].tolist() == [1, 0, 1]
 
@@ -89,6 +89,6 @@ def test_a_dictionary_without_its_marks_is_refused(mark: str) -> None:
         assert Dictionaries(words=["<oov>", "a"]).words == ["<oov>", "a"]
 
 
-def test_an_entry_that_stands_twice_is_refused() -> None:
+def test_a_repeated_entry_is_an_error() -> None:
     with pytest.raises(ElmokitError, match="the dictionary of words has '水' twice"):
         Dictionaries(words=["<oov>", "水", "a", "水"])

@@ -378,7 +378,7 @@ def test_the_extension_tells_the_kind(name: str, kind: str) -> None:
     assert readers.kind_of(name) == kind
 
 
-def test_a_kind_that_is_asked_for_comes_before_the_extension(tmp_path: Path) -> None:
+def test_a_requested_kind_overrides_the_extension(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "EU NNP\nrejects VBZ\n")
     assert tokens_of(path, kind="conll") == [["EU", "rejects"]]
 
@@ -394,7 +394,7 @@ def test_a_kind_that_is_asked_for_comes_before_the_extension(tmp_path: Path) -> 
         ({"max_line_bytes": 0}, "max_line_bytes must be"),
     ],
 )
-def test_wrong_options_are_told_at_once(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_raise_at_once(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ElmokitError, match=message):
         read_sentences("a.txt", **options)
 
@@ -407,7 +407,7 @@ def test_compressed_files_are_read(tmp_path: Path, extension: str) -> None:
 
 
 @pytest.mark.parametrize("extension", COMPRESS)
-def test_a_bad_compressed_file_is_told(tmp_path: Path, extension: str) -> None:
+def test_a_bad_compressed_file_is_an_error(tmp_path: Path, extension: str) -> None:
     data = COMPRESS[extension](os.urandom(20_000).hex().encode())
     cut = write(tmp_path, "cut.txt" + extension, data[:-5])
     with pytest.raises(ElmokitError, match=r"cut\.txt\.\w+ is truncated"):
@@ -454,7 +454,7 @@ def test_a_dash_is_standard_input(
 # ---- bad files
 
 
-def test_a_missing_file_and_a_directory_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_directory_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ElmokitError, match=r"no file .*nowhere\.txt"):
         list(read_sentences(tmp_path / "nowhere.txt"))
     with pytest.raises(ElmokitError, match="is a directory"):
@@ -463,7 +463,7 @@ def test_a_missing_file_and_a_directory_are_told(tmp_path: Path) -> None:
         list(read_sentences(str(tmp_path / "a\0b")))
 
 
-def test_a_file_that_may_not_be_read_is_told(
+def test_a_file_without_permission_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbid(*_: object) -> None:
@@ -487,14 +487,14 @@ def test_a_file_that_may_not_be_read_is_told(
         ("a.conllu", b"# comment\n\n", {}),
     ],
 )
-def test_a_file_without_sentences_is_told(
+def test_a_file_without_sentences_is_an_error(
     tmp_path: Path, name: str, content: bytes, options: dict[str, Any]
 ) -> None:
     with pytest.raises(ElmokitError, match=f"{name} has no sentences"):
         list(read_sentences(write(tmp_path, name, content), **options))
 
 
-def test_a_binary_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_binary_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_module, "BLOCK_BYTES", 5000)  # the check goes on into the second block
     late = b"a" * 9000 + b"\n\0\n"
     assert len(tokens_of(write(tmp_path, "late.txt", late))) == 2
@@ -509,7 +509,7 @@ def test_a_binary_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         list(read_sentences(utf16))
 
 
-def test_what_is_not_utf8_is_told_with_its_line_and_byte(tmp_path: Path) -> None:
+def test_invalid_utf8_is_an_error_with_its_line_and_byte(tmp_path: Path) -> None:
     path = write(tmp_path, "latin.txt", b"fine\n\xc3\xa9t\xe9 x\n")
     lines = read_sentences(path)
     assert next(lines) == Line(0, ["fine"])
@@ -520,7 +520,7 @@ def test_what_is_not_utf8_is_told_with_its_line_and_byte(tmp_path: Path) -> None
         list(read_sentences(long, max_line_bytes=50))
 
 
-def test_what_is_not_utf8_can_be_replaced_and_is_counted(
+def test_invalid_utf8_can_be_replaced_and_is_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path, "latin.txt", b"fine\n\xe9t\xe9\nfine\nd\xe9j\xe0\n")

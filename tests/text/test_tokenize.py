@@ -294,20 +294,20 @@ def test_tokens_are_found_where_they_stand(text: str) -> None:
         tokens = split(text)
         offsets = token_offsets(text, tokens)
         assert [text[start:end] for start, end in offsets] == tokens
-        inside = {place for start, end in offsets for place in range(start, end)}
+        inside = {position for start, end in offsets for position in range(start, end)}
         assert len(inside) == sum(map(len, tokens))  # no character is in two tokens
-        assert all(text[place].isspace() for place in set(range(len(text))) - inside)
+        assert all(text[position].isspace() for position in set(range(len(text))) - inside)
 
 
 @pytest.mark.parametrize(
     ("text", "tokens"), [("a b", ["a"]), ("a b", ["b"]), ("a", ["a", "a"]), ("ab", ["", "ab"])]
 )
-def test_tokens_that_are_not_those_of_the_text_have_no_places(text: str, tokens: list[str]) -> None:
+def test_tokens_of_another_text_have_no_positions(text: str, tokens: list[str]) -> None:
     with pytest.raises(ElmokitError):
         token_offsets(text, tokens)
 
 
-def test_chinese_words_have_their_places() -> None:
+def test_chinese_words_have_their_positions() -> None:
     pytest.importorskip("jieba")
     text = "我们 在北京\t。"
     words = segment_chinese(text)

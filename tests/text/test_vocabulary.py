@@ -18,14 +18,14 @@ LINE = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=8
 )
 
 
-def test_a_words_id_is_its_place() -> None:
+def test_a_words_id_is_its_position() -> None:
     vocabulary = Vocabulary([*SPECIAL, "the", "bank"])
     assert len(vocabulary) == 5
     assert "bank" in vocabulary
     assert "river" not in vocabulary
-    found = vocabulary.encode(["bank", "<S>", "the", "</S>"])
-    assert found.dtype == np.int32
-    assert found.tolist() == [4, 0, 3, 1]
+    result = vocabulary.encode(["bank", "<S>", "the", "</S>"])
+    assert result.dtype == np.int32
+    assert result.tolist() == [4, 0, 3, 1]
 
 
 def test_an_unknown_word_has_the_id_of_unknown() -> None:
@@ -35,8 +35,8 @@ def test_an_unknown_word_has_the_id_of_unknown() -> None:
 
 
 def test_an_indexer_gives_a_row_for_each_word() -> None:
-    found = WordIndexer(Vocabulary([*SPECIAL, "the"])).encode(["the", "x"])
-    assert found.tolist() == [[3], [2]]
+    result = WordIndexer(Vocabulary([*SPECIAL, "the"])).encode(["the", "x"])
+    assert result.tolist() == [[3], [2]]
 
 
 @settings(deadline=None)

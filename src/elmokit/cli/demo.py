@@ -14,7 +14,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from elmokit.cli.main import BROKEN_PIPE, USER_ERROR, explain, usage_error
+from elmokit.cli.main import call, guard
+from elmokit.figures import check_figure, write_figure
 
 if TYPE_CHECKING:
     from elmokit.analysis.geometry import Array
@@ -71,42 +72,26 @@ SENTENCES: dict[str, dict[str, tuple[str, ...]]] = {
 COLORS = {"right": "32", "wrong": "31", "bold": "1", "faint": "2"}  # codes of terminals
 
 
-class Paint:
-    """Colors on a terminal, plain text elsewhere."""
-
-    def __init__(self, on: bool) -> None:
-        self.on = on
-
-    def __call__(self, text: str, color: str) -> str:
-        return f"\x1b[{COLORS[color]}m{text}\x1b[0m" if self.on else text
+def paint(text: str, color: str) -> str:
+    """Return the text in color on a terminal, and as it is elsewhere."""
+    if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        return text
+    return f"\x1b[{COLORS[color]}m{text}\x1b[0m"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo and return the exit code."""
-    from cyclopts import App, CycloptsError
+    from cyclopts import App
 
     app = App(
         name="python -m elmokit.cli.demo",
         help_format="plaintext",
         version_flags=[],
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     app.default(demo)
-    try:
-        app(
-            sys.argv[1:] if arguments is None else arguments, exit_on_error=False, print_error=False
-        )
-        sys.stdout.flush()  # A closed pipe shows here, not while the interpreter shuts down.
-    except BrokenPipeError:  # `… | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except Exception as error:
-        sentence = usage_error(error) if isinstance(error, CycloptsError) else explain(error)
-        if sentence is None:
-            raise
-        print(f"elmokit: error: {sentence}", file=sys.stderr)
-        return USER_ERROR
-    return 0
+    return guard(lambda: call(app, sys.argv[1:] if arguments is None else arguments))
 
 
 def demo(model: str = "shipped", /, *, figure: str | None = None) -> None:
@@ -116,16 +101,13 @@ def demo(model: str = "shipped", /, *, figure: str | None = None) -> None:
         model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
         figure: File to draw the vectors of all layers to, .png or .svg.
     """
-    from elmokit.figures import check_figure, write_figure
-
     check_figure(figure)
     from elmokit.loading import load
 
     elmo = load(model)
-    paint = Paint(sys.stdout.isatty() and "NO_COLOR" not in os.environ)
     uses = find_uses(elmo.tokenize)
     vectors = use_vectors(elmo, uses)
-    print("\n".join(report(f"{model}: {elmo.dim} dimensions", uses, vectors, paint)))
+    print("\n".join(report(f"{model}: {elmo.dim} dimensions", uses, vectors)))
     if figure is not None:
         from elmokit.analysis.plots.draw import draw_uses
         from elmokit.analysis.plots.maps import map_word
@@ -174,9 +156,7 @@ def within_and_across(cosines: Array, senses: Sequence[str]) -> tuple[Array, Arr
 
 
 # ---------------------------------------------------------------------- printing
-def report(
-    title: str, uses: dict[str, list[Use]], vectors: dict[str, Array], paint: Paint
-) -> Iterator[str]:
+def report(title: str, uses: dict[str, list[Use]], vectors: dict[str, Array]) -> Iterator[str]:
     """Yield everything that is printed, line by line."""
     import numpy as np
 
@@ -193,14 +173,15 @@ def report(
         cosines = cosine_matrix(vectors[word])
         purities[word] = purity(cosines, senses)
         yield ""
-        yield paint(word, "bold") + f": {describe(senses)}"
+        counts = (f"{senses.count(sense)} about {sense}" for sense in dict.fromkeys(senses))
+        yield f"{paint(word, 'bold')}: {len(senses)} sentences, {' and '.join(counts)}"
         within, across = within_and_across(cosines, senses)
         yield row("", names)
         yield row("  within a sense", [f"{x:.2f}" for x in within])
         yield row("  across senses", [f"{x:.2f}" for x in across])
         yield row("  difference", [f"{x:+.2f}" for x in within - across])
         yield f"  each use and the nearest other use in layer {top}:"
-        yield from neighbours(of_word, cosines[top], paint)
+        yield from neighbours(of_word, cosines[top])
     yield ""
     yield paint("The nearest other use has the same sense", "bold")
     yield row("", names)
@@ -208,13 +189,7 @@ def report(
         yield row(f"  {word}", [f"{x:.0%}" for x in shares])
     yield row("  all", [f"{x:.0%}" for x in np.mean(list(purities.values()), axis=0)])
     yield "Layer 0 is a static vector: one for all sentences, cosine 1.00, and so only a guess."
-    yield from ["", *next_steps(paint)]
-
-
-def describe(senses: Sequence[str]) -> str:
-    """Say how many sentences each sense has."""
-    counts = (f"{senses.count(sense)} about {sense}" for sense in dict.fromkeys(senses))
-    return f"{len(senses)} sentences, {' and '.join(counts)}"
+    yield from ["", *next_steps()]
 
 
 def row(label: str, cells: Sequence[str]) -> str:
@@ -222,7 +197,7 @@ def row(label: str, cells: Sequence[str]) -> str:
     return f"{label:<24}" + "".join(f"{cell:>10}" for cell in cells)
 
 
-def neighbours(uses: list[Use], cosines: Array, paint: Paint) -> Iterator[str]:
+def neighbours(uses: list[Use], cosines: Array) -> Iterator[str]:
     """Yield each use, and below it the nearest other use by cosines (uses, uses)."""
     import numpy as np
 
@@ -231,18 +206,18 @@ def neighbours(uses: list[Use], cosines: Array, paint: Paint) -> Iterator[str]:
         others = np.where(np.arange(len(uses)) == i, -np.inf, cosines[i])
         near = uses[int(others.argmax())]
         verdict = "right" if near.sense == use.sense else "wrong"
-        yield f"  {'':>5} {'':>5}  {use.sense:<{width}}  {mark(use, paint)}"
-        nearest = f"{near.sense:<{width}}  {mark(near, paint)}"
+        yield f"  {'':>5} {'':>5}  {use.sense:<{width}}  {mark(use)}"
+        nearest = f"{near.sense:<{width}}  {mark(near)}"
         yield f"  {paint(verdict, verdict)} {others.max():5.2f}  {nearest}"
 
 
-def mark(use: Use, paint: Paint) -> str:
+def mark(use: Use) -> str:
     """Return the sentence with the word marked."""
     before, after = use.tokens[: use.start], use.tokens[use.end :]
     return " ".join([*before, paint(f"[{use.word}]", "bold"), *after])
 
 
-def next_steps(paint: Paint) -> list[str]:
+def next_steps() -> list[str]:
     """Return three commands to continue with."""
     steps = {
         "elmokit embed my.txt vectors.h5": "the vectors of a file, one sentence per line",

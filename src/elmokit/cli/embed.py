@@ -7,34 +7,32 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from elmokit.cli.options import ModelOptions
+from elmokit.cli.options import DecodingErrors, FileOrDash, Flag, ModelOptions, TextKind
 
 INPUT = Parameter(group=Group("Input", sort_key=1))
 OUTPUT = Parameter(group=Group("Output", sort_key=2))
 SPEED = Parameter(group=Group("Speed", sort_key=9))
-FLAG = Parameter(negative="")
 
 
 def embed(
-    # Only so is "-", which is standard input, not taken for an option.
-    input: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    input: FileOrDash,
     output: str,
     /,
     *,
-    kind: Annotated[Literal["auto", "text", "jsonl", "conll", "conllu"], INPUT] = "auto",
-    split: Annotated[bool, FLAG, INPUT] = False,
+    kind: Annotated[TextKind, INPUT] = "auto",
+    split: Annotated[Flag, INPUT] = False,
     field: Annotated[str, INPUT] = "text",
     column: Annotated[int | None, INPUT] = None,
-    errors: Annotated[Literal["strict", "replace"], INPUT] = "strict",
+    errors: Annotated[DecodingErrors, INPUT] = "strict",
     layers: Annotated[str, OUTPUT] = "all",
     pooling: Annotated[
         Literal["mean", "max", "min", "sum", "first", "last", "ends"] | None, OUTPUT
     ] = None,
     dtype: Annotated[Literal["float32", "float16"], OUTPUT] = "float32",
     format: Annotated[Literal["auto", "hdf5", "npz", "parquet", "npy"], OUTPUT] = "auto",
-    resume: Annotated[bool, FLAG, OUTPUT] = False,
-    overwrite: Annotated[bool, FLAG, OUTPUT] = False,
-    quiet: Annotated[bool, FLAG, OUTPUT] = False,
+    resume: Annotated[Flag, OUTPUT] = False,
+    overwrite: Annotated[Flag, OUTPUT] = False,
+    quiet: Annotated[Flag, OUTPUT] = False,
     options: ModelOptions = ModelOptions(),
     precision: Annotated[Literal["float32", "float16", "int8"], SPEED] = "float32",
     batch_tokens: Annotated[int, SPEED] = 2048,
@@ -93,6 +91,5 @@ def embed(
     if not quiet:
         sentences = "1 sentence" if result.sentences == 1 else f"{result.sentences:,} sentences"
         tokens = "1 token" if result.tokens == 1 else f"{result.tokens:,} tokens"
-        print(
-            f"{output}: {sentences}; {tokens} embedded in {result.seconds:.1f} s", file=sys.stderr
-        )
+        summary = f"{sentences}; {tokens} embedded in {result.seconds:.1f} s"
+        print(f"{output}: {summary}", file=sys.stderr)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import Parameter
-
-from elmokit.cli.options import ComputeOptions, ModelOptions
+from elmokit.cli.options import ComputeOptions, Flag, ModelOptions
+from elmokit.io.paths import check_output
 
 if TYPE_CHECKING:
     from elmokit.pretrain.evaluation import EvaluationResult
@@ -21,7 +20,7 @@ def evaluate(
     state: Literal["carry", "fresh"] = "carry",
     stretches: int = 32,
     sentences: str | None = None,
-    quiet: Annotated[bool, Parameter(negative="")] = False,
+    quiet: Flag = False,
     options: ComputeOptions = ComputeOptions(),
 ) -> None:
     """Print the perplexity of a text in both directions, by the full softmax.
@@ -34,17 +33,12 @@ def evaluate(
         sentences: A .tsv file to write, with the perplexity of each sentence.
         quiet: Show no progress bar.
     """
-    from elmokit.io.paths import check_output
+    check_output(sentences)
     from elmokit.pretrain import evaluate
 
-    check_output(sentences)
+    elmo = options.load_model(model)
     result = evaluate(
-        options.load_model(model),
-        text,
-        state=state,
-        stretches=stretches,
-        sentences=sentences,
-        quiet=quiet,
+        elmo, text, state=state, stretches=stretches, sentences=sentences, quiet=quiet
     )
     print(format_evaluation(result))
 

@@ -10,7 +10,7 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
@@ -28,80 +28,70 @@ FAMILIES = {
     "neighbours": "find uses of words that are alike",
     "plot": "draw what the layers know",
 }
+TASKS = {
+    "classifier": "a label for a text",
+    "tagger": "a tag for each token",
+    "pair": "a label for two texts",
+    "relation": "the relation of two marked entities",
+    "question": "words of a passage that answer a question",
+    "coreference": "the name that a pronoun refers to",
+    "translate": "the text in another language",
+    "summarize": "a short text for a long one",
+}
 # command: (module:function, help in one line)
 COMMANDS = {
-    "embed": ("elmokit.cli.embed:embed", "write the contextual vectors of a text file"),
-    "pretrain": ("elmokit.cli.pretrain:pretrain", "train a biLM on raw text"),
-    "adapt": ("elmokit.cli.pretrain:adapt", "continue training a biLM on the text of a domain"),
-    "evaluate": ("elmokit.cli.language:evaluate", "measure the perplexity of a text"),
-    "fill": ("elmokit.cli.language:fill", "find words that fit a gap in a sentence"),
-    "train classifier": ("elmokit.cli.tasks:train_classifier", "a label for a text"),
-    "train tagger": ("elmokit.cli.tasks:train_tagger", "a tag for each token"),
-    "train pair": ("elmokit.cli.tasks:train_pair", "a label for two texts"),
-    "train relation": ("elmokit.cli.tasks:train_relation", "the relation of two marked entities"),
-    "train question": (
-        "elmokit.cli.tasks:train_question",
-        "words of a passage that answer a question",
-    ),
-    "train coreference": (
-        "elmokit.cli.tasks:train_coreference",
-        "the name that a pronoun refers to",
-    ),
-    "train translate": ("elmokit.cli.tasks:train_translate", "the text in another language"),
-    "train summarize": ("elmokit.cli.tasks:train_summarize", "a short text for a long one"),
-    "predict": ("elmokit.cli.tasks:predict", "write the predictions of a task model for a file"),
-    "score": ("elmokit.cli.tasks:score", "measure a task model on a test file"),
-    "compare classifier": ("elmokit.cli.tasks:compare_classifier", "a label for a text"),
-    "compare tagger": ("elmokit.cli.tasks:compare_tagger", "a tag for each token"),
-    "compare pair": ("elmokit.cli.tasks:compare_pair", "a label for two texts"),
-    "compare relation": (
-        "elmokit.cli.tasks:compare_relation",
-        "the relation of two marked entities",
-    ),
-    "compare question": (
-        "elmokit.cli.tasks:compare_question",
-        "words of a passage that answer a question",
-    ),
-    "compare coreference": (
-        "elmokit.cli.tasks:compare_coreference",
-        "the name that a pronoun refers to",
-    ),
-    "compare translate": ("elmokit.cli.tasks:compare_translate", "the text in another language"),
-    "compare summarize": ("elmokit.cli.tasks:compare_summarize", "a short text for a long one"),
-    "senses build": ("elmokit.cli.senses:build", "average the vectors of each word sense"),
-    "senses tag": ("elmokit.cli.senses:tag", "write the senses of the words of a text"),
-    "senses score": ("elmokit.cli.senses:score", "measure how many senses are found"),
-    "senses induce": ("elmokit.cli.senses:induce", "cluster the uses of a word in a corpus"),
-    "neighbours index": ("elmokit.cli.neighbours:index", "index the uses of words in a corpus"),
-    "neighbours find": ("elmokit.cli.neighbours:find", "find the uses nearest to a word"),
-    "plot uses": ("elmokit.cli.plot:uses", "draw the uses of a word by sense"),
-    "plot weights": ("elmokit.cli.plot:weights", "draw the layer weights of task models"),
-    "plot pair": ("elmokit.cli.plot:pair", "draw how similar the words of two sentences are"),
-    "plot surprisal": ("elmokit.cli.plot:surprisal", "draw how unexpected the words of a text are"),
-    "probe": ("elmokit.cli.probe:probe", "measure what a linear classifier finds in each layer"),
-    "similarity": ("elmokit.cli.similarity:similarity", "compare cosines with human judgements"),
-    "drift": ("elmokit.cli.drift:drift", "find words that two corpora use differently"),
-    "info": ("elmokit.cli.models:info", "describe a checkpoint of any format"),
-    "convert": ("elmokit.cli.models:convert", "rewrite a checkpoint in another format"),
+    command: (f"elmokit.cli.{function}", line)
+    for command, function, line in (
+        ("embed", "embed:embed", "write the contextual vectors of a text file"),
+        ("pretrain", "pretrain:pretrain", "train a biLM on raw text"),
+        ("adapt", "pretrain:adapt", "continue training a biLM on the text of a domain"),
+        ("evaluate", "language:evaluate", "measure the perplexity of a text"),
+        ("fill", "language:fill", "find words that fit a gap in a sentence"),
+        *((f"train {task}", f"tasks:train_{task}", line) for task, line in TASKS.items()),
+        ("predict", "tasks:predict", "write the predictions of a task model for a file"),
+        ("score", "tasks:score", "measure a task model on a test file"),
+        *((f"compare {task}", f"tasks:compare_{task}", line) for task, line in TASKS.items()),
+        ("senses build", "analysis.senses:build", "average the vectors of each word sense"),
+        ("senses tag", "analysis.senses:tag", "write the senses of the words of a text"),
+        ("senses score", "analysis.senses:score", "measure how many senses are found"),
+        ("senses induce", "analysis.senses:induce", "cluster the uses of a word in a corpus"),
+        ("neighbours index", "analysis.neighbours:index", "index the uses of words in a corpus"),
+        ("neighbours find", "analysis.neighbours:find", "find the uses nearest to a word"),
+        ("plot uses", "analysis.plot:uses", "draw the uses of a word by sense"),
+        ("plot weights", "analysis.plot:weights", "draw the layer weights of task models"),
+        ("plot pair", "analysis.plot:pair", "draw how similar the words of two sentences are"),
+        ("plot surprisal", "analysis.plot:surprisal", "draw how unexpected each word of a text is"),
+        ("probe", "analysis.probe:probe", "measure what a linear classifier finds in each layer"),
+        ("similarity", "analysis.similarity:similarity", "compare cosines with human judgements"),
+        ("drift", "analysis.drift:drift", "find words that two corpora use differently"),
+        ("info", "models:info", "describe a checkpoint of any format"),
+        ("convert", "models:convert", "rewrite a checkpoint in another format"),
+    )
 }
 CONFIG_HELP = (
     "--config FILE reads options from a YAML file; options on the command line override it."
 )
 
 KINDS: dict[Any, str] = {int: "an integer", float: "a number", bool: "true or false"}
+TORCH_OUT_OF_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 
 # Exit codes as shells know them: 2 for wrong use, 128 + the number of the signal that ended it.
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that `arguments` name and return the exit code of the process.
+    """Run the command that `arguments` name and return the exit code of the process."""
+    return guard(lambda: run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def guard(command: Callable[[], int]) -> int:
+    """Return the exit code of a command.
 
     An error that the user can cause or fix is one sentence on stderr, with a traceback only when
     ELMOKIT_DEBUG=1. Any other exception is a bug and always keeps its traceback.
     """
     try:
-        code = run(list(sys.argv[1:] if arguments is None else arguments))
+        code = command()
         sys.stdout.flush()  # A closed pipe shows here, not while the interpreter shuts down.
         return code
     except KeyboardInterrupt:
@@ -126,17 +116,13 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" at {error.filename}" if error.filename else ""
         return f"the disk is full{where}: free some space or write to another disk"
-    if isinstance(error, MemoryError) or is_torch_out_of_memory(error):
+    # Of torch running out of memory on the CPU only the text of its error says so.
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or TORCH_OUT_OF_MEMORY in str(error))
+    ):
         return "out of memory: try a smaller batch or shorter texts"
     return None
-
-
-def is_torch_out_of_memory(error: Exception) -> bool:
-    """Tell whether torch ran out of memory; on the CPU only the text of its error says so."""
-    return isinstance(error, RuntimeError) and (
-        type(error).__name__ == "OutOfMemoryError"
-        or "DefaultCPUAllocator: can't allocate memory" in str(error)
-    )
 
 
 def run(arguments: list[str]) -> int:
@@ -151,10 +137,14 @@ def run(arguments: list[str]) -> int:
     # and there would be several while a command starts.
     gc.set_threshold(100_000, 50, 50)
     log_to_stderr()
+    arguments, config = take_config(arguments)
+    return call(build_app(config), arguments)
+
+
+def call(app: App, arguments: Sequence[str]) -> int:
+    """Call a command of a cyclopts application and return its exit code."""
     from cyclopts import CycloptsError
 
-    arguments, config = take_config(arguments)
-    app = build_app(config)
     try:
         result = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
@@ -172,6 +162,7 @@ def build_app(config: str | None = None) -> App:
         name="elmokit",
         help=ABOUT,
         help_format="plaintext",
+        help_formatter=unwrapping_formatter(),
         help_epilogue="elmokit COMMAND --help shows the options of a command.",
         version_flags=[],
         result_action="return_value",
@@ -197,6 +188,21 @@ def build_app(config: str | None = None) -> App:
 
     app.command(completion, help="print the completion script of a shell")
     return app
+
+
+def unwrapping_formatter() -> Any:
+    """Return a formatter of help that does not keep the line breaks of docstrings."""
+    from cyclopts.help import DefaultFormatter
+
+    class UnwrappingFormatter(DefaultFormatter):
+        def __call__(self, console: Any, options: Any, panel: Any) -> None:
+            for entry in panel.entries:
+                text = getattr(entry.description, "primary_renderable", None)
+                if text is not None:
+                    text.plain = text.plain.replace("\n", " ")
+            super().__call__(console, options, panel)
+
+    return UnwrappingFormatter()
 
 
 def take_config(arguments: list[str]) -> tuple[list[str], str | None]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from json import dumps
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import Parameter
+from elmokit.cli.options import Flag
 
 if TYPE_CHECKING:
     from elmokit.config import BiLMConfig
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from elmokit.formats.describe import ModelInfo
 
 
-def info(model: str, /, *, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+def info(model: str, /, *, json: Flag = False) -> None:
     """Show the sizes, parameters, metadata and format of a model, read from its files.
 
     Args:
@@ -25,11 +25,8 @@ def info(model: str, /, *, json: Annotated[bool, Parameter(negative="")] = False
     from elmokit.loading import read_valid
 
     description = describe(read_valid(model))
-    if json:
-        _print(dumps(description.to_dict(), indent=2, ensure_ascii=False))
-        return
-    for line in _info_lines(description):
-        _print(line)
+    as_json = dumps(description.to_dict(), indent=2, ensure_ascii=False)
+    _print([as_json] if json else _info_lines(description))
 
 
 def convert(
@@ -39,7 +36,7 @@ def convert(
     *,
     to: Literal["native", "bilm", "many_langs"] = "native",
     dtype: Literal["float32", "float16"] = "float32",
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: Flag = False,
 ) -> None:
     """Convert a model and check that the result gives the same vectors.
 
@@ -53,13 +50,12 @@ def convert(
     from elmokit import conversion
 
     result = conversion.convert(source, target, to=to, dtype=dtype, overwrite=overwrite)
-    for line in _conversion_lines(result):
-        _print(line)
+    _print(_conversion_lines(result))
 
 
-def _print(line: str) -> None:
-    """Print a line; a lone surrogate, which UTF-8 cannot hold, becomes an escape."""
-    print(line.encode("utf-8", "backslashreplace").decode("utf-8"))
+def _print(lines: Iterable[str]) -> None:
+    """Print lines; a lone surrogate, which UTF-8 cannot hold, becomes an escape."""
+    print("\n".join(lines).encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def _info_lines(info: ModelInfo) -> Iterator[str]:
@@ -108,8 +104,16 @@ def _metadata_lines(metadata: dict[str, Any]) -> Iterator[str]:
 
 
 def _conversion_lines(result: Conversion) -> Iterator[str]:
-    yield f"{result.source}: {_summary(result)}"
-    comparison = result.comparison
+    config, comparison = result.config, result.comparison
+    inputs = {"words": f"on {config.n_words:,} words", "characters": "on characters"}
+    words = config.vocabulary_size
+    summary = [
+        f"{result.source_format} format",
+        f"{config.num_layers} layers of {config.lstm_dim}/{config.projection_dim}",
+        inputs.get(config.token_encoder, "on Unicode characters"),
+        f"a softmax over {words:,} words" if words else "no softmax",
+    ]
+    yield f"{result.source}: {', '.join(summary)}"
     line = f"{result.target}: {result.format} format, {result.dtype}; "
     line += f"vectors differ by at most {comparison.max_difference:.1e}"
     if comparison.new_perplexity is not None:
@@ -117,17 +121,3 @@ def _conversion_lines(result: Conversion) -> Iterator[str]:
     elif comparison.perplexity is not None:
         line += "; the softmax is not kept"
     yield line
-
-
-def _summary(result: Conversion) -> str:
-    """Return what the source of a conversion is, in one line."""
-    config = result.config
-    inputs = {"words": f"on {config.n_words:,} words", "characters": "on characters"}
-    words = config.vocabulary_size
-    parts = [
-        f"{result.source_format} format",
-        f"{config.num_layers} layers of {config.lstm_dim}/{config.projection_dim}",
-        inputs.get(config.token_encoder, "on Unicode characters"),
-        f"a softmax over {words:,} words" if words else "no softmax",
-    ]
-    return ", ".join(parts)

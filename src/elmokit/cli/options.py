@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from elmokit.errors import ElmokitError
 from elmokit.progress import check_threads
 
 if TYPE_CHECKING:
@@ -14,6 +15,18 @@ if TYPE_CHECKING:
     from elmokit.store import LayerStore
 
 MODEL_GROUP = Group("Model", sort_key=8)
+Flag = Annotated[bool, Parameter(negative="")]
+FileOrDash = Annotated[str, Parameter(allow_leading_hyphen=True)]  # "-" is not an option.
+TextKind = Literal["auto", "text", "jsonl", "conll", "conllu"]
+DecodingErrors = Literal["strict", "replace"]
+
+
+def split_words(words: str) -> list[str]:
+    """Split the comma-separated words of --words; drop repeated ones."""
+    result = [word.strip() for word in words.split(",")]
+    if not all(result):
+        raise ElmokitError(f"--words takes comma-separated words, not {words!r}")
+    return list(dict.fromkeys(result))
 
 
 @Parameter(name="*", group=MODEL_GROUP)

@@ -9,7 +9,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.text.width import text_width
+from elmokit.text.unicode import text_width
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -69,8 +69,5 @@ def write_result(
 def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
-        if is_dataclass(value) and not isinstance(value, type):
-            flat |= asdict(value)
-        else:
-            flat[name] = value
+        flat |= asdict(value) if is_dataclass(type(value)) else {name: value}
     return flat

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-import json as as_json
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, fields, make_dataclass
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Group, Parameter
 
+from elmokit.cli.main import TASKS
+from elmokit.cli.options import FileOrDash, Flag
+from elmokit.io.paths import check_output
 from elmokit.progress import log_to_stderr
 from elmokit.tasks.settings import (
     ClassifierSettings,
@@ -30,25 +33,21 @@ from elmokit.tasks.settings import (
 if TYPE_CHECKING:
     from elmokit.tasks.task import TaskName
 
-DATA, ELMO, NETWORK, TRAINING, OUTPUT = (
-    Group(name, sort_key=index)
+Data, Elmo, Network, Training, Output = (
+    Parameter(group=Group(name, sort_key=index))
     for index, name in enumerate(("Data", "ELMo", "Network", "Training", "Output"), start=1)
 )
-Data, Elmo, Network, Training, Output = (
-    Parameter(group=group) for group in (DATA, ELMO, NETWORK, TRAINING, OUTPUT)
-)
-FileOrDash = Annotated[str, Parameter(allow_leading_hyphen=True)]
 # Groups of the settings; those that are not named here are of the network.
 GROUPS = {
     **dict.fromkeys(
         """tokenizer text_column second_column label_column predicate_column scheme
         max_tokens""".split(),
-        DATA,
+        Data,
     ),
     **dict.fromkeys(
-        "layers placement l2 elmo_dropout layer_norm tune_elmo elmo_lr target_elmo".split(), ELMO
+        "layers placement l2 elmo_dropout layer_norm tune_elmo elmo_lr target_elmo".split(), Elmo
     ),
-    **dict.fromkeys("epochs patience batch_size lr weight_decay clip seed".split(), TRAINING),
+    **dict.fromkeys("epochs patience batch_size lr weight_decay clip seed".split(), Training),
 }
 
 
@@ -63,7 +62,7 @@ class RunOptions:
     """File of examples for early stopping (default: a part of the training data)."""
     dev_fraction: Annotated[float, Data] = 0.1
     """Fraction of the training data to measure on, without --dev."""
-    skip_bad: Annotated[bool, Data, Parameter(negative="")] = False
+    skip_bad: Annotated[Flag, Data] = False
     """Skip bad lines and count them, instead of stopping at the first."""
     elmo: Annotated[str, Elmo] = "shipped"
     """A biLM folder, weights file, archive or Hub name; "shipped" is elmokit's own."""
@@ -79,7 +78,7 @@ class RunOptions:
     """Number of threads (default: all cores)."""
     out: Annotated[str, Output]
     """Folder to write."""
-    quiet: Annotated[bool, Output, Parameter(negative="")] = False
+    quiet: Annotated[Flag, Output] = False
     """Show no progress and no messages."""
 
 
@@ -90,7 +89,7 @@ class TrainOptions(RunOptions):
 
     train_fraction: Annotated[float, Data] = 1.0
     """Fraction of the training data to learn from."""
-    no_elmo: Annotated[bool, Elmo, Parameter(negative="")] = False
+    no_elmo: Annotated[Flag, Elmo] = False
     """Train without ELMo, for comparison."""
 
 
@@ -126,7 +125,7 @@ def train_command(task: TaskName, settings: type[TrainSettings]) -> Callable[...
             print(mixes_table(result.mixes), end="")
         return 0
 
-    return with_settings(command, settings, f"train_{task}", f"Train {ABOUT[task]}.")
+    return with_settings(command, settings, f"Train a task model: {TASKS[task]}.")
 
 
 def compare_command(task: TaskName, settings: type[TrainSettings]) -> Callable[..., int]:
@@ -145,30 +144,20 @@ def compare_command(task: TaskName, settings: type[TrainSettings]) -> Callable[.
         print(comparison.table(), end="")
         return 0
 
-    about = f"Compare ELMo's layers and placements: train {ABOUT[task]}."
-    return with_settings(command, settings, f"compare_{task}", about, hidden=("seed",))
+    about = f"Compare ELMo's layers and placements in a task model: {TASKS[task]}."
+    return with_settings(command, settings, about, hidden=("seed",))
 
 
 def with_settings(
     command: Callable[..., int],
     settings: type[TrainSettings],
-    name: str,
     about: str,
     *,
     hidden: tuple[str, ...] = (),
 ) -> Callable[..., int]:
-    """Give a command the settings of a task as its options, in the groups of the help.
-
-    Args:
-        command: Function with a parameter `settings`.
-        settings: Dataclass of the settings.
-        name: Name of the function.
-        about: First sentence of the help.
-        hidden: Settings that are not options.
-    """
-    command.__name__ = command.__qualname__ = name
-    command.__doc__ = f"{about}\n\nThe same command resumes a run that was stopped."
+    """Give a command the settings of a task as its options, without those that are `hidden`."""
     options = grouped(settings, hidden)
+    command.__doc__ = f"{about}\n\nThe same command resumes a run that was stopped."
     command.__annotations__["settings"] = Annotated[options, Parameter(name="*")]
     command.__kwdefaults__ = {"settings": options()}
     return command
@@ -180,13 +169,45 @@ def grouped(settings: type[TrainSettings], hidden: tuple[str, ...]) -> type:
     annotated: list[Any] = []
     for field in fields(settings):
         assert field.default is not MISSING
-        parse = None if field.name not in hidden else False
-        group = Parameter(group=GROUPS.get(field.name, NETWORK), parse=parse)
-        annotated.append((field.name, Annotated[hints[field.name], group], field.default))
+        group = GROUPS.get(field.name, Network)
+        parse = Parameter(parse=None if field.name not in hidden else False)
+        annotated.append((field.name, Annotated[hints[field.name], group, parse], field.default))
     own = make_dataclass(settings.__name__, annotated, bases=(settings,), frozen=True, kw_only=True)
     own.__module__ = settings.__module__
     own.__doc__ = settings.__doc__
     return own
+
+
+SETTINGS: dict[TaskName, type[TrainSettings]] = {
+    "classifier": ClassifierSettings,
+    "tagger": TaggerSettings,
+    "pair": PairSettings,
+    "relation": RelationSettings,
+    "question": QuestionSettings,
+    "coreference": CoreferenceSettings,
+    "translate": TranslateSettings,
+    "summarize": SummarizeSettings,
+}
+for _task, _settings in SETTINGS.items():  # The table in main.py has these names.
+    globals()[f"train_{_task}"] = train_command(_task, _settings)
+    globals()[f"compare_{_task}"] = compare_command(_task, _settings)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ApplyOptions:
+    """The options that `predict` and `score` share."""
+
+    elmo: str | None = None
+    """The biLM, if it has moved since training."""
+    skip_bad: Flag = False
+    """Skip bad lines and count them, instead of stopping at the first."""
+    device: str = "cpu"
+    """Device to compute on, such as cpu or cuda."""
+    threads: int | None = None
+    """Number of threads (default: all cores)."""
+    quiet: Flag = False
+    """Show no progress and no messages."""
 
 
 def predict(
@@ -195,11 +216,7 @@ def predict(
     output: FileOrDash,
     /,
     *,
-    elmo: str | None = None,
-    skip_bad: Annotated[bool, Parameter(negative="")] = False,
-    device: str = "cpu",
-    threads: int | None = None,
-    quiet: Annotated[bool, Parameter(negative="")] = False,
+    options: ApplyOptions = ApplyOptions(),
 ) -> None:
     """Write the predictions of a task model for a file.
 
@@ -207,25 +224,11 @@ def predict(
         model: Folder of a task model.
         input: File like the training data, with or without answers, or plain text, one per line.
         output: File to write, in the usual format of the task; - for standard output.
-        elmo: The biLM, if it has moved since training.
-        skip_bad: Skip bad lines and count them, instead of stopping at the first.
-        device: Device to compute on, such as cpu or cuda.
-        threads: Number of threads (default: all cores).
-        quiet: Show no progress and no messages.
     """
     from elmokit.tasks import predict as run
 
-    log_to_stderr(quiet=quiet)
-    predictions = run(
-        model,
-        input,
-        None if output == "-" else output,
-        elmo=elmo,
-        skip_bad=skip_bad,
-        device=device,
-        threads=threads,
-        quiet=quiet,
-    )
+    log_to_stderr(quiet=options.quiet)
+    predictions = run(model, input, None if output == "-" else output, **asdict(options))
     if output == "-":
         sys.stdout.writelines(predictions.lines())
 
@@ -236,11 +239,7 @@ def score(
     /,
     *,
     json: str | None = None,
-    elmo: str | None = None,
-    skip_bad: Annotated[bool, Parameter(negative="")] = False,
-    device: str = "cpu",
-    threads: int | None = None,
-    quiet: Annotated[bool, Parameter(negative="")] = False,
+    options: ApplyOptions = ApplyOptions(),
 ) -> None:
     """Measure a task model on a test file.
 
@@ -248,58 +247,15 @@ def score(
         model: Folder of a task model.
         test: File like the training data.
         json: File for the scores as JSON.
-        elmo: The biLM, if it has moved since training.
-        skip_bad: Skip bad lines and count them, instead of stopping at the first.
-        device: Device to compute on, such as cpu or cuda.
-        threads: Number of threads (default: all cores).
-        quiet: Show no progress and no messages.
     """
     from elmokit.io.atomic import write_file
-    from elmokit.io.paths import check_output
     from elmokit.tasks import score as run
     from elmokit.tasks.report import scores_table
 
     check_output(json)
-    log_to_stderr(quiet=quiet)
-    result = run(
-        model,
-        test,
-        elmo=elmo,
-        skip_bad=skip_bad,
-        device=device,
-        threads=threads,
-        quiet=quiet,
-    )
+    log_to_stderr(quiet=options.quiet)
+    result = run(model, test, **asdict(options))
     print(scores_table(result.scores))
     if json is not None:
-        text = as_json.dumps(result.to_dict(), indent=2, ensure_ascii=False)
+        text = dumps(result.to_dict(), indent=2, ensure_ascii=False)
         write_file(Path(json).expanduser().absolute(), [text + "\n"])
-
-
-# The words that follow "Train" in the help of each task.
-ABOUT: dict[TaskName, str] = {
-    "classifier": "a classifier: a label for a text",
-    "tagger": "a tagger: a tag for each token, such as names or parts of speech",
-    "pair": "a model of text pairs: a label for two texts",
-    "relation": "a model of the relation between two marked entities",
-    "question": "a model that answers questions with words of a passage",
-    "coreference": "a model that finds the name that a pronoun refers to",
-    "translate": "a model that translates",
-    "summarize": "a model that summarizes",
-}
-train_classifier = train_command("classifier", ClassifierSettings)
-train_tagger = train_command("tagger", TaggerSettings)
-train_pair = train_command("pair", PairSettings)
-train_relation = train_command("relation", RelationSettings)
-train_question = train_command("question", QuestionSettings)
-train_coreference = train_command("coreference", CoreferenceSettings)
-train_translate = train_command("translate", TranslateSettings)
-train_summarize = train_command("summarize", SummarizeSettings)
-compare_classifier = compare_command("classifier", ClassifierSettings)
-compare_tagger = compare_command("tagger", TaggerSettings)
-compare_pair = compare_command("pair", PairSettings)
-compare_relation = compare_command("relation", RelationSettings)
-compare_question = compare_command("question", QuestionSettings)
-compare_coreference = compare_command("coreference", CoreferenceSettings)
-compare_translate = compare_command("translate", TranslateSettings)
-compare_summarize = compare_command("summarize", SummarizeSettings)

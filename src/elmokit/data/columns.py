@@ -13,22 +13,25 @@ from typing import TYPE_CHECKING
 
 from elmokit.data.examples import Tagged
 from elmokit.data.labeled import BadLines, words
-from elmokit.data.lines import decoded_lines, extension_of, filled_lines, location
+from elmokit.data.lines import decoded_lines, filled_lines, location
 from elmokit.data.schemes import check_scheme, is_tag_of, scheme_of, to_iob2
+from elmokit.data.tables import count_columns
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
-from elmokit.text.readers import Tokenize
+from elmokit.text.readers import Tokenize, extension_of
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     Column: TypeAlias = "str | int | None"
-    Row: TypeAlias = "tuple[int, list[str]]"  # the number of the line, and its cells
+    Row: TypeAlias = tuple[str, list[str]]  # the location of the line, and its cells
+    Problem: TypeAlias = tuple[str, str]  # the location of a line, and why it cannot be used
 
 CONLLU_COLUMNS = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
 NEVER_EMPTY = ("UPOS", "XPOS")  # in other columns of CoNLL-U _ is a value
 TEXT_EXTENSIONS = (".txt", ".text", "")
 NOT_A_WORD = re.compile(r"\d+[-.]\d+")  # a range such as 3-4, an empty node such as 8.1
+DOCUMENT_MARKS = (["#begin", "document"], ["#end", "document"])  # of CoNLL-2012
 NO_PREDICATE = ("-", "_", "0")
 KINDS = ("auto", "conll", "conllu", "text")
 
@@ -47,14 +50,6 @@ class Layout:
     """Whether the tags of each predicate are read from the columns after it."""
     width: int | None
     """Required number of columns, if one is counted from the end."""
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """The rows of a sentence, and its first line that cannot be used, with the reason."""
-
-    rows: list[Row]
-    problem: tuple[int, str] | None
 
 
 def read_tagged(
@@ -85,46 +80,41 @@ def read_tagged(
     if kind not in KINDS:
         choices = ", ".join(KINDS)
         raise ElmokitError(f"unknown kind of file {kind!r}: choose one of {choices}")
-    kind = _kind_of(path, labeled=labeled) if kind == "auto" else kind
+    if kind == "auto":
+        extension = extension_of(path)
+        is_text = extension in TEXT_EXTENSIONS and not labeled
+        kind = "conllu" if extension == ".conllu" else "text" if is_text else "conll"
     if kind == "text":
         return _plain_sentences(path, tokenize, bad)
     requested = {"token": token_column, "tag": column, "predicate": predicate_column}
     examples = _examples(path, kind, requested, labeled=labeled, bad=bad)
     if labeled:
-        return _with_spans_in_iob2(path, examples, scheme, bad)
+        return _with_spans_in_iob2(examples, scheme, bad)
     return (example for example, _ in examples)
 
 
-def _kind_of(path: FilePath, *, labeled: bool) -> str:
-    extension = extension_of(path)
-    if extension == ".conllu":
-        return "conllu"
-    return "text" if extension in TEXT_EXTENSIONS and not labeled else "conll"
-
-
 def _plain_sentences(path: FilePath, tokenize: Tokenize, bad: BadLines) -> Iterator[Tagged]:
-    for number, line in filled_lines(path, bad):
-        tokens = words(line, tokenize)
-        if tokens:
-            yield Tagged((tokens,), location(path, number), None)
+    for where, line in filled_lines(path, bad):
+        if tokens := words(line, tokenize):
+            yield Tagged((tokens,), where, None)
         else:
-            bad(location(path, number), "the sentence is empty")
+            bad(where, "the sentence is empty")
 
 
 def _with_spans_in_iob2(
-    path: FilePath, examples: Iterable[tuple[Tagged, list[int]]], scheme: str, bad: BadLines
+    examples: Iterable[tuple[Tagged, list[str]]], scheme: str, bad: BadLines
 ) -> Iterator[Tagged]:
-    """Yield the examples with their tags as IOB2; the numbers are those of their lines."""
+    """Yield the examples with their tags as IOB2; each comes with the locations of its lines."""
     if scheme == "auto":
         examples = list(examples)
         scheme = scheme_of([example.tags or () for example, _ in examples])
-    for example, numbers in examples:
+    for example, locations in examples:
         tags = example.tags or ()
         wrong = next((i for i, tag in enumerate(tags) if not is_tag_of(tag, scheme)), None)
         if wrong is None:
             yield replace(example, tags=to_iob2(tags, scheme))
         else:
-            bad(location(path, numbers[wrong]), f"{tags[wrong]!r} is not a tag of {scheme.upper()}")
+            bad(locations[wrong], f"{tags[wrong]!r} is not a tag of {scheme.upper()}")
 
 
 # ---- examples
@@ -132,36 +122,33 @@ def _with_spans_in_iob2(
 
 def _examples(
     path: FilePath, kind: str, requested: dict[str, Column], *, labeled: bool, bad: BadLines
-) -> Iterator[tuple[Tagged, list[int]]]:
-    """Yield examples with the tags of the file, and the numbers of their lines."""
+) -> Iterator[tuple[Tagged, list[str]]]:
+    """Yield examples with the tags of the file, and the locations of their lines."""
     layout = None
-    for sentence in _sentences(path, is_conllu=kind == "conllu"):
-        if layout is None and sentence.rows:
-            width = len(sentence.rows[0][1])
+    for rows, problem in _sentences(path, is_conllu=kind == "conllu"):
+        if layout is None and rows:
+            width = len(rows[0][1])
             layout = _layout(name_of(path), kind, width, **requested, labeled=labeled)
-        problem = sentence.problem or (layout and _misfit(sentence.rows, layout))
+        problem = problem or (_misfit(rows, layout) if layout else None)
         if problem:
-            bad(location(path, problem[0]), problem[1])
+            bad(*problem)
         elif layout:
-            numbers = [number for number, _ in sentence.rows]
-            for example in _examples_of(location(path, numbers[0]), sentence.rows, layout):
-                yield example, numbers
+            locations = [where for where, _ in rows]
+            for example in _examples_of(rows, layout):
+                yield example, locations
     if layout is None:
         raise ElmokitError(f"{name_of(path)} has no sentences")
 
 
-def _examples_of(where: str, rows: Sequence[Row], layout: Layout) -> Iterator[Tagged]:
-    texts = (tuple(cells[layout.tokens] for _, cells in rows),)
+def _examples_of(rows: Sequence[Row], layout: Layout) -> Iterator[Tagged]:
+    columns = list(zip(*(cells for _, cells in rows), strict=False))
+    texts, where = (columns[layout.tokens],), rows[0][0]
     if layout.predicate is None:
-        yield Tagged(texts, where, _column(rows, layout.tags))
+        yield Tagged(texts, where, None if layout.tags is None else columns[layout.tags])
         return
     for order, token in enumerate(_predicates(rows, layout.predicate), start=1):
-        tags = _column(rows, layout.predicate + order if layout.has_roles else None)
+        tags = columns[layout.predicate + order] if layout.has_roles else None
         yield Tagged(texts, where, tags, predicate=token)
-
-
-def _column(rows: Sequence[Row], column: int | None) -> tuple[str, ...] | None:
-    return None if column is None else tuple(cells[column] for _, cells in rows)
 
 
 def _predicates(rows: Sequence[Row], column: int) -> list[int]:
@@ -214,61 +201,58 @@ def _index(name: str, kind: str, column: str | int, width: int) -> int:
             have = ", ".join(CONLLU_COLUMNS) if kind == "conllu" else "numbers, not names"
             raise ElmokitError(f"{name} has no column {column!r}: it has {have}") from None
     if not 1 <= abs(number) <= width:
-        raise ElmokitError(f"{name} has no column {column}: it has {_columns(width)}")
+        raise ElmokitError(f"{name} has no column {column}: it has {count_columns(width)}")
     return number - 1 if number > 0 else width + number
 
 
-def _misfit(rows: Sequence[Row], layout: Layout) -> tuple[int, str] | None:
-    """Return the line and the problem of the first row that lacks something."""
+def _misfit(rows: Sequence[Row], layout: Layout) -> Problem | None:
+    """Return the problem of the first row that lacks something."""
     needed = {"token": layout.tokens, "tag": layout.tags, "predicate": layout.predicate}
-    for number, cells in rows:
-        count = _columns(len(cells))
+    for where, cells in rows:
+        count = count_columns(len(cells))
         if layout.width not in (None, len(cells)):
-            return number, f"the line has {count}, but the first one has {layout.width}"
+            return where, f"the line has {count}, but the first one has {layout.width}"
         for what, column in needed.items():
             if column is not None and column >= len(cells):
-                return number, f"the line has {count}, but the {what} is in column {column + 1}"
+                return where, f"the line has {count}, but the {what} is in column {column + 1}"
             if column is not None and cells[column] in ("", layout.no_tag * (what == "tag")):
-                return number, f"the {what} is empty"
+                return where, f"the {what} is empty"
     return _wrong_roles(rows, layout.predicate) if layout.has_roles else None
 
 
-def _wrong_roles(rows: Sequence[Row], predicate: int | None) -> tuple[int, str] | None:
+def _wrong_roles(rows: Sequence[Row], predicate: int | None) -> Problem | None:
     """Return the first row that does not have a tag for each predicate of its sentence."""
     assert predicate is not None
     count = len(_predicates(rows, predicate))
-    for number, cells in rows:
+    for where, cells in rows:
         tags = cells[predicate + 1 :]
         if len(tags) != count or not all(tags):
             filled = sum(map(bool, tags))
-            return number, f"the line has {filled} tag(s), but its sentence {count} predicate(s)"
+            return where, f"the line has {filled} tag(s), but its sentence {count} predicate(s)"
     return None
-
-
-def _columns(count: int) -> str:
-    return "1 column" if count == 1 else f"{count} columns"
 
 
 # ---- rows
 
 
-def _sentences(path: FilePath, *, is_conllu: bool) -> Iterator[Sentence]:
-    """Yield what is between blank lines, unless it is only comments."""
+def _sentences(path: FilePath, *, is_conllu: bool) -> Iterator[tuple[list[Row], Problem | None]]:
+    """Yield what is between blank lines, unless it is only comments, and its first problem."""
     width = 0  # of the sentence before
     for is_blank, lines in groupby(decoded_lines(path), lambda line: line[1:] == ("", "")):
         if is_blank:
             continue
-        rows, problem = list[tuple[int, list[str]]](), None
-        for number, text, trouble in lines:
-            if trouble:
-                problem = problem or (number, trouble)
+        rows: list[Row] = []
+        problem = None
+        for line, text, reason in lines:
+            if reason:
+                problem = problem or (location(path, line), reason)
             elif not is_conllu or _is_word(text):
-                rows.append((number, _cells(text)))
+                rows.append((location(path, line), _cells(text)))
         if not is_conllu:
             rows = _without_comments(rows, width)
         if rows or problem:
             width = len(rows[-1][1]) if rows else width
-            yield Sentence(rows, problem)
+            yield rows, problem
 
 
 def _cells(text: str) -> list[str]:
@@ -276,11 +260,6 @@ def _cells(text: str) -> list[str]:
     if "\t" in text:
         return [cell.strip(" ") for cell in text.split("\t")]
     return [cell for cell in text.split(" ") if cell]
-
-
-def _marks_document(cells: list[str]) -> bool:
-    """Tell whether a row separates documents in CoNLL-2003 or CoNLL-2012."""
-    return cells[0] == "-DOCSTART-" or cells[:2] in (["#begin", "document"], ["#end", "document"])
 
 
 def _is_word(text: str) -> bool:
@@ -293,6 +272,6 @@ def _without_comments(rows: Iterable[Row], width: int) -> list[Row]:
 
     A comment begins with # and has another number of columns than the rows: # is a word too.
     """
-    rows = [row for row in rows if not _marks_document(row[1])]
+    rows = [r for r in rows if r[1][0] != "-DOCSTART-" and r[1][:2] not in DOCUMENT_MARKS]
     width = next((len(cells) for _, cells in rows if not cells[0].startswith("#")), width)
     return list(dropwhile(lambda r: r[1][0].startswith("#") and len(r[1]) != width, rows))

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from elmokit.data.examples import Labeled, Tokens, Translated
-from elmokit.data.lines import decoded_lines, filled_lines, location
+from elmokit.data.lines import BadRecord, decoded_lines, filled_lines, location, reporting
 from elmokit.data.tables import ColumnSpec, kind_of, read_table
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of
@@ -32,24 +32,16 @@ MAX_MESSAGES = 5
 NO_AGREEMENT = "-"  # SNLI's label of a pair on which the annotators did not agree
 
 # Names of columns, the most certain first.
-TEXT = tuple(
-    """text sentence review content document comment tweet message utterance question query body
+TEXT = """text sentence review content document comment tweet message utterance question query body
     description phrase""".split()
-)
-LABEL = tuple(
-    """gold_label label labels class category entailment_judgment entailment_label is_duplicate
+LABEL = """gold_label label labels class category entailment_judgment entailment_label is_duplicate
     sentiment polarity topic intent emotion rating stars quality class_index target tag""".split()
-)
-FIRST = tuple(
-    """sentence1 sentence_a sentence_1 premise question1 text1 text_a text_1 #1_string first
+FIRST = """sentence1 sentence_a sentence_1 premise question1 text1 text_a text_1 #1_string first
     question context query""".split()
-)
-SECOND = tuple(
-    """sentence2 sentence_b sentence_2 hypothesis question2 text2 text_b text_2 #2_string second
-    sentence passage title""".split()
-)
-SOURCE = tuple("text document article source body content dialogue".split())
-SUMMARY = tuple("summary headline title highlights abstract target".split())
+SECOND = """sentence2 sentence_b sentence_2 hypothesis question2 text2 text_b text_2 #2_string
+    second sentence passage title""".split()
+SOURCE = "text document article source body content dialogue".split()
+SUMMARY = "summary headline title highlights abstract target".split()
 
 
 @dataclass
@@ -80,10 +72,9 @@ class BadLines:
     def summary(self) -> str:
         """Describe the skipped lines in a sentence; return "" if there are none."""
         parts = []
-        if self.count == 1:
-            parts.append(f"skipped 1 line: {self.first[0]}")
-        elif self.count:
-            parts.append(f"skipped {self.count} lines, the first: {self.first[0]}")
+        if self.count:
+            lines = "1 line" if self.count == 1 else f"{self.count} lines, the first"
+            parts.append(f"skipped {lines}: {self.first[0]}")
         if self.undecided:
             parts.append(f"skipped {self.undecided} pairs without an agreed label")
         return "; ".join(parts)
@@ -105,14 +96,16 @@ def read_labeled(
     """
     is_table = text_column is not None or label_column is not None
     if is_text_file(path, is_table=is_table, labeled=labeled):
-        rows = _label_text(path, bad) if labeled else _plain_text(path, bad)
+        rows = _text_rows(path, bad, labeled=labeled)
     else:
         specs = [
             ColumnSpec("text", "text_column", TEXT, text_column),
             ColumnSpec("label", "label_column", LABEL, label_column, needed=labeled),
         ]
         rows = read_table(path, specs, bad)
-    return _labeled(rows, tokenize, bad, labeled=labeled)
+    for where, (text, label) in rows:
+        with reporting(bad, where):
+            yield _labeled(where, [text], label, tokenize, labeled=labeled)
 
 
 def read_pairs(
@@ -139,7 +132,8 @@ def read_pairs(
         if labeled and label == NO_AGREEMENT:
             bad.undecided += 1
             continue
-        yield from _example(where, [first, second], label, tokenize, bad, labeled=labeled)
+        with reporting(bad, where):
+            yield _labeled(where, [first, second], label, tokenize, labeled=labeled)
 
 
 def read_parallel(
@@ -152,8 +146,9 @@ def read_parallel(
 ) -> Iterator[Translated]:
     """Read the parallel lines of two files; without a second file, only sources."""
     if target_path is None:
-        for number, text in filled_lines(source_path, bad):
-            yield from _translated(location(source_path, number), text, None, tokenize, None, bad)
+        for where, text in filled_lines(source_path, bad):
+            with reporting(bad, where):
+                yield _translated(where, text, None, tokenize, None)
         return
     counts = [0, 0]
     for source, target in zip_longest(decoded_lines(source_path), decoded_lines(target_path)):
@@ -161,13 +156,15 @@ def read_parallel(
         counts[1] += target is not None
         if source is None or target is None:
             continue  # Count the rest of the longer file.
-        where, target_where = location(source_path, source[0]), location(target_path, target[0])
-        if source[2] or target[2]:
-            bad(where if source[2] else target_where, source[2] or target[2])
-            continue
-        yield from _translated(
-            where, source[1], target[1], tokenize, target_tokenize or tokenize, bad
-        )
+        where = location(source_path, source[0])
+        if source[2]:
+            bad(where, source[2])
+        elif target[2]:
+            bad(location(target_path, target[0]), target[2])
+        else:
+            with reporting(bad, where):
+                after = target_tokenize or tokenize
+                yield _translated(where, source[1], target[1], tokenize, after)
     if counts[0] != counts[1]:
         raise ElmokitError(
             f"{name_of(source_path)} has {counts[0]:,} lines and {name_of(target_path)} has "
@@ -195,9 +192,10 @@ def read_summaries(
     specs = [ColumnSpec("text", "text_column", SOURCE, text_column)]
     if labeled:
         specs.append(ColumnSpec("summary", "label_column", SUMMARY, summary_column))
+    after = (target_tokenize or tokenize) if labeled else None
     for where, (text, *rest) in read_table(path, specs, bad):
-        after = (target_tokenize or tokenize) if labeled else None
-        yield from _translated(where, text, rest[0] if rest else None, tokenize, after, bad)
+        with reporting(bad, where):
+            yield _translated(where, text, rest[0] if rest else None, tokenize, after)
 
 
 def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
@@ -214,76 +212,55 @@ def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
     return not labeled and "\t" not in text
 
 
-def _label_text(path: FilePath, bad: BadLines) -> Iterator[tuple[str, list[Value]]]:
-    """Read lines whose first word is the label."""
-    for number, line in filled_lines(path, bad):
-        before_tab, tab, _ = line.partition("\t")
-        label, *rest = line.split(None, 1)
-        if not rest:
-            bad(location(path, number), f"the line has no text after its label {label!r}")
-        elif tab and label != before_tab.strip():
-            bad(
-                location(path, number),
-                "the label must be one word, and there are several before the tab: labels with "
-                "spaces need a .tsv, .csv or .jsonl file",
-            )
-        else:
-            yield location(path, number), [rest[0], label]
+def _text_rows(
+    path: FilePath, bad: BadLines, *, labeled: bool
+) -> Iterator[tuple[str, list[Value]]]:
+    """Read lines whose first word is the label, or lines without labels."""
+    for where, line in filled_lines(path, bad):
+        with reporting(bad, where):
+            yield where, _split_label(line) if labeled else [line, None]
 
 
-def _plain_text(path: FilePath, bad: BadLines) -> Iterator[tuple[str, list[Value]]]:
-    for number, line in filled_lines(path, bad):
-        yield location(path, number), [line, None]
+def _split_label(line: str) -> list[Value]:
+    before_tab, tab, _ = line.partition("\t")
+    label, *rest = line.split(None, 1)
+    if not rest:
+        raise BadRecord(f"the line has no text after its label {label!r}")
+    if tab and label != before_tab.strip():
+        raise BadRecord(
+            "the label must be one word, and there are several before the tab: labels with "
+            "spaces need a .tsv, .csv or .jsonl file"
+        )
+    return [rest[0], label]
 
 
 def _labeled(
-    rows: Iterator[tuple[str, list[Value]]], tokenize: Tokenize, bad: BadLines, *, labeled: bool
-) -> Iterator[Labeled]:
-    for where, (text, label) in rows:
-        yield from _example(where, [text], label, tokenize, bad, labeled=labeled)
-
-
-def _example(
-    where: str,
-    values: list[Value],
-    value: Value,
-    tokenize: Tokenize,
-    bad: BadLines,
-    *,
-    labeled: bool,
-) -> Iterator[Labeled]:
-    """Yield the example, or nothing if a part of it is missing."""
+    where: str, values: list[Value], value: Value, tokenize: Tokenize, *, labeled: bool
+) -> Labeled:
     texts = tuple(words(text, tokenize) for text in values)
     label = " ".join(value.split()) if isinstance(value, str) else ""
     if not all(texts):
         which = "the text" if len(texts) == 1 else f"the {'second' if texts[0] else 'first'} text"
-        bad(where, f"{which} is empty")
-    elif labeled and not label:
-        bad(where, "the label is a list" if isinstance(value, list) else "the label is missing")
-    else:
-        yield Labeled(texts, where, label if labeled else None)
+        raise BadRecord(f"{which} is empty")
+    if labeled and not label:
+        raise BadRecord(f"the label is {'a list' if isinstance(value, list) else 'missing'}")
+    return Labeled(texts, where, label if labeled else None)
 
 
 def _translated(
-    where: str,
-    text: Value,
-    reference: Value,
-    tokenize: Tokenize,
-    target_tokenize: Tokenize | None,
-    bad: BadLines,
-) -> Iterator[Translated]:
-    """Yield the example, or nothing if a part of it is missing."""
+    where: str, text: Value, target: Value, tokenize: Tokenize, target_tokenize: Tokenize | None
+) -> Translated:
+    """Return the example; without a tokenizer of the target, it has only a text."""
     tokens = words(text, tokenize)
-    target = words(reference, target_tokenize) if target_tokenize else None
     if not tokens:
-        bad(where, "the text is empty")
-    elif target is not None and not target:
-        bad(where, "the target is empty")
-    elif target is None:
-        yield Translated((tokens,), where, None, None)
-    else:
-        written = " ".join(reference) if isinstance(reference, list) else reference
-        yield Translated((tokens,), where, target, (written or "").strip())
+        raise BadRecord("the text is empty")
+    if target_tokenize is None:
+        return Translated((tokens,), where, None, None)
+    target_tokens = words(target, target_tokenize)
+    if not target_tokens:
+        raise BadRecord("the target is empty")
+    reference = " ".join(target) if isinstance(target, list) else target
+    return Translated((tokens,), where, target_tokens, (reference or "").strip())
 
 
 def words(value: Value, tokenize: Tokenize) -> Tokens:

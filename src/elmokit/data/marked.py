@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from elmokit.data.examples import Pronoun, Related, Span
 from elmokit.data.labeled import BadLines
-from elmokit.data.lines import BadRecord, filled_lines, good_lines, location
+from elmokit.data.lines import BadRecord, filled_lines, good_lines, reporting
 from elmokit.data.tables import plain_name
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
@@ -28,15 +27,6 @@ GAP_LABELS = ("a_coref", "b_coref")
 # ---- relations
 
 
-@dataclass
-class Block:
-    """A sentence with its number, and the lines below it."""
-
-    line: int
-    text: str
-    below: list[str] = field(default_factory=list)
-
-
 def read_relations(
     path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
 ) -> Iterator[Related]:
@@ -46,43 +36,41 @@ def read_relations(
     comment, and nothing.
     """
     for block in _blocks(path, bad):
-        where = location(path, block.line)
-        try:
-            yield _related(block, where, tokenize, labeled=labeled)
-        except BadRecord as problem:
-            bad(where, str(problem))
+        where = block[0][0]
+        with reporting(bad, where):
+            sentence, *below = [line for _, line in block]
+            yield _related(where, sentence, below, tokenize, labeled=labeled)
 
 
-def _blocks(path: FilePath, bad: BadLines) -> Iterator[Block]:
+def _blocks(path: FilePath, bad: BadLines) -> Iterator[list[tuple[str, str]]]:
     """Yield each line with a number, or the first after an empty one, and the lines below it."""
-    block = None
-    for number, text in good_lines(path, bad):
-        if text and block and not NUMBERED.match(text):
-            block.below.append(text.strip())
-            continue
-        if block:
+    block: list[tuple[str, str]] = []
+    for where, text in good_lines(path, bad):
+        if block and (not text or NUMBERED.match(text)):
             yield block
-        block = Block(number, text) if text else None
+            block = []
+        if text:
+            block.append((where, text))
     if block:
         yield block
 
 
-def _related(block: Block, where: str, tokenize: Tokenize, *, labeled: bool) -> Related:
-    numbered = NUMBERED.fullmatch(block.text)
+def _related(
+    where: str, sentence: str, below: Iterable[str], tokenize: Tokenize, *, labeled: bool
+) -> Related:
+    numbered = NUMBERED.fullmatch(sentence)
     if numbered is None:
         raise BadRecord("the line must have a number, a tab and a sentence")
-    identifier, quoted = numbered.groups()
-    text, spans = _unmarked(_without_quotes(quoted))
-    label = next((line for line in block.below if not line.startswith("Comment")), None)
+    identifier, marked = numbered[1], numbered[2].strip()
+    if len(marked) > 1 and marked[0] == marked[-1] == '"':
+        marked = marked[1:-1]
+    text, spans = _unmarked(marked)
+    lines = (line.strip() for line in below)
+    label = next((line for line in lines if not line.startswith("Comment")), None)
     if labeled and label is None:
         raise BadRecord("there is no relation below the sentence")
     tokens, (first, second) = tokens_and_spans(text, spans, tokenize)
     return Related((tokens,), where, first, second, label if labeled else None, identifier)
-
-
-def _without_quotes(text: str) -> str:
-    text = text.strip()
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
 def _unmarked(marked: str) -> tuple[str, list[Span]]:
@@ -114,24 +102,22 @@ def read_gap(
 ) -> Iterator[Pronoun]:
     """Read passages with a pronoun and two names, in the TSV format of GAP."""
     lines = filled_lines(path, bad)
-    header = [plain_name(cell) for cell in next(lines, (0, ""))[1].split("\t")]
+    header = [plain_name(cell) for cell in next(lines, ("", ""))[1].split("\t")]
     for name in (*GAP_COLUMNS, *GAP_LABELS) if labeled else GAP_COLUMNS:
         if name not in header:
             raise ElmokitError(
                 f"{name_of(path)} has no column {name!r} in its first line, which in GAP's files "
                 "is ID, Text, Pronoun, Pronoun-offset, A, A-offset, A-coref, B, …"
             )
-    for number, line in lines:
-        where, cells = location(path, number), line.split("\t")
-        try:
+    for where, line in lines:
+        cells = line.split("\t")
+        with reporting(bad, where):
             if len(cells) != len(header):
                 raise BadRecord(
                     f"the line has {len(cells)} columns, but the first one {len(header)}"
                 )
             row = dict(zip(header, cells, strict=True))
             yield _pronoun(row, where, tokenize, labeled=labeled)
-        except BadRecord as problem:
-            bad(where, str(problem))
 
 
 def _pronoun(row: Mapping[str, str], where: str, tokenize: Tokenize, *, labeled: bool) -> Pronoun:

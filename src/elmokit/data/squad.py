@@ -11,7 +11,7 @@ from typing import Any
 
 from elmokit.data.examples import Question, Span
 from elmokit.data.labeled import BadLines
-from elmokit.data.lines import BadRecord, is_text
+from elmokit.data.lines import BadRecord, is_text, reporting
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of, read_lines
 from elmokit.text.readers import Tokenize
@@ -27,35 +27,28 @@ def read_squad(
     """
     seen = set[str]()
     for where, paragraph in _paragraphs(path, bad):
-        try:
-            passage = _text(paragraph, "context")
-            entries = _entries(paragraph, "qas")
-        except BadRecord as problem:
-            bad(where, str(problem))
-            continue
-        tokens = tuple(tokenize(passage))
-        offsets = tuple(token_offsets(passage, tokens))
-        for entry in entries:
-            identifier = str(entry.get("id", ""))
-            at = f"{name_of(path)}, question {identifier}" if identifier else where
-            try:
-                if not identifier or identifier in seen:
-                    raise BadRecord("its id is not unique" if identifier else "it has no id")
-                seen.add(identifier)
-                question = tuple(tokenize(_text(entry, "question")))
-                answers = _answers(entry, passage) if labeled else []
-            except BadRecord as problem:
-                bad(at, str(problem))
-                continue
-            yield Question(
-                (question, tokens),
-                at,
-                identifier,
-                passage,
-                offsets,
-                tuple(passage[start:end] for start, end in answers),
-                token_span(offsets, *answers[0]) if answers else None,
-            )
+        with reporting(bad, where):
+            passage, entries = _text(paragraph, "context"), _entries(paragraph, "qas")
+            tokens = tuple(tokenize(passage))
+            offsets = tuple(token_offsets(passage, tokens))
+            for entry in entries:
+                identifier = str(entry.get("id", ""))
+                at = f"{name_of(path)}, question {identifier}" if identifier else where
+                with reporting(bad, at):
+                    if not identifier or identifier in seen:
+                        raise BadRecord("its id is not unique" if identifier else "it has no id")
+                    seen.add(identifier)
+                    question = tuple(tokenize(_text(entry, "question")))
+                    answers = _answers(entry, passage) if labeled else []
+                    yield Question(
+                        (question, tokens),
+                        at,
+                        identifier,
+                        passage,
+                        offsets,
+                        tuple(passage[start:end] for start, end in answers),
+                        token_span(offsets, *answers[0]) if answers else None,
+                    )
 
 
 def write_answers(questions: Iterable[Question], answers: Iterable[str]) -> Iterator[str]:
@@ -72,14 +65,10 @@ def _paragraphs(path: FilePath, bad: BadLines) -> Iterator[tuple[str, dict[str, 
         articles = _entries(_load(path), "data")
     except BadRecord as problem:
         raise ElmokitError(f"{name} is not a SQuAD file: {problem}") from None
-    for number, article in enumerate(articles, start=1):
-        try:
-            paragraphs = _entries(article, "paragraphs")
-        except BadRecord as problem:
-            bad(f"{name}, article {number}", str(problem))
-            continue
-        for order, paragraph in enumerate(paragraphs, start=1):
-            yield f"{name}, article {number}, paragraph {order}", paragraph
+    for i, article in enumerate(articles, start=1):
+        with reporting(bad, f"{name}, article {i}"):
+            for j, paragraph in enumerate(_entries(article, "paragraphs"), start=1):
+                yield f"{name}, article {i}, paragraph {j}", paragraph
 
 
 def _load(path: FilePath) -> Any:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from elmokit.data.lines import extension_of, filled_lines, good_lines, is_text, location
+from elmokit.data.lines import BadRecord, filled_lines, good_lines, is_text, reporting
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
+from elmokit.text.readers import extension_of
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -25,15 +26,10 @@ if TYPE_CHECKING:
 
     Cells: TypeAlias = "list[str]"
     Value: TypeAlias = "str | list[str] | None"
+    Rows: TypeAlias = Iterator[tuple[str, list[Value]]]
 
-KINDS = {
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-}
+KINDS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv"}
+KINDS |= dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
 GUESS_ROWS = 1000
 SHOWN_CHARACTERS = 24
 
@@ -46,7 +42,7 @@ class ColumnSpec:
     """What it contains, such as "label"."""
     option: str
     """The setting that names it."""
-    known: tuple[str, ...]
+    known: Sequence[str]
     """Names that it often has, the most certain first."""
     given: str | int | None = None
     """Its name or number, if the user gave one."""
@@ -64,66 +60,61 @@ def kind_of(path: FilePath) -> str:
     return KINDS.get(extension_of(path), "text")
 
 
-def read_table(
-    path: FilePath, specs: Sequence[ColumnSpec], bad: Bad
-) -> Iterator[tuple[str, list[Value]]]:
+def read_table(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
     """Yield the location of each row, and the values of the specified columns in their order.
 
     The extension decides the format; any other is TSV. A value is None where an optional column or
     a field of JSON is missing.
     """
-    if kind_of(path) == "jsonl":
-        return _json_rows(path, specs, bad)
-    return _cell_rows(path, specs, bad)
+    read = _json_rows if kind_of(path) == "jsonl" else _cell_rows
+    return read(path, specs, bad)
 
 
 # ---- cells
 
 
-def _cell_rows(
-    path: FilePath, specs: Sequence[ColumnSpec], bad: Bad
-) -> Iterator[tuple[str, list[Value]]]:
+def _cell_rows(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
     if kind_of(path) == "csv":
         rows = _csv_rows(path, bad)
     else:
-        rows = ((number, text.split("\t")) for number, text in filled_lines(path, bad))
+        rows = ((where, text.split("\t")) for where, text in filled_lines(path, bad))
     head = list(islice(rows, GUESS_ROWS))
     if not head:
         raise ElmokitError(f"{name_of(path)} has no rows")
     columns = find_columns([cells for _, cells in head], specs, name_of(path))
     width = len(head[0][1])
     has_header = _is_header(head[0][1], specs, columns)
-    for number, cells in islice(chain(head, rows), int(has_header), None):
-        if problem := _misfit(cells, width, specs, columns):
-            bad(location(path, number), problem)
-        else:
-            values: list[Value] = [
-                cells[i] if i is not None and i < len(cells) else None for i in columns
-            ]
-            yield location(path, number), values
+    for where, cells in islice(chain(head, rows), int(has_header), None):
+        with reporting(bad, where):
+            _check_width(cells, width, specs, columns)
+            yield where, [cells[i] if i is not None and i < len(cells) else None for i in columns]
 
 
-def _misfit(
+def _check_width(
     cells: Cells, width: int, specs: Sequence[ColumnSpec], columns: Sequence[int | None]
-) -> str:
-    """Return the problem with the number of cells of a row; "" if there is none."""
+) -> None:
+    """Raise if a row has too many cells, or too few for a needed column."""
     if len(cells) > width:
-        return f"the line has {len(cells)} columns, but the first one has {width}"
+        raise BadRecord(f"the line has {len(cells)} columns, but the first one has {width}")
     for column, index in zip(specs, columns, strict=True):
         if column.needed and index is not None and index >= len(cells):
-            count = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
-            return f"the line has {count}, but the {column.role} is in column {index + 1}"
-    return ""
+            count = count_columns(len(cells))
+            raise BadRecord(f"the line has {count}, but the {column.role} is in column {index + 1}")
 
 
-def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[int, Cells]]:
-    """Yield rows with the number of their first line: a quoted cell may span several lines.
+def count_columns(count: int) -> str:
+    """Say how many columns there are."""
+    return "1 column" if count == 1 else f"{count} columns"
+
+
+def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[str, Cells]]:
+    """Yield rows with the location of their first line: a quoted cell may span several lines.
 
     After a row that cannot be read, reading continues with the line after its first one.
     """
     lines = good_lines(path, bad)
-    taken: list[tuple[int, str]] = []
-    again: list[tuple[int, str]] = []  # lines of a row that could not be read, the last first
+    taken: list[tuple[str, str]] = []
+    again: list[tuple[str, str]] = []  # lines of a row that could not be read, the last first
 
     def texts() -> Iterator[str]:
         while line := again.pop() if again else next(lines, None):
@@ -138,14 +129,14 @@ def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[int, Cells]]:
         except StopIteration:
             return
         except csv.Error as error:
-            bad(location(path, taken[0][0]), f"the line is not CSV: {error}")
+            bad(taken[0][0], f"the line is not CSV: {error}")
             again.extend(reversed(taken[1:]))
             reader = csv.reader(texts(), strict=True)
             continue
         if cells:
             yield taken[0][0], cells
         else:
-            bad(location(path, taken[0][0]), "the line is empty")
+            bad(taken[0][0], "the line is empty")
 
 
 # ---- which columns
@@ -187,9 +178,8 @@ def plain_name(name: str) -> str:
 def _given(column: ColumnSpec, first: Cells, name: str) -> int | None:
     """Return the index of a column that the user gave; raise if a needed one is missing."""
     if column.number is not None:
-        number = column.number
-        if 1 <= abs(number) <= len(first):
-            return number - 1 if number > 0 else len(first) + number
+        if 1 <= abs(column.number) <= len(first):
+            return column.number - 1 if column.number > 0 else len(first) + column.number
     elif column.given in first:
         return first.index(str(column.given))
     if column.given is not None and column.needed:
@@ -219,11 +209,9 @@ def _unclear(column: ColumnSpec, shown: str, name: str) -> ElmokitError:
 
 
 def _shown(first: Cells) -> str:
-    shown = (
-        cell if len(cell) <= SHOWN_CHARACTERS else cell[: SHOWN_CHARACTERS - 1] + "…"
-        for cell in first
-    )
-    return ", ".join(f"{number} ({cell})" for number, cell in enumerate(shown, start=1))
+    limit = SHOWN_CHARACTERS
+    cells = (cell if len(cell) <= limit else cell[: limit - 1] + "…" for cell in first)
+    return ", ".join(f"{i} ({cell})" for i, cell in enumerate(cells, start=1))
 
 
 def _is_header(first: Cells, specs: Sequence[ColumnSpec], columns: Sequence[int | None]) -> bool:
@@ -236,38 +224,28 @@ def _is_header(first: Cells, specs: Sequence[ColumnSpec], columns: Sequence[int 
 # ---- JSON lines
 
 
-def _json_rows(
-    path: FilePath, specs: Sequence[ColumnSpec], bad: Bad
-) -> Iterator[tuple[str, list[Value]]]:
+def _json_rows(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
     objects = _json_objects(path, bad)
     head = list(islice(objects, GUESS_ROWS))
     if not head:
         raise ElmokitError(f"{name_of(path)} has no rows")
     fields = _find_fields([record for _, record in head], specs, name_of(path))
-    for number, record in chain(head, objects):
-        values = [field and _field(record, field) for field in fields]
-        wrong = next((i for i, value in enumerate(values) if not _is_value(value)), None)
-        if wrong is None:
-            yield location(path, number), [_value(value) for value in values]
-        else:
-            bad(
-                location(path, number),
-                f"the field {fields[wrong]!r} is neither a text nor a list of words",
-            )
+    for where, record in chain(head, objects):
+        with reporting(bad, where):
+            yield where, [field and _value(record, field) for field in fields]
 
 
-def _json_objects(path: FilePath, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, text in filled_lines(path, bad):
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            message = error.msg if isinstance(error, json.JSONDecodeError) else "it is too deep"
-            bad(location(path, number), f"the line is not JSON: {message}")
-            continue
-        if isinstance(value, dict):
-            yield number, value
-        else:
-            bad(location(path, number), "the line is not a JSON object with named fields")
+def _json_objects(path: FilePath, bad: Bad) -> Iterator[tuple[str, dict[str, Any]]]:
+    for where, text in filled_lines(path, bad):
+        with reporting(bad, where):
+            try:
+                value = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                reason = error.msg if isinstance(error, json.JSONDecodeError) else "it is too deep"
+                raise BadRecord(f"the line is not JSON: {reason}") from None
+            if not isinstance(value, dict):
+                raise BadRecord("the line is not a JSON object with named fields")
+            yield where, value
 
 
 def _find_fields(
@@ -288,20 +266,13 @@ def _find_fields(
     return fields
 
 
-def _field(record: Any, path: str) -> Any:
-    """Return the value of a field, which may be a dotted path."""
-    value = record
-    for key in [path] if path in record else path.split("."):
+def _value(record: dict[str, Any], field: str) -> Value:
+    """Return the value of a field, which may be a dotted path; numbers as JSON has them."""
+    value: Any = record
+    for key in [field] if field in record else field.split("."):
         value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _is_value(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(is_text, value))
-    return value is None or isinstance(value, int | float) or is_text(value)
-
-
-def _value(value: Any) -> Value:
-    """Return text and lists as they are; numbers and booleans as JSON has them."""
-    return value if value is None or isinstance(value, str | list) else json.dumps(value)
+    if isinstance(value, int | float):
+        return json.dumps(value)
+    if value is not None and not all(map(is_text, value if isinstance(value, list) else [value])):
+        raise BadRecord(f"the field {field!r} is neither a text nor a list of words")
+    return value  # type: ignore[no-any-return]

@@ -33,9 +33,8 @@ def make_indexer(
     if config.token_encoder == "unicode":
         if dictionaries is None:
             raise ElmokitError("a model on Unicode characters needs its dictionaries")
-        return UnicodeIndexer(
-            dictionaries, max_characters=config.max_characters, padded=config.has_filters
-        )
+        length, padded = config.max_characters, config.has_filters
+        return UnicodeIndexer(dictionaries, max_characters=length, padded=padded)
     if vocabulary is None:
         raise ElmokitError("a model on words needs its vocabulary")
     return WordIndexer(vocabulary)

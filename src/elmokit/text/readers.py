@@ -157,10 +157,15 @@ def total_bytes(path: FilePath) -> int | None:
 
 def kind_of(path: FilePath) -> str:
     """Return the kind of a file by its extension: text, jsonl, conll or conllu."""
+    return KINDS.get(extension_of(path), "text")
+
+
+def extension_of(path: FilePath) -> str:
+    """Return the extension in lower case, without that of the compression."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
-    return KINDS.get(suffixes[-1], "text") if suffixes else "text"
+    return suffixes[-1] if suffixes else ""
 
 
 def _check_options(kind: str, errors: str, *, split: bool, column: int | None) -> None:
@@ -246,9 +251,8 @@ def _json_field(piece: Piece, name: str, field: str) -> str | list[str]:
     try:
         value = json.loads(piece.text)
     except json.JSONDecodeError as error:
-        raise ElmokitError(
-            f"{where} is not valid JSON: {error.msg} at character {error.colno}"
-        ) from None
+        reason = f"{error.msg} at character {error.colno}"
+        raise ElmokitError(f"{where} is not valid JSON: {reason}") from None
     except (ValueError, RecursionError):  # thousands of digits or brackets
         raise ElmokitError(f"{where} is not JSON that can be read") from None
     # A key with dots in it takes precedence over a path.

@@ -21,30 +21,25 @@ from types import ModuleType
 
 from elmokit.errors import ElmokitError, require
 
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
 # Abbreviations that keep their dot. TITLES precede something and never end a sentence,
 # CLOSERS may end one, NUMBERED are ordinary words unless a number follows ("No. 5", "Sat. 3 May").
-TITLES = _words("""
+TITLES = """
     Mr Mrs Ms Mx Messrs Dr Drs Prof Rev Hon Fr St Ste Mt Ft Gen Col Maj Capt Cmdr Lt Sgt Cpl Pvt Adm
     Brig Sen Sens Rep Reps Gov Pres Atty Supt Sra Srta Hr Dipl Ing MR MRS MS DR ST
     vs viz cf ca vgl bzw ggf evtl inkl sog
-""")
-CLOSERS = _words("""
+""".split()
+CLOSERS = """
     etc Inc Ltd Corp Co Cos Bros Jr Sr Esq Ave Blvd Rd Dept Univ Assn approx al usw
     Jan Feb Apr Aug Sept Oct Nov Dec Ala Ariz Ark Calif Colo Conn Del Fla Ind Kan Ky Md Mich Minn
     Mont Neb Nev Okla Pa Tenn Tex Va Wis Wyo
-""")
-NUMBERED = _words("""
+""".split()
+NUMBERED = """
     No Nos no nos Nr nr Vol vol vols Fig fig Figs figs Eq eq Ch ch Sec sec Art art p pp Pp Bd S
     Mar Jun Jul Sep Mon Tue Tues Wed Thu Thur Thurs Fri Sat Sun
-""")
+""".split()
 # Words that open a sentence far more often than they follow an abbreviation or an initial.
 OPENERS = frozenset(
-    _words("""
+    """
     A After All Although An And Another Any As At Because Before But By Did Do Does During Each Even
     Every For From He Her Here His How However I If In It Its Many Meanwhile More Most My Next No
     Not Nothing Now Of On Once One Only Or Other Our Out People She Since So Some Still Such That
@@ -52,17 +47,17 @@ OPENERS = frozenset(
     Where Whether Which While Who Why Will With Yes Yet You Your
     Der Die Das Ein Eine Er Sie Es Wir Ich Und Aber Le La Les Un Une Il Elle Ils Nous Mais
     El Los Las Он Она Они Мы Это Но
-""")
+""".split()
 )
-AFTER_GERMAN_ORDINAL = _words("""
+AFTER_GERMAN_ORDINAL = """
     Januar Februar März April Mai Juni Juli August September Oktober November Dezember
     Jahrhundert Jahrhunderts Platz Geburtstag
-""")
-DOMAIN_ENDINGS = _words("""
+""".split()
+DOMAIN_ENDINGS = """
     com org net edu gov mil info biz io ai tv uk de fr ru cn jp eu au br
     txt pdf html htm jpg jpeg png gif doc docx xls xlsx ppt csv json xml zip tar gz exe py js cpp
     php mp3 mp4
-""")
+""".split()
 
 HAN = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -101,8 +96,7 @@ def tokenize(text: str) -> list[str]:
     ['Mr.', "O'Neil", 'does', "n't", 'owe', '$', '1,234.56', '(', 'yet', ')', '...']
     """
     # Without trailing whitespace, the pattern always matches where the previous match ended.
-    tokens: list[str] = _token_pattern(text.isascii()).findall(text.rstrip())
-    return tokens
+    return _token_pattern(text.isascii()).findall(text.rstrip())
 
 
 def split_sentences(text: str) -> list[str]:
@@ -157,11 +151,6 @@ def _dot_ends_sentence(word: str, following: re.Match[str] | None, *, at_start: 
     return True
 
 
-def split_whitespace(text: str) -> list[str]:
-    """Split text that is already tokenized at whitespace."""
-    return text.split()
-
-
 def segment_chinese(text: str) -> list[str]:
     """Split Chinese text, which has no spaces between words, with jieba."""
     return [str(word) for word in _jieba().cut(text) if not word.isspace()]
@@ -205,7 +194,7 @@ def _skip_whitespace(text: str, start: int) -> int:
 
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "elmokit": tokenize,
-    "whitespace": split_whitespace,
+    "whitespace": str.split,
     "chinese": segment_chinese,
 }
 

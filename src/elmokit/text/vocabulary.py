@@ -5,8 +5,6 @@ A file has one word per line, whose position is its id; `<S>`, `</S>` and `<UNK>
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
+from elmokit.io.lines import read_blocks
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmokit.text.unicode import is_unicode
 
 UNKNOWN = "<UNK>"
 SPECIAL = (BEGIN_SENTENCE, END_SENTENCE, UNKNOWN)
@@ -43,8 +43,7 @@ class Vocabulary:
 
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
         """Return the ids of words, that of `<UNK>` for unknown ones: (words,)."""
-        unknown = self.unknown
-        ids = self.ids
+        ids, unknown = self.ids, self.unknown
         return np.fromiter((ids.get(word, unknown) for word in words), np.int32, len(words))
 
     @classmethod
@@ -63,30 +62,19 @@ class Vocabulary:
     def text(self) -> str:
         """Return the contents of `vocab.txt`; raise for a word that it cannot hold."""
         for word in self.words:
-            if "\n" in word or word.endswith("\r") or not _is_text(word):
+            if "\n" in word or word.endswith("\r") or not is_unicode(word):
                 raise ElmokitError(f"the word {word!r} cannot be a line of a vocabulary file")
         return "\n".join(self.words) + "\n"
 
 
 def _content(path: Path) -> bytes:
     """Return the bytes of a file, decompressed if it is a .gz."""
-    is_gzip = path.suffix == ".gz"
-    try:
-        with gzip.open(path) if is_gzip else path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None)
-        if reason or not is_gzip:
-            raise ElmokitError(f"cannot read {path}: {reason}") from None
-        raise ElmokitError(f"{path} is not a gzip file that can be read") from None
-    if len(content) > MAX_BYTES:
-        raise ElmokitError(f"{path} is too large for a list of words")
-    return content
-
-
-def _is_text(word: str) -> bool:
-    """Tell whether UTF-8 can encode a word: it cannot if there are lone surrogates."""
-    return word.isascii() or not any("\ud800" <= character <= "\udfff" for character in word)
+    content = bytearray()
+    for block in read_blocks(path):
+        content += block
+        if len(content) > MAX_BYTES:
+            raise ElmokitError(f"{path} is too large for a list of words")
+    return bytes(content)
 
 
 class WordIndexer:

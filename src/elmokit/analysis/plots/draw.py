@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from elmokit.analysis.plots.maps import PLACES, Mixes, TokenPair, WordMap
 from elmokit.figures import COLORS, ELMO, FAINT, INK, MARKERS, SHADES, WIDTH, styled
-from elmokit.text.width import text_width
+from elmokit.text.unicode import text_width
 
 if TYPE_CHECKING:
     from elmokit.language import Surprisal

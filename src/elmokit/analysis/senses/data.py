@@ -16,9 +16,10 @@ from typing import Any
 from xml.parsers import expat
 
 from elmokit.analysis.uses import read_uses
-from elmokit.data.lines import decoded_lines, extension_of
+from elmokit.data.lines import decoded_lines
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of, read_blocks
+from elmokit.text.readers import extension_of
 
 # Parts of speech by their number in WordNet's keys, such as bank%1:17:01::
 PARTS_OF_SPEECH = {"1": "NOUN", "2": "VERB", "3": "ADJ", "4": "ADV", "5": "ADJ"}

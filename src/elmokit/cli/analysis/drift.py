@@ -6,19 +6,15 @@ A, B ─► uses of the words ─► distances in each layer ─► tables, JSON
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import Parameter
-
-from elmokit.cli.options import ModelOptions
+from elmokit.cli.options import Flag, ModelOptions, TextKind
 from elmokit.cli.output import table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.io.paths import check_output
 
 if TYPE_CHECKING:
     from elmokit.analysis.drift.measure import DriftResult, WordChange
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 COLUMNS = "word,uses A,uses B,change,apd,within A,within B,prt,halves A,halves B".split(",")
 EXPLAINED = """\
@@ -44,7 +40,7 @@ def drift(
     show: int = 20,
     examples: int = 2,
     case_sensitive: Flag = False,
-    kind: Literal["auto", "text", "jsonl", "conll", "conllu"] = "auto",
+    kind: TextKind = "auto",
     split: Flag = False,
     seed: int = 1,
     json: str | None = None,
@@ -83,20 +79,10 @@ def drift(
     from elmokit.analysis.drift.measure import measure_drift, sample_both
     from elmokit.analysis.sampling import Corpus
 
-    first, second = (
-        Corpus(
-            path,
-            tokenizer=options.tokenizer_name(),
-            kind=kind,
-            split=split,
-            case_sensitive=case_sensitive,
-            quiet=quiet,
-        )
-        for path in (a, b)
-    )
+    reading: dict[str, Any] = {"tokenizer": options.tokenizer_name(), "kind": kind, "split": split}
     sampled = sample_both(
-        first,
-        second,
+        Corpus(a, case_sensitive=case_sensitive, quiet=quiet, **reading),
+        Corpus(b, case_sensitive=case_sensitive, quiet=quiet, **reading),
         None if words is None else [word.strip() for word in words.split(",")],
         min_count=min_count,
         max_uses=max_uses,
@@ -134,22 +120,16 @@ def report(result: DriftResult, names: Sequence[str], *, show: int, examples: in
 
 def distance_table(changes: Sequence[WordChange], layer: int) -> str:
     """Format all distances of one layer, a row per word."""
-    rows = [
-        [change.word, *map(len, change.uses)]
-        + [
-            f"{values[layer]:.3f}"
-            for values in (change.change, change.apd, *change.within, change.prt, *change.halves)
-        ]
-        for change in changes
-    ]
+    rows = []
+    for change in changes:
+        measures = (change.change, change.apd, *change.within, change.prt, *change.halves)
+        rows.append([change.word, *map(len, change.uses), *(f"{m[layer]:.3f}" for m in measures)])
     return table(COLUMNS, rows)
 
 
 def layer_table(changes: Sequence[WordChange], measure: str, names: Sequence[str]) -> str:
     """Format one distance in all layers, a row per word."""
-    rows = [
-        [change.word, *(f"{value:.3f}" for value in getattr(change, measure))] for change in changes
-    ]
+    rows = [[change.word, *map("{:.3f}".format, getattr(change, measure))] for change in changes]
     return table(["word", *names], rows)
 
 

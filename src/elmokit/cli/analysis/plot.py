@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from elmokit.cli.options import ModelOptions
+from elmokit.cli.options import Flag, ModelOptions, split_words
 from elmokit.cli.output import table, warn, write_result
 from elmokit.errors import ElmokitError
+from elmokit.figures import check_figure, write_figure
 from elmokit.io.paths import check_output
 
 if TYPE_CHECKING:
     from elmokit.analysis.plots.maps import Mixes, TokenPair, WordMap
     from elmokit.language import Surprisal
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 MAX_TOKENS = 60  # of a sentence in a heat map
 
@@ -49,16 +46,15 @@ def uses(
         quiet: Do not show progress.
     """
     settings = dict(locals())
-    from elmokit.analysis.plots.inputs import read_table_uses, sample_text_uses
-    from elmokit.figures import check_figure, write_figure
-
     check_figure(out)
     check_output(json)
     if max_uses < 3:
         raise ElmokitError(f"--max-uses must be at least 3, not {max_uses}")
     if clusters is not None and clusters < 1:
         raise ElmokitError(f"clusters must be at least 1, not {clusters}")
-    chosen = None if words is None else parse_words(words)
+    from elmokit.analysis.plots.inputs import read_table_uses, sample_text_uses
+
+    chosen = None if words is None else split_words(words)
     has_senses = ".tsv" in [suffix.lower() for suffix in Path(input).suffixes]
     if has_senses:
         groups = [read_table_uses(input, chosen, max_uses)]
@@ -66,9 +62,7 @@ def uses(
         raise ElmokitError(f"{input} is not a .tsv of uses: name the word to find with --words")
     else:
         name = options.tokenizer_name()
-        groups = [
-            sample_text_uses(input, word, max_uses, tokenizer=name, quiet=quiet) for word in chosen
-        ]
+        groups = [sample_text_uses(input, w, max_uses, tokenizer=name, quiet=quiet) for w in chosen]
     from elmokit.analysis.plots.draw import draw_uses
     from elmokit.analysis.plots.maps import map_clusters, map_uses
 
@@ -82,14 +76,6 @@ def uses(
     write_result(json, "plot uses", settings, {"words": {m.word: m.to_dict() for m in maps}})
 
 
-def parse_words(text: str) -> list[str]:
-    """Split comma-separated words and drop repeated ones."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
-        raise ElmokitError(f"--words takes comma-separated words, not {text!r}")
-    return list(dict.fromkeys(words))
-
-
 def uses_table(maps: Sequence[WordMap]) -> str:
     """Format purity and silhouette of each word in each layer."""
     rows: list[list[object]] = []
@@ -98,13 +84,10 @@ def uses_table(maps: Sequence[WordMap]) -> str:
             values = getattr(word_map, name)
             cells = [None] * len(word_map.names) if values is None else map(float, values)
             rows.append([f"{word_map.word}: {name}", *cells])
-    return "\n".join(
-        [
-            table(["", *maps[0].names], rows),
-            "",
-            "purity: how often the nearest other use has the same sense",
-            "silhouette: how well the senses or clusters are separated, from -1 to 1",
-        ]
+    return (
+        f"{table(['', *maps[0].names], rows)}\n\n"
+        "purity: how often the nearest other use has the same sense\n"
+        "silhouette: how well the senses or clusters are separated, from -1 to 1"
     )
 
 
@@ -118,8 +101,6 @@ def weights(models: list[str], out: str, /, *, json: str | None = None) -> None:
         json: File to write the weights and all settings to.
     """
     settings = dict(locals())
-    from elmokit.figures import check_figure, write_figure
-
     check_figure(out)
     check_output(json)
     from elmokit.analysis.plots.draw import draw_weights
@@ -152,13 +133,8 @@ def weights_table(models: Sequence[Mixes]) -> str:
         for mixes in models
         for place, shares in mixes.places.items()
     ]
-    return "\n".join(
-        [
-            table(["", *(f"layer {i}" for i in range(layers)), "scale"], rows),
-            "",
-            "layer: its share in the mix; scale: the factor of the mix",
-        ]
-    )
+    names = ["", *(f"layer {i}" for i in range(layers)), "scale"]
+    return f"{table(names, rows)}\n\nlayer: its share in the mix; scale: the factor of the mix"
 
 
 # ---------------------------------------------------------------------- elmokit plot pair
@@ -182,13 +158,10 @@ def pair(
         json: File to write the cosines of all layers and all settings to.
     """
     settings = dict(locals())
-    from elmokit.figures import check_figure, write_figure
-
     check_figure(out)
     check_output(json)
-    for text in (first, second):
-        if not text.strip():
-            raise ElmokitError("a sentence is empty")
+    if not first.strip() or not second.strip():
+        raise ElmokitError("a sentence is empty")
     from elmokit.analysis.plots.draw import draw_pair
     from elmokit.analysis.plots.maps import compare_tokens
     from elmokit.layers import layer_index
@@ -237,8 +210,6 @@ def surprisal(
         json: File to write the surprisal of each word and all settings to.
         quiet: Do not show progress.
     """
-    from elmokit.figures import check_figure, write_figure
-
     check_figure(out)
     check_output(json)
     from tqdm import tqdm
@@ -256,38 +227,24 @@ def surprisal(
     results = [elmo.surprisal([tokens])[0] for tokens in progress]
     write_figure(draw_surprisal(results), out)
     print(surprisal_table(results))
-    content = {"sentences": [surprisal_dict(result) for result in results]}
-    write_result(json, "plot surprisal", settings, content)
+    content = [
+        {
+            "tokens": result.tokens,
+            "forward": result.forward.tolist(),
+            "backward": result.backward.tolist(),
+            "known": result.known.tolist(),
+        }
+        for result in results
+    ]
+    write_result(json, "plot surprisal", settings, {"sentences": content})
 
 
 def surprisal_table(results: Sequence[Surprisal]) -> str:
     """Format the bits of each word in both directions and their mean."""
-    rows = [
-        [token, float(forward), float(backward), float(mean), "" if known else "as <UNK>"]
-        for result in results
-        for token, forward, backward, mean, known in zip(
-            result.tokens,
-            result.forward,
-            result.backward,
-            result.average,
-            result.known,
-            strict=True,
-        )
-    ]
-    return "\n".join(
-        [
-            table(["", "forward", "backward", "average", ""], rows),
-            "",
-            "in bits; forward: given the words before; backward: given the words after",
-        ]
-    )
-
-
-def surprisal_dict(result: Surprisal) -> dict[str, Any]:
-    """Return the surprisal of a sentence, for JSON."""
-    return {
-        "tokens": result.tokens,
-        "forward": result.forward.tolist(),
-        "backward": result.backward.tolist(),
-        "known": result.known.tolist(),
-    }
+    rows: list[tuple[object, ...]] = []
+    for result in results:
+        bits = (result.forward.tolist(), result.backward.tolist(), result.average.tolist())
+        notes = ["" if known else "as <UNK>" for known in result.known]
+        rows += zip(result.tokens, *bits, notes, strict=True)
+    note = "in bits; forward: given the words before; backward: given the words after"
+    return f"{table(['', 'forward', 'backward', 'average', ''], rows)}\n\n{note}"

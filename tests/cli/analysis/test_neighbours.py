@@ -49,7 +49,7 @@ def elmo(model: Path) -> Embedder:
 def run(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """Run `elmokit neighbours …` in a folder with the text: what stands on stdout and stderr."""
+    """Run `elmokit neighbours …` in a folder with the text; returns stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("ELMOKIT_DEBUG", raising=False)
@@ -91,18 +91,18 @@ def expected(elmo: Embedder, query: str, layer: int = 2) -> list[tuple[float, st
     layers = [elmo.embed([tokens])[0].layers[layer] for tokens in lines]
     mean = np.concatenate(layers).mean(axis=0)
     tokens = query.replace("*", "").split()
-    place = next(n for n, token in enumerate(query.split()) if "*" in token)
-    asked = elmo.embed([tokens])[0].layers[layer][place] - mean
-    found: dict[str, tuple[float, str]] = {}
+    position = next(n for n, token in enumerate(query.split()) if "*" in token)
+    query_vector = elmo.embed([tokens])[0].layers[layer][position] - mean
+    result: dict[str, tuple[float, str]] = {}
     for sentence, vectors in zip(lines, layers, strict=True):
-        for number, vector in enumerate(vectors - mean):
-            score = float(asked @ vector / np.linalg.norm(asked) / np.linalg.norm(vector))
-            marked = " ".join(
-                [*sentence[:number], f"[{sentence[number]}]", *sentence[number + 1 :]]
+        for i, vector in enumerate(vectors - mean):
+            score = float(
+                query_vector @ vector / np.linalg.norm(query_vector) / np.linalg.norm(vector)
             )
+            marked = " ".join([*sentence[:i], f"[{sentence[i]}]", *sentence[i + 1 :]])
             key = " ".join(sentence)
-            found[key] = max(found.get(key, (-2.0, "")), (score, marked))
-    return sorted(found.values(), reverse=True)
+            result[key] = max(result.get(key, (-2.0, "")), (score, marked))
+    return sorted(result.values(), reverse=True)
 
 
 def shown(answer: dict[str, Any]) -> list[str]:
@@ -118,11 +118,11 @@ def words_of(answer: dict[str, Any]) -> set[str]:
 
 def test_the_nearest_uses_are_those_of_a_plain_computation(find: Find, elmo: Embedder) -> None:
     (answer,) = find(QUERY, "--k", 4)
-    wanted = expected(elmo, QUERY)[:4]
+    correct = expected(elmo, QUERY)[:4]
     assert answer["query"] == "we fished from the river [bank] ."
-    assert shown(answer) == [sentence for _, sentence in wanted]
+    assert shown(answer) == [sentence for _, sentence in correct]
     scores = [each["score"] for each in answer["neighbours"]]
-    np.testing.assert_allclose(scores, [score for score, _ in wanted], atol=2e-3)
+    np.testing.assert_allclose(scores, [score for score, _ in correct], atol=2e-3)
 
 
 def test_a_chosen_layer_is_searched(run: Run, find: Find, elmo: Embedder) -> None:
@@ -159,8 +159,8 @@ def test_the_words_nearest_in_layer_0_are_found_too(find: Find, elmo: Embedder) 
         word: elmo.embed([[word]], layers=0)[0].vectors[0] - mean for word in [*words, "bank"]
     }
     directions = {word: vector / np.linalg.norm(vector) for word, vector in vectors.items()}
-    wanted = sorted(words, key=lambda word: -directions[word] @ directions["bank"])[:5]
-    assert [word for word, _ in answer["static"]["layer 0"]] == wanted
+    correct = sorted(words, key=lambda word: -directions[word] @ directions["bank"])[:5]
+    assert [word for word, _ in answer["static"]["layer 0"]] == correct
 
 
 def test_static_vectors_give_their_own_neighbours(find: Find, run: Run) -> None:
@@ -208,7 +208,7 @@ def test_a_corpus_may_be_several_files_of_several_kinds(run: Run) -> None:
     Path("c.jsonl").write_text('{"body": "money lies here ."}\n')
     run("index", "a.txt", "b.conll", "two")
     made = open_index("two")
-    assert [" ".join(made.sentence(number)) for number in range(made.num_sentences)] == [
+    assert [" ".join(made.sentence(i)) for i in range(made.num_sentences)] == [
         "the river bank .",
         "the bank",
         "a river",

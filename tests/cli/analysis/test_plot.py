@@ -113,17 +113,17 @@ def test_a_plain_text_is_searched_for_the_word_and_its_uses_are_clustered(
     purity, silhouette = (line.split() for line in out.splitlines()[1:3])
     assert purity == ["bank:", "purity", "-", "-", "-", "-"]  # nobody has named the senses
     assert float(silhouette[-1]) != 0
-    found = json.loads(numbers.read_text())["words"]["bank"]["uses"]
-    assert {use["sense"].partition(":")[0] for use in found} == {"cluster 1", "cluster 2"}
-    assert {use["sentence"] for use in found} == {
+    result = json.loads(numbers.read_text())["words"]["bank"]["uses"]
+    assert {use["sense"].partition(":")[0] for use in result} == {"cluster 1", "cluster 2"}
+    assert {use["sentence"] for use in result} == {
         "The river [Bank] .",
         "He sat on the [bank] of a bank .",
         "He sat on the bank of a [bank] .",
         "A [bank] .",
     }
     run("uses", text, tmp_path / "a.svg", *options, "--max-uses", 3, "--clusters", 1)
-    found = json.loads(numbers.read_text())["words"]["bank"]["uses"]
-    assert [use["sense"].partition(":")[0] for use in found] == ["cluster 1"] * 3
+    result = json.loads(numbers.read_text())["words"]["bank"]["uses"]
+    assert [use["sense"].partition(":")[0] for use in result] == ["cluster 1"] * 3
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_wrong_uses_are_one_sentence_before_the_model_is_loaded(
     (tmp_path / "empty.tsv").write_text("\n")
     (tmp_path / "one.tsv").write_text(line)
     (tmp_path / "bad.tsv").write_text(f"{line}the bank\tx\ta\n")
-    many = "".join(3 * f"the w{number}\t1\ta\n" for number in range(13))
+    many = "".join(3 * f"the w{i}\t1\ta\n" for i in range(13))
     (tmp_path / "many.tsv").write_text(many)
     (tmp_path / "text.txt").write_text("A boat and a boat .\n")
     monkeypatch.delattr(ModelOptions, "load")
@@ -206,9 +206,9 @@ def test_the_command_takes_several_models_and_leaves_out_those_without_a_mix(
     mixes = json.loads(numbers.read_text())["mixes"]["both"]
     head, *rows = (line.split() for line in out.splitlines()[:-2])
     assert head[-1] == "scale"
-    for row, place in zip(rows, ("input", "output"), strict=True):
-        values = [*mixes["weights"][place], mixes["scales"][place]]
-        assert row == ["both:", place, *(f"{value:.2f}" for value in values)]
+    for row, position in zip(rows, ("input", "output"), strict=True):
+        values = [*mixes["weights"][position], mixes["scales"][position]]
+        assert row == ["both:", position, *(f"{value:.2f}" for value in values)]
     assert picture.read_bytes().startswith(b"\x89PNG")
     code, _, err = run("weights", *folders[1:], picture)
     assert code == 2

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny import complaint, tiny_elmo
 
 from elmokit.analysis.similarity.pairs import read_scws
+from elmokit.cli.analysis.similarity import similarity
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions
-from elmokit.cli.similarity import similarity
 
 SCWS = (
     "1\tbank\tn\tshore\tn\tHe sat on the <b> bank </b> , and slept .\t"
@@ -94,7 +95,7 @@ def test_chinese_sentences_are_split_as_the_option_says(
     ],
 )
 def test_errors_are_raised_before_the_model_is_loaded(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: dict[str, str], message: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: dict[str, Any], message: str
 ) -> None:
     monkeypatch.delattr(ModelOptions, "load")
     for name, lines in {"one": "T", "two": "T\nF", "many": "T\nF\nT", "odd": "T\nmaybe"}.items():

@@ -10,9 +10,9 @@ import pytest
 from tiny import complaint, tiny_elmo
 
 from elmokit.analysis.probes.tokens import TaggedText
+from elmokit.cli.analysis.probe import probe
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions
-from elmokit.cli.probe import probe
 
 NOUNS = "river bank boat tree house road".split()
 VERBS = "runs sees takes leaves finds".split()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from tiny import complaint, tiny_elmo
 
-from elmokit.cli.drift import drift
+from elmokit.cli.analysis.drift import drift
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions
 
@@ -71,9 +72,11 @@ def test_without_words_the_frequent_ones_of_both_are_taken(
 
 
 @pytest.mark.parametrize("measure", ["change", "apd", "prt"])
-def test_words_are_ranked_by_the_requested_measure(folder: Path, measure: str) -> None:
-    drift("a.txt", "b.txt", skip_words=0, options=MODEL, quiet=True, measure=measure, layer="top",
-          max_uses=20, json="out.json")  # type: ignore[arg-type]  # fmt: skip
+def test_words_are_ranked_by_the_requested_measure(
+    folder: Path, measure: Literal["change", "apd", "prt"]
+) -> None:
+    options: dict[str, Any] = {"layer": "top", "max_uses": 20, "json": "out.json"}
+    drift("a.txt", "b.txt", skip_words=0, options=MODEL, quiet=True, measure=measure, **options)
     words = json.loads(Path("out.json").read_text())["words"]
     values = [word["layers"]["layer 2"][measure] for word in words]
     assert values == sorted(values, reverse=True)

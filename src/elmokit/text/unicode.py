@@ -1,8 +1,17 @@
-"""Measure the width of text in a terminal or a figure."""
+"""What a text is to a file and to a terminal."""
 
 from __future__ import annotations
 
 import unicodedata
+
+
+def is_unicode(text: str) -> bool:
+    """Tell whether a text can be encoded: halves of surrogate pairs cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def text_width(text: str) -> int:

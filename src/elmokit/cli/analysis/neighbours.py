@@ -7,14 +7,18 @@ find:  sentence with a marked word ─► its vector ─► nearest uses, each w
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import Parameter
-
-from elmokit.cli.options import ModelOptions, RecordedModelOptions
+from elmokit.cli.options import (
+    DecodingErrors,
+    Flag,
+    ModelOptions,
+    RecordedModelOptions,
+    TextKind,
+    split_words,
+)
 from elmokit.cli.output import table, warn, write_result
 from elmokit.errors import ElmokitError
 from elmokit.io.paths import check_output, find_files
@@ -26,9 +30,6 @@ if TYPE_CHECKING:
     from elmokit.analysis.neighbours.index import Index
     from elmokit.analysis.neighbours.nearest import QueryResult
     from elmokit.analysis.uses import Use
-    from elmokit.text.readers import Line
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 # ---------------------------------------------------------------------- elmokit neighbours index
@@ -40,10 +41,10 @@ def index(
     layer: str = "top",
     words: str | None = None,
     split: Flag = False,
-    kind: Literal["auto", "text", "jsonl", "conll", "conllu"] = "auto",
+    kind: TextKind = "auto",
     field: str = "text",
     column: int | None = None,
-    errors: Literal["strict", "replace"] = "strict",
+    errors: DecodingErrors = "strict",
     approximate: bool | None = None,
     resume: Flag = False,
     overwrite: Flag = False,
@@ -76,30 +77,26 @@ def index(
 
     from elmokit.analysis.neighbours.approximate import require_usearch
     from elmokit.io.resumable import input_identity
-    from elmokit.text.readers import whole_lines
+    from elmokit.text.readers import read_sentences, whole_lines
 
     if approximate:
         require_usearch()
-    chosen = None if words is None else parse_words(words)
+    chosen = None if words is None else split_words(words)
     files = find_files(corpus)
-    reading: dict[str, Any] = {
-        "tokenizer": options.tokenizer_name(),
-        "kind": kind,
-        "split": split,
-        "field": field,
-        "column": column,
-        "errors": errors,
-    }
+    reading: dict[str, Any] = {"tokenizer": options.tokenizer_name(), "kind": kind, "split": split}
+    reading |= {"field": field, "column": column, "errors": errors}
     read: list[int] = []  # bytes of the corpus read since the bar moved
-    lines = read_corpus(files, reading, read)
+    lines = chain.from_iterable(
+        read_sentences(file, on_bytes=read.append, **reading) for file in files
+    )
     # Read one line now so that input errors surface before torch is imported.
     lines = chain([next(lines)], lines)
     elmo = options.load()
     from elmokit.analysis.neighbours.indexing import index_uses
 
-    model = options.model
+    model = Path(options.model)
     settings = {
-        "model": str(Path(model).absolute()) if Path(model).exists() else model,
+        "model": str(model.absolute()) if model.exists() else options.model,
         "corpus": [{"name": file.name, **input_identity(file)} for file in files],
         **reading,
     }
@@ -119,22 +116,6 @@ def index(
         )
     print(table(["", out], list(made.to_dict().items())))
     write_result(json, "neighbours index", made.settings, made.to_dict())
-
-
-def parse_words(words: str) -> list[str]:
-    """Split comma-separated words."""
-    chosen = [word.strip() for word in words.split(",") if word.strip()]
-    if not chosen:
-        raise ElmokitError(f"--words takes comma-separated words, not {words!r}")
-    return chosen
-
-
-def read_corpus(files: Sequence[Path], reading: dict[str, Any], read: list[int]) -> Iterator[Line]:
-    """Yield the sentences of some files; append the number of bytes of each read to `read`."""
-    from elmokit.text.readers import read_sentences
-
-    for file in files:
-        yield from read_sentences(file, on_bytes=read.append, **reading)
 
 
 class Progress:
@@ -225,18 +206,16 @@ def find(
 def read_queries(query: str, tokenizer: str) -> list[Use]:
     """Return the marked word of a sentence, or of each sentence of a file."""
     from elmokit.analysis.uses import marked_use
-    from elmokit.data.lines import decoded_lines
+    from elmokit.data.labeled import BadLines
+    from elmokit.data.lines import good_lines
     from elmokit.text.tokenize import tokenizer as find_tokenizer
 
     tokenize = find_tokenizer(tokenizer)
     if "*" in query or not Path(query).is_file():
         return [marked_use(query, tokenize)]
     uses = []
-    for line, text, problem in decoded_lines(query):
-        where = f"{query}, line {line}"
-        if problem:
-            raise ElmokitError(f"{where}: {problem}")
-        if text.strip():
+    for where, text in good_lines(query, BadLines()):
+        if text:
             try:
                 uses.append(marked_use(text, tokenize))
             except ElmokitError as error:

@@ -8,11 +8,9 @@ subtracted ("centered").
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import Parameter
-
-from elmokit.cli.options import ModelOptions
+from elmokit.cli.options import DecodingErrors, Flag, ModelOptions
 from elmokit.cli.output import percent, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import name_of
@@ -20,8 +18,6 @@ from elmokit.io.paths import check_output
 
 if TYPE_CHECKING:
     from elmokit.analysis.similarity.rate import SimilarityResult
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 def similarity(
@@ -37,7 +33,7 @@ def similarity(
     score_column: str | None = None,
     pooling: str = "mean,max,ends",
     vectors: str | None = None,
-    errors: Literal["strict", "replace"] = "strict",
+    errors: DecodingErrors = "strict",
     json: str | None = None,
     quiet: Flag = False,
     options: ModelOptions = ModelOptions(),
@@ -90,8 +86,9 @@ def similarity(
     if train is not None:
         training = read_pairs(train, "wic", tokenize, gold=train_gold, errors=errors)
     static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
+    store = options.open_store()
     result = rate_similarity(
-        options.open_store(),
+        store,
         pairs,
         kind=detected,
         training=training,
@@ -119,11 +116,8 @@ def similarity_table(result: SimilarityResult) -> str:
         + [percent(values[name]) for name in measures for values in (row.raw, row.centered)]
         for row in result.rows
     ]
-    return "\n".join(
-        [
-            table(["", *(["pooling"] if has_pooling else []), *names], rows),
-            "",
-            f"{result.pairs:,} pairs; all values times 100; centered: with the mean vector of all "
-            "tokens subtracted",
-        ]
+    return (
+        f"{table(['', *(['pooling'] if has_pooling else []), *names], rows)}\n\n"
+        f"{result.pairs:,} pairs; all values times 100; centered: with the mean vector of all "
+        "tokens subtracted"
     )

@@ -11,11 +11,11 @@ import pytest
 from tiny import complaint, tiny_elmo
 
 from elmokit.analysis.senses.inventory import load_inventory
-from elmokit.cli import senses
+from elmokit.cli.analysis import senses
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions, RecordedModelOptions
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "senses.tsv"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "senses.tsv"
 
 
 @pytest.fixture(autouse=True)
@@ -163,19 +163,19 @@ def test_a_text_is_tagged_word_by_word(
 
     path = tmp_path / "tagged.jsonl"
     senses.tag(out, str(text), format="jsonl", out=str(path), method="layer 1", quiet=True)
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["tokens"] for line in found] == [
+    result = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["tokens"] for line in result] == [
         ["The", "Banks", "were", "muddy", "."], [], ["She", "plays", "in", "the", "cell", "."],
     ]  # fmt: skip
-    assert [tag["lemma"] for line in found for tag in line["senses"]] == ["bank", "play", "cell"]
-    tokens = found[0]["tokens"]
+    assert [tag["lemma"] for line in result for tag in line["senses"]] == ["bank", "play", "cell"]
+    tokens = result[0]["tokens"]
     vector = tiny_elmo().embed_tokens(tokens).layers[1, 1]
     rows = inventory.rows("bank")
     averages = inventory.vectors[rows, 1]
     lengths = np.linalg.norm(averages, axis=1) * np.linalg.norm(vector)
     cosines = averages @ vector / lengths
-    assert found[0]["senses"][0]["score"] == pytest.approx(cosines.max(), abs=5e-3)
-    assert found[0]["senses"][0]["sense"] == inventory.senses[rows[cosines.argmax()]]
+    assert result[0]["senses"][0]["score"] == pytest.approx(cosines.max(), abs=5e-3)
+    assert result[0]["senses"][0]["sense"] == inventory.senses[rows[cosines.argmax()]]
 
 
 def test_tag_complains_before_the_model_is_loaded(
@@ -222,10 +222,10 @@ def test_the_clusters_of_bank_are_its_senses(
         quiet=True,
     )
     printed = capsys.readouterr().out
-    found = json.loads(result.read_text())
-    assert found["uses"] == found["uses_total"] == len(gold) == 28
+    results = json.loads(result.read_text())
+    assert results["uses"] == results["uses_total"] == len(gold) == 28
     assert printed.startswith("28 uses of 'Bank'")
-    assert found["clusters"][0]["examples"][0] in printed
+    assert results["clusters"][0]["examples"][0] in printed
     tagged = [line.split("\t") for line in uses.read_text().splitlines()[1:]]
     same = [(gold[line[0]] == "river") == (line[2] == "cluster 1") for line in tagged]
     assert max(np.mean(same), 1 - np.mean(same)) >= 0.7

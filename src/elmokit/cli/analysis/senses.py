@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json as json_format
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import Parameter
-
-from elmokit.cli.options import ModelOptions, RecordedModelOptions
+from elmokit.cli.options import Flag, ModelOptions, RecordedModelOptions
 from elmokit.cli.output import percent, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.io.paths import check_output
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from elmokit.store import LayerStore
 
 NO_INVENTORY = "none"
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 def build(
@@ -154,9 +151,14 @@ def tag(
     senses.check_method(method)
     name = options.resolve(senses.model, tokenizer).tokenizer_name()
     lines = read_with_progress(input, name="senses", quiet=quiet, tokenizer=name, split=split)
-    sentences = read_first(whole_lines(lines))
+    sentences = whole_lines(lines)
+    # Read one sentence now, so that input errors surface before the model is loaded.
+    sentences = chain(list(islice(sentences, 1)), sentences)
     tagged = tag_senses(open_store(senses, options), senses, sentences, method)
-    output = tsv_lines(tagged) if format == "tsv" else json_lines(tagged)
+    if format == "tsv":
+        output = tsv_lines(tagged)
+    else:
+        output = (dumps(sentence.to_dict(), ensure_ascii=False) + "\n" for sentence in tagged)
     if out == "-":
         sys.stdout.writelines(output)
     else:
@@ -237,12 +239,6 @@ def open_store(senses: Inventory, options: RecordedModelOptions) -> LayerStore:
     return store
 
 
-def read_first(lines: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Read one line now, so that input errors surface before the model is loaded."""
-    first = next(lines, None)
-    return iter(()) if first is None else chain([first], lines)
-
-
 # ---------------------------------------------------------------------- printing
 def inventory_report(inventory: Inventory, out: str) -> str:
     """Format the size of an inventory and how well each method chooses senses."""
@@ -292,9 +288,3 @@ def tsv_lines(tagged: Iterable[SentenceTags]) -> Iterator[str]:
             use = Use(tuple(sentence.tokens), tag.start, tag.end, tag.lemma, tag.sense)
             cells = (i, use.position, use.word, use.lemma, use.sense, f"{tag.score:.3f}")
             yield "\t".join(map(str, cells)) + "\n"
-
-
-def json_lines(tagged: Iterable[SentenceTags]) -> Iterator[str]:
-    """Yield one line per sentence."""
-    for sentence in tagged:
-        yield json_format.dumps(sentence.to_dict(), ensure_ascii=False) + "\n"

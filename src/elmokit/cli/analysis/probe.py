@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from elmokit.cli.options import ModelOptions
+from elmokit.cli.options import Flag, ModelOptions
 from elmokit.cli.output import percent, table, warn, write_result
+from elmokit.figures import check_figure, write_figure
 from elmokit.io.paths import check_output
 
 if TYPE_CHECKING:
     from elmokit.analysis.probes.probe import ProbeResult
 
-Flag = Annotated[bool, Parameter(negative="")]
 Training = Parameter(group=Group("Training", sort_key=5))
 
 
@@ -61,21 +61,20 @@ def probe(
     """
     settings = dict(locals())
     check_output(json)
+    check_figure(figure)
     from elmokit.analysis.probes.figure import draw_probe
     from elmokit.analysis.probes.tokens import label_names, read_tagged_text
     from elmokit.data.labeled import BadLines
-    from elmokit.figures import check_figure, write_figure
     from elmokit.vectors.static.table import read_static_vectors
 
-    check_figure(figure)
     texts = []
     for path in (train, dev):
         bad = BadLines(skip=skip_bad)
         texts.append(
             read_tagged_text(path, column=column, token_column=token_column, kind=kind, bad=bad)
         )
-        if bad.summary():
-            warn(bad.summary())
+        if summary := bad.summary():
+            warn(summary)
     label_names(texts[0])  # Raise for too few or too many labels before the model is loaded.
     static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
     store = options.open_store()
@@ -106,13 +105,9 @@ def probe_table(result: ProbeResult) -> str:
         for score in [*result.guesses, *static, *result.layers]
     ]
     shares = ", ".join(f"{share:.2f}" for share in result.mix)
-    return "\n".join(
-        [
-            table(["", "accuracy", "unseen words"], rows),
-            "",
-            f"percent of {result.dev_tokens:,} tokens with {len(result.labels)} labels; unseen "
-            f"words: {result.unseen_tokens:,} of them that the {result.train_tokens:,} training "
-            "tokens do not have",
-            f"shares of the layers in the mix: {shares}",
-        ]
+    return (
+        f"{table(['', 'accuracy', 'unseen words'], rows)}\n\n"
+        f"percent of {result.dev_tokens:,} tokens with {len(result.labels)} labels; unseen words: "
+        f"{result.unseen_tokens:,} of them that the {result.train_tokens:,} training tokens do not "
+        f"have\nshares of the layers in the mix: {shares}"
     )
