@@ -62,8 +62,8 @@ def same_label(labels: Sequence[str]) -> NDArray[np.bool_]:
 def purity(cosines: Array, labels: Sequence[str]) -> Array:
     """Return how often the nearest other vector has the same label, for each layer: (layers,).
 
-    If several are equally near, count the share of them with that label, which is what a random
-    choice among them finds on average. So a layer with one vector for all scores as a guess does.
+    If several are equally near, the share of them with that label counts, so that a layer with one
+    vector for all scores as a guess does.
     """
     same = same_label(labels)
     others = np.where(np.eye(len(same), dtype=bool), -np.inf, cosines)  # (layers, n, n)
@@ -85,13 +85,12 @@ def silhouette(cosines: Array, labels: Sequence[str]) -> Array:
     member = np.eye(len(names), dtype=np.float32)[indices]  # (n, labels)
     distances = np.where(cosines > 1 - TIE, 0, 1 - cosines)  # (layers, n, n)
     sums = distances @ member  # (layers, n, labels)
-    count = member.sum(axis=0)
-    own = member.astype(bool)
-    is_alone = count[indices] == 1
-    inside = sums[:, own] / np.maximum(count[indices] - 1, 1)  # (layers, n)
+    count, own = member.sum(axis=0), member.astype(bool)
+    others = count[indices] - 1  # (n,): other vectors of the same label
+    inside = sums[:, own] / np.maximum(others, 1)  # (layers, n)
     outside = np.where(own, np.inf, sums / count).min(axis=2)  # (layers, n)
     largest = np.maximum(np.maximum(inside, outside), 1e-12)
-    return np.where(is_alone, 0, (outside - inside) / largest).mean(axis=1)  # type: ignore[no-any-return]
+    return np.where(others == 0, 0, (outside - inside) / largest).mean(axis=1)  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------------- components and clusters
@@ -148,8 +147,7 @@ def _first_centers(vectors: Array, clusters: int, rng: np.random.Generator) -> A
     chosen = [int(rng.integers(len(vectors)))]
     while len(chosen) < clusters:
         distance = (1 - vectors @ vectors[chosen].T).min(axis=1).clip(min=0).astype(np.float64)
-        total = distance.sum()
-        shares = distance / total if total > 0 else None
+        shares = distance / distance.sum() if distance.any() else None
         chosen.append(int(rng.choice(len(vectors), p=shares)))
     return vectors[chosen]
 
@@ -164,8 +162,7 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
     a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
-    a, b = a - a.mean(), b - b.mean()
-    return round(float(a @ b / np.sqrt((a @ a) * (b @ b))), 12)
+    return round(float(np.corrcoef(a, b)[0, 1]), 12)
 
 
 def ranks(values: ArrayLike) -> NDArray[np.float64]:
@@ -193,11 +190,9 @@ def best_threshold(scores: ArrayLike, gold: Sequence[bool]) -> float:
     >>> best_threshold([0.1, 0.2, 0.6, 0.8], [False, False, True, True])
     0.4
     """
-    values = np.asarray(scores, np.float64)
     truth = np.asarray(gold, bool)
-    levels = np.unique(values)  # rising
+    levels, level = np.unique(np.asarray(scores, np.float64), return_inverse=True)  # rising
     edges = np.concatenate([[levels[0] - 1], (levels[:-1] + levels[1:]) / 2, [levels[-1] + 1]])
-    level = np.searchsorted(levels, values)
     yes = np.bincount(level, truth, len(levels))
     no = np.bincount(level, ~truth, len(levels))
     # At edge k all scores from level k on are called yes, those below it no.
