@@ -19,7 +19,6 @@ from threading import Event
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.analysis.geometry import Array
@@ -61,12 +60,10 @@ def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = Fals
     stop = Event()
     max_graphs = MAX_BUILD_BYTES // (SEGMENT * (index.dim + NODE_BYTES))
     workers = max(1, min(threads or os.cpu_count() or 1, max_graphs, len(starts)))
-    bar = tqdm(
-        total=len(index), desc="graphs", unit=" uses", unit_scale=True, disable=quiet, leave=False
-    )
+    style: Any = {"desc": "graphs", "unit": " uses", "unit_scale": True, "leave": False}
     with (
         explain_disk_errors(index.folder, kept=index.folder),
-        bar,
+        tqdm(total=len(index), disable=quiet, **style) as bar,
         ThreadPoolExecutor(workers) as pool,
     ):
         running = [pool.submit(_build, index, start, stop, bar.update) for start in starts]
@@ -75,8 +72,7 @@ def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = Fals
                 future.result()
         except BaseException:
             stop.set()
-            for future in running:
-                future.cancel()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
         write_json(index.folder / GRAPHS, {"segment": SEGMENT, "uses": len(index)})
 
@@ -129,24 +125,24 @@ class Graphs:
 
         For each query they are dot products (found,) and rows (found,), as of `exact_search`.
         """
-        return [self._search(query, count) for query in queries]
-
-    def _search(self, query: Array, count: int) -> tuple[Array, Rows]:
-        candidates: list[NDArray[Any]] = []
-        for start, graph in self.graphs:
+        for _, graph in self.graphs:
             graph.expansion_search = max(EXPANSION_SEARCH, 2 * count)
-            keys = graph.search(query, min(count, len(graph)), threads=1).keys
-            candidates.append(start + keys.astype(np.int64))
-        rows = np.concatenate(candidates)
-        scores = self.index.vectors[rows].astype(np.float32) @ query
-        order = np.argsort(-scores, kind="stable")[:count]
-        return scores[order], rows[order]
+        results = []
+        for query in queries:
+            candidates = [
+                start + graph.search(query, min(count, len(graph)), threads=1).keys.astype(np.int64)
+                for start, graph in self.graphs
+            ]
+            rows = np.concatenate(candidates)
+            scores = self.index.vectors[rows].astype(np.float32) @ query
+            order = np.argsort(-scores, kind="stable")[:count]
+            results.append((scores[order], rows[order]))
+        return results
 
 
 def open_graphs(index: Index) -> Graphs:
     """Open the graphs of an index, memory-mapped."""
-    metadata = read_json(index.folder / GRAPHS)
-    if metadata != {"segment": SEGMENT, "uses": len(index)}:
+    if read_json(index.folder / GRAPHS) != {"segment": SEGMENT, "uses": len(index)}:
         raise _unreadable(index, "they were built for another index or by another version")
     graphs = []
     for start in range(0, len(index), SEGMENT):

@@ -36,7 +36,13 @@ from elmokit.analysis.neighbours.index import (
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
 from elmokit.io.jsonfile import write_json
-from elmokit.io.resumable import ResumableFolder, check_settings, damaged, explain_disk_errors
+from elmokit.io.resumable import (
+    ResumableFolder,
+    check_settings,
+    damaged,
+    explain_disk_errors,
+    other_input,
+)
 from elmokit.layers import layer_index, layer_weights
 
 if TYPE_CHECKING:
@@ -81,14 +87,13 @@ def index_uses(
     selector: str | int = index if index <= num_layers else "average"
     weights = layer_weights(selector, num_layers)[0]  # (L + 1,)
     chosen = None if words is None else {word.lower() for word in words}
-    own = {
+    settings = {
         "fingerprint": elmo.fingerprint(),
         "layer": selector,
         "words": None if chosen is None else sorted(chosen),
+        **(settings or {}),
     }
-    writer = IndexWriter(
-        out, {**own, **(settings or {})}, elmo.dim, resume=resume, overwrite=overwrite
-    )
+    writer = IndexWriter(out, settings, elmo.dim, resume=resume, overwrite=overwrite)
     with locked(writer.folder), writer:
         first = 0
         texts = () if writer.is_complete else with_words(sentences, chosen)
@@ -102,9 +107,11 @@ def index_uses(
                 on_tokens(sum(map(len, window)))
             first += len(window)
         if not writer.is_complete and first < writer.num_sentences:
-            raise writer.other_input()
+            raise other_input("the corpus", out)
+        if not writer.num_sentences and words is None:
+            raise ElmokitError("the corpus has no tokens, so there is nothing to index")
         if not writer.num_sentences:
-            raise ElmokitError(_nothing_to_index(words))
+            raise ElmokitError(f"none of the words {', '.join(words or ())} occurs in the corpus")
         writer.complete()
         finish(Index(writer.folder, writer.metadata))
         writer.rename()
@@ -118,12 +125,6 @@ def with_words(
     for tokens in sentences:
         if tokens and (words is None or any(token.lower() in words for token in tokens)):
             yield list(tokens)
-
-
-def _nothing_to_index(words: Collection[str] | None) -> str:
-    if words is None:
-        return "the corpus has no tokens, so there is nothing to index"
-    return f"none of the words {', '.join(words)} occurs in the corpus"
 
 
 class IndexWriter(ResumableFolder):
@@ -171,13 +172,15 @@ class IndexWriter(ResumableFolder):
         return not self.num_sentences
 
     def _remove(self, folder: Path) -> None:
-        remove(folder)
+        names = (METADATA, f"{METADATA}.tmp", *FILES)
+        for path in [*(folder / name for name in names), *folder.glob(GRAPH_FILES)]:
+            path.unlink(missing_ok=True)
+        folder.rmdir()
 
     def _start(self) -> None:
         for name in FILES:
             (self.folder / name).touch()
-        self.metadata["settings"] = self.settings
-        write_json(self.folder / METADATA, self.metadata)
+        self._write_metadata(settings=self.settings)
 
     def _resume(self) -> None:
         if not (self.folder / METADATA).is_file():  # killed before the first files were written
@@ -202,24 +205,16 @@ class IndexWriter(ResumableFolder):
         with (self.folder / SENTENCES).open("rb") as file:
             file.seek(int(starts[0]))
             if any(file.readline() != _line(tokens) for tokens in window):
-                raise self.other_input()
-
-    def other_input(self) -> ElmokitError:
-        """Return the error for another corpus than that of the run that was stopped."""
-        return ElmokitError(
-            f"the corpus is not the one that {self.folder} was started with: resume with the same "
-            "corpus, or start again with --overwrite"
-        )
+                raise other_input("the corpus", self.out)
 
     def write(
         self, window: Iterable[Sentence], weights: Array, words: Collection[str] | None
     ) -> None:
         """Add the sentences of a window; when this returns, they are safely on disk."""
         sentences = list(window)
+        added: dict[str, list[bytes]] = {name: [] for name in FILES}
         if self.means is None:
             self.means = _means(sentences, weights)
-        added: dict[str, list[bytes]] = {name: [] for name in FILES}
-        if not self.num_sentences:
             added[MEANS].append(self.means.astype("<f4").tobytes())
         end = self.metadata["sizes"][SENTENCES]
         for i, sentence in enumerate(sentences, self.num_sentences):
@@ -227,41 +222,21 @@ class IndexWriter(ResumableFolder):
             added[SENTENCES].append(line)
             added[STARTS].append(end.to_bytes(8, "little"))
             end += len(line)
-            self._add_words(sentence, added)
-            self._add_uses(i, sentence, weights, words, added)
+            new, positions = [], []
+            for position, word in enumerate(sentence.tokens):
+                if word not in self.word_ids:
+                    self.word_ids[word] = len(self.word_ids)
+                    added[WORDS].append(_line(word))
+                    new.append(position)
+                if words is None or word.lower() in words:
+                    positions.append(position)
+            uses = [(self.word_ids[sentence.tokens[p]], i, p) for p in positions]
+            added[USES].append(np.array(uses, "<u4").tobytes())
+            static = unit(sentence.layers[0, new] - self.means[0])  # (new words, dim)
+            added[STATIC].append(static.astype("<f2").tobytes())
+            vectors = unit(_mix(sentence, weights)[positions] - self.means[1])  # (uses, dim)
+            added[VECTORS].append(vectors.astype("<f2").tobytes())
         self._commit(added)
-
-    def _add_words(self, sentence: Sentence, added: dict[str, list[bytes]]) -> None:
-        """Add the new words of a sentence and their vectors in layer 0."""
-        assert self.means is not None
-        new = []
-        for position, word in enumerate(sentence.tokens):
-            if word not in self.word_ids:
-                self.word_ids[word] = len(self.word_ids)
-                added[WORDS].append(_line(word))
-                new.append(position)
-        static = unit(sentence.layers[0, new] - self.means[0])
-        added[STATIC].append(static.astype("<f2").tobytes())
-
-    def _add_uses(
-        self,
-        i: int,
-        sentence: Sentence,
-        weights: Array,
-        words: Collection[str] | None,
-        added: dict[str, list[bytes]],
-    ) -> None:
-        """Add the uses of words in sentence `i` and their vectors."""
-        assert self.means is not None
-        positions = [
-            position
-            for position, word in enumerate(sentence.tokens)
-            if words is None or word.lower() in words
-        ]
-        vectors = _mix(sentence, weights)[positions]  # (uses, dim)
-        added[VECTORS].append(unit(vectors - self.means[1]).astype("<f2").tobytes())
-        uses = [(self.word_ids[sentence.tokens[position]], i, position) for position in positions]
-        added[USES].append(np.array(uses, "<u4").tobytes())
 
     def _commit(self, added: dict[str, list[bytes]]) -> None:
         sizes = dict(self.metadata["sizes"])
@@ -272,29 +247,23 @@ class IndexWriter(ResumableFolder):
                     file.flush()
                     os.fsync(file.fileno())
                     sizes[name] = file.tell()
-            metadata = {**self.metadata, "sizes": sizes}
-            write_json(self.folder / METADATA, metadata)
+            self._write_metadata(sizes=sizes)
+
+    def _write_metadata(self, **changes: Any) -> None:
+        metadata = {**self.metadata, **changes}
+        write_json(self.folder / METADATA, metadata)
         self.metadata = metadata
 
     # ------------------------------------------------------------------ the end
     def complete(self) -> None:
         """Record that all windows are written."""
-        self.metadata["complete"] = True
         with explain_disk_errors(self.out):
-            write_json(self.folder / METADATA, self.metadata)
+            self._write_metadata(complete=True)
 
     def rename(self) -> None:
         """Give the folder its final name."""
         with explain_disk_errors(self.out):
             self._publish()
-
-
-def remove(folder: Path) -> None:
-    """Delete the index files only; leave anything else in the folder."""
-    names = (METADATA, f"{METADATA}.tmp", *FILES)
-    for path in [*(folder / name for name in names), *folder.glob(GRAPH_FILES)]:
-        path.unlink(missing_ok=True)
-    folder.rmdir()
 
 
 def _line(content: str | Sequence[str]) -> bytes:
@@ -313,5 +282,4 @@ def _means(sentences: Sequence[Sentence], weights: Array) -> Array:
     for sentence in sentences:
         total[0] += sentence.layers[0].sum(axis=0, dtype=np.float64)
         total[1] += _mix(sentence, weights).sum(axis=0, dtype=np.float64)
-    tokens = sum(len(sentence.tokens) for sentence in sentences)
-    return (total / tokens).astype(np.float32)
+    return (total / sum(len(sentence.tokens) for sentence in sentences)).astype(np.float32)

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours.approximate import Graphs
-from elmokit.analysis.neighbours.index import Blocks, Index, Rows, exact_search
+from elmokit.analysis.neighbours.index import Index, Rows, exact_search
 from elmokit.analysis.uses import Use, as_store, embed_uses
 from elmokit.errors import ElmokitError
 from elmokit.vectors.static.table import StaticVectors
@@ -58,12 +57,8 @@ class QueryResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the query, its neighbours and the nearest words, for JSON."""
         neighbours = [
-            {
-                "score": round(neighbour.score, 4),
-                "word": neighbour.use.word,
-                "sentence": neighbour.use.marked(),
-            }
-            for neighbour in self.neighbours
+            {"score": round(near.score, 4), "word": near.use.word, "sentence": near.use.marked()}
+            for near in self.neighbours
         ]
         static = {
             name: None if near is None else [[word, round(score, 4)] for word, score in near]
@@ -103,8 +98,11 @@ def find_neighbours(
     vectors, _ = embed_uses(store, uses)  # (L + 2, uses, dim)
     queries = index.query(vectors[-1 if layer == "average" else layer])  # (uses, dim)
     nearest = nearest_uses(index, uses, queries, k, only, graphs)
+    scores, rows = exact_search(index.static, index.static_query(vectors[0]), k + 1)
     columns: dict[str, list[NearWords | None]] = {
-        "layer 0": nearest_in_layer_0(index, uses, index.static_query(vectors[0]), k)
+        "layer 0": [
+            _other_words(index.words, use.word, scores[i], rows[i], k) for i, use in enumerate(uses)
+        ]
     }
     if static is not None:
         columns[Path(static.source).name] = [nearest_static(static, use, k) for use in uses]
@@ -119,13 +117,13 @@ def nearest_uses(
     uses: Sequence[Use],
     queries: Array,
     k: int,
-    only: Only | None = None,
-    graphs: Graphs | None = None,
+    only: Only | None,
+    graphs: Graphs | None,
 ) -> list[list[Neighbour]]:
-    """Return the `k` uses nearest to each query (uses, dim), one per sentence.
+    """Return the `k` uses nearest to each query (uses, dim), one per sentence but not its own.
 
-    The query's own sentence is left out. Queries that search among the same uses are searched for
-    together.
+    Queries that search among the same uses are searched for together. If graphs or sentences with
+    several candidates give fewer than `k` uses, more candidates are looked for.
     """
     groups: dict[str, list[int]] = {}
     for i, use in enumerate(uses):
@@ -133,35 +131,20 @@ def nearest_uses(
     results: dict[int, list[Neighbour]] = {}
     for lemma, members in groups.items():
         keep = None if only is None else index.uses_of(lemma) == (only == "same-word")
-        search = Search(index, keep, graphs if only != "same-word" else None)
         missing, count = members, OVERSAMPLING * k
         while missing:
-            candidates = search(queries[missing], count)
+            if graphs is None or only == "same-word" or count > MAX_CANDIDATES:
+                best = exact_search(index.vectors, queries[missing], count, keep=keep)
+                candidates = list(zip(*best, strict=True))
+            else:
+                candidates = graphs.search(queries[missing], count)
             for i, (scores, rows) in zip(missing, candidates, strict=True):
-                results[i] = distinct(index, uses[i], scores, rows, k)
+                kept = slice(None) if keep is None else keep[rows]
+                results[i] = distinct(index, uses[i], scores[kept], rows[kept], k)
             if count >= len(index):
                 break
             missing, count = [i for i in missing if len(results[i]) < k], 8 * count
     return [results[i] for i in range(len(uses))]
-
-
-@dataclass(frozen=True)
-class Search:
-    """A search among all uses of an index, or among those to `keep`."""
-
-    index: Index
-    keep: NDArray[np.bool_] | None
-    graphs: Graphs | None
-
-    def __call__(self, queries: Array, count: int) -> list[tuple[Array, Rows]]:
-        """Return dot products and rows of `count` uses near each query; graphs may find fewer."""
-        if self.graphs is None or count > MAX_CANDIDATES:
-            best = exact_search(self.index.vectors, queries, count, keep=self.keep)
-            return list(zip(*best, strict=True))
-        candidates = self.graphs.search(queries, count)
-        if self.keep is None:
-            return candidates
-        return [(scores[self.keep[rows]], rows[self.keep[rows]]) for scores, rows in candidates]
 
 
 def distinct(index: Index, query: Use, scores: Array, rows: Rows, k: int) -> list[Neighbour]:
@@ -185,39 +168,14 @@ def distinct(index: Index, query: Use, scores: Array, rows: Rows, k: int) -> lis
 
 
 # ---------------------------------------------------------------------- without context
-def nearest_in_layer_0(
-    index: Index, uses: Sequence[Use], queries: Array, k: int
-) -> list[NearWords | None]:
-    """Return the words of an index that are nearest in layer 0 to each of some words."""
-    scores, rows = exact_search(index.static, queries, k + 1)
-    return [
-        _other_words(index.words, use.word, scores[i], rows[i], k) for i, use in enumerate(uses)
-    ]
-
-
 def nearest_static(static: StaticVectors, use: Use, k: int) -> NearWords | None:
     """Return the words whose static vectors are nearest to that of a word; None if it has none."""
     own = static.row(use.word)
     if own is None:
         return None
     query = unit(np.array(static.vectors[own : own + 1], np.float32))
-    scores, rows = exact_search(UnitBlocks(static.vectors), query, k + 1)
+    scores, rows = exact_search(static.vectors, query, k + 1, normalize=True)
     return _other_words(static.words, static.words[own], scores[0], rows[0], k)
-
-
-@dataclass(frozen=True)
-class UnitBlocks:
-    """Vectors of any length, scaled to length 1 as they are read."""
-
-    vectors: Blocks
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the vectors: (n, dim)."""
-        return self.vectors.shape
-
-    def __getitem__(self, rows: Any) -> Array:
-        return unit(np.array(self.vectors[rows], np.float32))
 
 
 def _other_words(words: Sequence[str], word: str, scores: Array, rows: Rows, k: int) -> NearWords:
