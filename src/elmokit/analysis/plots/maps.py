@@ -7,6 +7,7 @@ folders of task models ─► the weights that they gave the layers ─► Mixes
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,14 +70,15 @@ class WordMap:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the uses, and the points and measures of each layer, for JSON."""
-        layers = {}
-        for i, name in enumerate(self.names):
-            layers[name] = {
+        layers = {
+            name: {
                 "purity": None if self.purity is None else float(self.purity[i]),
                 "silhouette": None if self.silhouette is None else float(self.silhouette[i]),
                 "variance": self.shares[i].tolist(),
                 "points": self.points[i].tolist(),
             }
+            for i, name in enumerate(self.names)
+        }
         uses = [{"sense": use.sense or None, "sentence": use.marked()} for use in self.uses]
         return {"uses": uses, "layers": layers}
 
@@ -95,9 +97,10 @@ def map_uses(
     store.prepare([use.tokens for use in uses], quiet=quiet)
     vectors, mean = embed_uses(store, uses)  # (L + 2, uses, dim), (L + 2, 1, dim)
     vectors -= mean
-    words = dict.fromkeys(use.lemma for use in uses)
-    rows = {word: [i for i, use in enumerate(uses) if use.lemma == word] for word in words}
-    return [map_word(word, [uses[i] for i in rows[word]], vectors[:, rows[word]]) for word in words]
+    rows: dict[str, list[int]] = {}
+    for i, use in enumerate(uses):
+        rows.setdefault(use.lemma, []).append(i)
+    return [map_word(word, [uses[i] for i in own], vectors[:, own]) for word, own in rows.items()]
 
 
 def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
@@ -107,26 +110,23 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
             f"a map needs at least {MIN_USES} uses of a word, and {word!r} has {len(uses)}"
         )
     projected = [principal_components(unit(layer)) for layer in vectors]
-    one = _is_one_point(vectors)  # There the components are only rounding.
-    points = np.where(one[:, None, None], 0, np.stack([points for points, _ in projected]))
-    shares = np.where(one[:, None], 0, np.stack([shares for _, shares in projected]))
-    cosines = cosine_matrix(vectors)
-    senses = [use.sense for use in uses]
+    points, shares = (
+        np.stack(arrays).astype(np.float32) for arrays in zip(*projected, strict=True)
+    )
+    distance = np.linalg.norm(vectors - vectors[:, :1], axis=2).max(axis=1)  # (layers,)
+    one = distance <= TIE * np.linalg.norm(vectors[:, 0], axis=1)
+    points[one], shares[one] = 0, 0  # There the components are only rounding.
+    cosines, senses = cosine_matrix(vectors), [use.sense for use in uses]
     has_senses = len(set(senses)) > 1
     return WordMap(
         word,
         uses,
-        points.astype(np.float32),
-        shares.astype(np.float32),
+        points,
+        shares,
         one,
         purity(cosines, senses) if has_senses else None,
         silhouette(cosines, senses) if has_senses else None,
     )
-
-
-def _is_one_point(vectors: Array) -> NDArray[np.bool_]:
-    distance = np.linalg.norm(vectors - vectors[:, :1], axis=2).max(axis=1)  # (layers,)
-    return distance <= TIE * np.linalg.norm(vectors[:, 0], axis=1)  # type: ignore[no-any-return]
 
 
 def map_clusters(
@@ -201,15 +201,11 @@ class Mixes:
 
 
 def short_names(folders: Sequence[str]) -> list[str]:
-    """The names of folders, with as much of their paths as tells them apart.
+    """Return the names of folders, with as much of their paths as tells them apart.
 
     >>> short_names(["runs/a/ner", "runs/b/ner"])
     ['a/ner', 'b/ner']
     """
     parts = [Path(folder).expanduser().absolute().parts for folder in folders]
-    longest = max(map(len, parts))
-    for count in range(1, longest + 1):
-        names = ["/".join(part[-count:]) for part in parts]
-        if len(set(names)) == len(set(parts)):
-            return names
-    return ["/".join(part) for part in parts]
+    by_length = (["/".join(part[-count:]) for part in parts] for count in itertools.count(1))
+    return next(names for names in by_length if len(set(names)) == len(set(parts)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from elmokit.figures import ELMO, FAINT, INK, WIDTH, styled
+from elmokit.figures import ELMO, FAINT, INK, WIDTH, legend_entries, new_figure, styled
 
 if TYPE_CHECKING:
     from elmokit.analysis.probes.probe import ProbeResult
@@ -17,23 +17,17 @@ MAX_DISTANCE = 30.0  # percentage points below the layers at which a baseline is
 @styled()
 def draw_probe(result: ProbeResult, *, title: str = "Accuracy by layer") -> Any:
     """Draw all tokens in one panel, and words not seen in training in another if there are any."""
-    from matplotlib.figure import Figure
-
     panels = {"all tokens": "accuracy"}
     if result.layers[0].unseen is not None:
         panels["words not seen in training"] = "unseen"
-    width = WIDTH if len(panels) == 2 else 0.6 * WIDTH
-    figure: Any = Figure(figsize=(width, 3.2), layout="constrained")
+    figure = new_figure(WIDTH if len(panels) == 2 else 0.6 * WIDTH, 3.2)
     for i, (name, value) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), i)
         _draw_panel(axes, result, value)
         axes.set_title(name)
     figure.axes[0].set_ylabel("dev accuracy, percent")
-    named: dict[str, Any] = {}
-    for axes in figure.axes:
-        handles, names = axes.get_legend_handles_labels()
-        named |= dict(zip(names, handles, strict=True))
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2)
+    entries = legend_entries(figure)
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=2)
     figure.suptitle(title, fontsize="medium", fontweight="bold", x=0.01, ha="left")
     return figure
 
