@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.analysis.geometry import Array
-from elmokit.data.lines import decoded_lines
+from elmokit.data.labeled import BadLines
+from elmokit.data.lines import good_lines, location
 from elmokit.errors import ElmokitError
-from elmokit.io.lines import FilePath, name_of
+from elmokit.io.lines import FilePath
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -76,13 +77,10 @@ def read_uses(path: FilePath) -> Iterator[Use]:
     word of three tokens. Without a lemma it is the word in lower case. A header line is skipped.
     The file may be compressed: .gz, .xz, .zst.
     """
-    for line, text, problem in decoded_lines(path):
-        if problem:
-            raise ElmokitError(f"{name_of(path)}, line {line}: {problem}")
+    for line, text in good_lines(path, BadLines()):
         cells = text.split("\t")
-        if not text.strip() or (line == 1 and cells[1:2] == ["position"]):
-            continue
-        yield _parse_use(f"{name_of(path)}, line {line}", cells)
+        if text.strip() and (line > 1 or cells[1:2] != ["position"]):
+            yield _parse_use(location(path, line), cells)
 
 
 def _parse_use(where: str, cells: Sequence[str]) -> Use:
@@ -102,8 +100,7 @@ def _parse_use(where: str, cells: Sequence[str]) -> Use:
         raise ElmokitError(f"{where}: the sentence has {len(tokens)} tokens, none at {cells[1]}")
     if not cells[2].strip():
         raise ElmokitError(f"{where}: the sense is empty")
-    given = cells[3].strip() if len(cells) == 4 else ""
-    lemma = given or " ".join(tokens[start:end]).lower()
+    lemma = "".join(cells[3:]).strip() or " ".join(tokens[start:end]).lower()
     return Use(tokens, start, end, lemma, cells[2].strip())
 
 

@@ -8,7 +8,7 @@ if WordNet's index is given, and otherwise no answer.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from elmokit.analysis.geometry import Array
@@ -16,7 +16,7 @@ from elmokit.analysis.senses.build import MOST_FREQUENT, embed_tagged
 from elmokit.analysis.senses.data import PARTS_OF_SPEECH, Instance, TaggedSentence
 from elmokit.analysis.senses.inventory import Inventory, Word
 from elmokit.analysis.senses.mix import nearest
-from elmokit.analysis.uses import as_store, span_vector
+from elmokit.analysis.uses import as_store
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -61,14 +61,8 @@ class Tally:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and scores, for JSON."""
-        return {
-            "instances": self.instances,
-            "answered": self.answered,
-            "correct": self.correct,
-            "precision": self.precision,
-            "recall": self.recall,
-            "f1": self.f1,
-        }
+        scores = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+        return {**asdict(self), **scores}
 
 
 @dataclass
@@ -117,9 +111,8 @@ def score_senses(
             inventory does not know, and one more method to score.
     """
     scores = SenseScores()
-    for sentence, layers in embed_tagged(as_store(model), sentences):
-        for instance in sentence.instances:
-            vector = span_vector(layers, instance.start, instance.end)
+    for _, instances in embed_tagged(as_store(model), sentences):
+        for instance, vector in instances:
             answers = find_answers(inventory, first_senses or {}, instance, vector)
             if first_senses is not None:
                 answers[FIRST_SENSE] = first_senses.get((instance.lemma, instance.pos))

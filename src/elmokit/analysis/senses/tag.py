@@ -14,6 +14,7 @@ from itertools import tee
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory
 from elmokit.analysis.senses.mix import nearest
@@ -82,26 +83,27 @@ def tag_senses(
         method: How to choose a sense: "layer 0" and so on, "average", "mix" or "mix + frequency".
     """
     inventory.check_method(method)
-    return _tag(as_store(model), inventory, sentences, method)
+    sentences, texts = tee(sentences)
+    max_tokens = min(MAX_WORD, inventory.longest_word)
+    return (
+        SentenceTags(tokens, list(_tag(inventory, tokens, layers, method, max_tokens)))
+        for tokens, layers in zip(sentences, as_store(model).stream(texts), strict=True)
+    )
 
 
 def _tag(
-    store: LayerStore, inventory: Inventory, sentences: Iterable[Sequence[str]], method: str
-) -> Iterator[SentenceTags]:
-    row = inventory.methods.index(method)
-    max_tokens = min(MAX_WORD, inventory.longest_word)
-    sentences, texts = tee(sentences)
-    for tokens, layers in zip(sentences, store.stream(texts), strict=True):
-        tags = []
-        for start, end, lemma in known_words(tokens, inventory.lemmas, max_tokens):
-            senses = inventory.rows(lemma)
-            scores = inventory.scores(senses, span_vector(layers, start, end))[row]
-            best = nearest(scores)
-            if method in (MIX, WITH_FREQUENCY):
-                scores = np.exp(scores - scores.max())
-                scores /= scores.sum()
-            tags.append(Tag(start, end, lemma, inventory.senses[senses[best]], float(scores[best])))
-        yield SentenceTags(tokens, tags)
+    inventory: Inventory, tokens: Sequence[str], layers: NDArray[Any], method: str, max_tokens: int
+) -> Iterator[Tag]:
+    """Yield the words with senses of a sentence with the layers (L + 1, tokens, dim)."""
+    for start, end, lemma in known_words(tokens, inventory.lemmas, max_tokens):
+        senses = inventory.rows(lemma)
+        methods = inventory.scores(senses, span_vector(layers, start, end))
+        scores = methods[inventory.methods.index(method)]
+        best = nearest(scores)
+        if method in (MIX, WITH_FREQUENCY):
+            scores = np.exp(scores - scores.max())
+            scores /= scores.sum()
+        yield Tag(start, end, lemma, inventory.senses[senses[best]], float(scores[best]))
 
 
 # ---------------------------------------------------------------------- which words are known
@@ -133,15 +135,11 @@ def known_words(
     start = 0
     while start < len(tokens):
         for end in range(min(start + max_tokens, len(tokens)), start, -1):
-            lemma = _find_lemma_of_tokens(tokens[start:end], known)
+            joined = (separator.join(tokens[start:end]).lower() for separator in ("_", " "))
+            lemma = next((word for word in joined if word in known), None)
+            if lemma is None and end == start + 1:
+                lemma = find_lemma(tokens[start], known)
             if lemma is not None:
                 yield start, end, lemma
                 break
         start = end
-
-
-def _find_lemma_of_tokens(tokens: Sequence[str], known: Container[str]) -> str | None:
-    if len(tokens) == 1:
-        return find_lemma(tokens[0], known)
-    joined = (separator.join(tokens).lower() for separator in ("_", " "))
-    return next((lemma for lemma in joined if lemma in known), None)
