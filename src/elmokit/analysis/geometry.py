@@ -181,7 +181,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float | None:
     return pearson(ranks(x), ranks(y))
 
 
-def best_threshold(scores: ArrayLike, gold: Sequence[bool]) -> float:
+def best_threshold(scores: ArrayLike, gold: ArrayLike) -> float:
     """Return the threshold t for which `score >= t` agrees with `gold` most often.
 
     It lies halfway between two scores, or beyond the last of them; of thresholds that are equally
@@ -201,6 +201,6 @@ def best_threshold(scores: ArrayLike, gold: Sequence[bool]) -> float:
     return float(edges[best[(len(best) - 1) // 2]])
 
 
-def accuracy(scores: ArrayLike, gold: Sequence[bool], threshold: float) -> float:
+def accuracy(scores: ArrayLike, gold: ArrayLike, threshold: float) -> float:
     """Return how often `score >= threshold` agrees with `gold`."""
     return float(((np.asarray(scores) >= threshold) == np.asarray(gold, bool)).mean())

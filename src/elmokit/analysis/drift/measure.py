@@ -51,7 +51,6 @@ class WordChange:
     """One word in two corpora; arrays have a value for each of layers 0..L and their average."""
 
     word: str
-    """The word."""
     uses: Sides
     """Its uses in each corpus."""
     apd: Distances

@@ -112,9 +112,7 @@ def index_uses(
             raise ElmokitError("the corpus has no tokens, so there is nothing to index")
         if not writer.num_sentences:
             raise ElmokitError(f"none of the words {', '.join(words or ())} occurs in the corpus")
-        writer.complete()
-        finish(Index(writer.folder, writer.metadata))
-        writer.rename()
+        writer.complete(finish)
     return open_index(out)
 
 
@@ -254,14 +252,11 @@ class IndexWriter(ResumableFolder):
         write_json(self.folder / METADATA, metadata)
         self.metadata = metadata
 
-    # ------------------------------------------------------------------ the end
-    def complete(self) -> None:
-        """Record that all windows are written."""
+    def complete(self, finish: Callable[[Index], None]) -> None:
+        """Record that all windows are written, call `finish`, and give the folder its name."""
         with explain_disk_errors(self.out):
             self._write_metadata(complete=True)
-
-    def rename(self) -> None:
-        """Give the folder its final name."""
+        finish(Index(self.folder, self.metadata))
         with explain_disk_errors(self.out):
             self._publish()
 

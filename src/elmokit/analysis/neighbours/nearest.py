@@ -38,7 +38,6 @@ class Neighbour:
     """A use in the index."""
 
     use: Use
-    """The word in its sentence."""
     score: float
     """Cosine of its vector and that of the query, the mean subtracted."""
 
@@ -48,7 +47,6 @@ class QueryResult:
     """The neighbours of a marked word."""
 
     query: Use
-    """The marked word."""
     neighbours: list[Neighbour]
     """The nearest uses, the nearest first."""
     static: dict[str, NearWords | None]

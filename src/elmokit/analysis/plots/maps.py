@@ -44,7 +44,6 @@ class WordMap:
     """The uses of a word as points, for layers 0..L and their average."""
 
     word: str
-    """The word."""
     uses: list[Use]
     """Its uses, with their senses."""
     points: Array
@@ -157,9 +156,7 @@ class TokenPair:
     """How similar the tokens of two sentences are."""
 
     first: list[str]
-    """Tokens of one sentence."""
     second: list[str]
-    """Tokens of the other."""
     cosines: Array
     """In layers 0..L and their average: (L + 2, tokens of the first, tokens of the second)."""
 

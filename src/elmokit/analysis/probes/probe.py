@@ -48,7 +48,6 @@ class ProbeResult:
     """How well a linear classifier predicts the labels from each layer, and from no layer."""
 
     labels: list[str]
-    """Names of the labels."""
     guesses: list[Score]
     """Scores of the majority label and of each word's majority label."""
     layers: list[Score]
@@ -60,9 +59,7 @@ class ProbeResult:
     epochs: list[list[float]]
     """Dev accuracy of every classifier after every epoch; that on static vectors comes last."""
     train_tokens: int
-    """Number of training tokens."""
     dev_tokens: int
-    """Number of dev tokens."""
     unseen_tokens: int
     """Number of dev tokens that the training text does not have."""
 
@@ -107,12 +104,6 @@ class Vectors:
     store: LayerStore
     static: StaticVectors | None = None
 
-    @property
-    def block_tokens(self) -> int:
-        """Number of tokens of a block."""
-        elmo = self.store.elmo
-        return max(1, BLOCK_BYTES // (4 * (elmo.config.num_layers + 2) * elmo.dim))
-
     def blocks(
         self,
         sentences: Sequence[Sequence[str]],
@@ -120,6 +111,8 @@ class Vectors:
         order: Sequence[int] | None = None,
     ) -> Iterator[Block]:
         """Yield the tokens of the sentences in that order, in blocks of bounded size."""
+        elmo = self.store.elmo
+        max_tokens = BLOCK_BYTES // (4 * (elmo.config.num_layers + 2) * elmo.dim)
         order = range(len(sentences)) if order is None else order
         stream = self.store.stream(sentences[i] for i in order)
         parts: list[NDArray[np.float16]] = []
@@ -127,19 +120,17 @@ class Vectors:
         for end, layers in enumerate(stream, start=1):
             parts.append(layers)
             tokens += layers.shape[1]
-            if tokens >= self.block_tokens or end == len(order):
+            if tokens >= max_tokens or end == len(order):
                 members = order[first:end]
-                static = self._static([word for i in members for word in sentences[i]])
-                ids = np.concatenate([labels[i] for i in members])
-                yield self._make_block(np.concatenate(parts, axis=1), static, ids)
+                arrays = (
+                    np.concatenate(parts, axis=1),  # (L + 1, n, D)
+                    self._static([word for i in members for word in sentences[i]]),
+                    np.concatenate([labels[i] for i in members]),
+                )
+                own, static, ids = (torch.from_numpy(array).to(elmo.device) for array in arrays)
+                own = own.float()
+                yield Block(torch.cat([own, own.mean(dim=0, keepdim=True)]), static, ids)
                 parts, first, tokens = [], end, 0
-
-    def _make_block(self, *arrays: NDArray[Any]) -> Block:
-        """Make a block of layers (L + 1, n, D), static vectors and labels, on the device."""
-        device = self.store.elmo.device
-        layers, static, labels = (torch.from_numpy(array).to(device) for array in arrays)
-        layers = layers.float()
-        return Block(torch.cat([layers, layers.mean(dim=0, keepdim=True)]), static, labels)
 
     def _static(self, words: Sequence[str]) -> NDArray[np.float32]:
         """Return static vectors (words, static dim); 0 for unknown words."""

@@ -23,6 +23,7 @@ from elmokit.analysis.senses.mix import Mix, cosines_to
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.paths import check_output
 from elmokit.layers import layer_names
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ class Inventory:
     words: dict[Word, slice]
     """Rows of the senses of a lemma and part of speech, the most frequent first."""
     senses: list[str]
-    """Names of the senses."""
     counts: NDArray[np.int64]
     """Number of uses of each sense in the training text: (senses,)."""
     vectors: Array
@@ -142,10 +142,7 @@ class Inventory:
             "model": self.model,
             "fingerprint": self.fingerprint,
             "centered": self.centered,
-            "mixes": {
-                name: {"shares": mix.shares, "scale": mix.scale, "frequency": mix.frequency}
-                for name, mix in self.mixes.items()
-            },
+            "mixes": {name: vars(mix) for name, mix in self.mixes.items()},
             "metadata": self.metadata,
         }
         lines = [
@@ -167,8 +164,7 @@ def check_output_folder(folder: str | Path, overwrite: bool) -> Path:
         raise ElmokitError(f"{folder} already exists; remove it or replace it with --overwrite")
     if folder.exists() and not (folder / SENSES).is_file():
         raise ElmokitError(f"{folder} is not an inventory of senses, so it is not overwritten")
-    if not folder.absolute().parent.is_dir():
-        raise ElmokitError(f"there is no folder {folder.absolute().parent} to write it into")
+    check_output(str(folder))
     return folder
 
 

@@ -28,14 +28,11 @@ ALL = "all"
 
 @dataclass
 class Tally:
-    """Counts of one method on one set of instances."""
+    """How many instances of a set one method has answered, and how many correctly."""
 
     instances: int = 0
-    """Number of instances."""
     answered: int = 0
-    """Number of instances for which a sense was found."""
     correct: int = 0
-    """Number of instances for which a correct sense was found."""
 
     def add(self, answer: str | None, instance: Instance) -> None:
         """Count an answer."""
@@ -125,15 +122,11 @@ def find_answers(
 ) -> dict[str, str | None]:
     """Return the sense that each method finds for a use with the vector (L + 1, dim)."""
     rows = inventory.rows(instance.lemma, instance.pos)
+    methods = [*inventory.methods, MOST_FREQUENT]
     if len(rows) == 0:
-        fallback = first_senses.get((instance.lemma, instance.pos))
-        return dict.fromkeys([*inventory.methods, MOST_FREQUENT], fallback)
-    scores = inventory.scores(rows, vector)
-    answers = {
-        method: inventory.senses[rows[nearest(row)]]
-        for method, row in zip(inventory.methods, scores, strict=True)
-    }
-    return {**answers, MOST_FREQUENT: inventory.senses[rows[0]]}
+        return dict.fromkeys(methods, first_senses.get((instance.lemma, instance.pos)))
+    best = [*map(nearest, inventory.scores(rows, vector)), 0]  # The most frequent sense is first.
+    return {method: inventory.senses[rows[i]] for method, i in zip(methods, best, strict=True)}
 
 
 def score_first_senses(
@@ -141,8 +134,6 @@ def score_first_senses(
 ) -> SenseScores:
     """Score WordNet's first senses alone."""
     scores = SenseScores()
-    for sentence in sentences:
-        for instance in sentence.instances:
-            answer = first_senses.get((instance.lemma, instance.pos))
-            scores.add({FIRST_SENSE: answer}, instance)
+    for instance in (instance for sentence in sentences for instance in sentence.instances):
+        scores.add({FIRST_SENSE: first_senses.get((instance.lemma, instance.pos))}, instance)
     return scores

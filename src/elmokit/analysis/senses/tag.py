@@ -49,7 +49,6 @@ class Tag:
     lemma: str
     """The word as the inventory has it."""
     sense: str
-    """The sense that was chosen."""
     score: float
     """Its probability among the word's senses; for a layer or the average its cosine."""
 
@@ -59,9 +58,7 @@ class SentenceTags:
     """A sentence with the senses of those of its words that the inventory knows."""
 
     tokens: Sequence[str]
-    """The sentence."""
     tags: list[Tag]
-    """The words with senses, in their order."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tokens and senses, for JSON."""

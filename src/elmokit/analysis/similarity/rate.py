@@ -62,7 +62,6 @@ class SimilarityResult:
     kind: str
     """"scws", "wic" or "sentences"."""
     pairs: int
-    """Number of pairs."""
     rows: list[SimilarityRow]
     """Baselines, layers 0..L, their average, and static vectors."""
 
@@ -114,14 +113,24 @@ def rate_similarity(
 
     cosines = cosines_of(pairs)
     learned_cosines = cosines if training is None else cosines_of(training)
-    rows = [_majority(pairs)] if kind == "wic" else []
-    for (name, pooling), scores in cosines.items():
-        if kind == "wic":
-            before = learned_cosines[name, pooling]
-            measures = [_accuracy(before[i], learned, scores[i], pairs) for i in range(2)]
-        else:
-            measures = [_correlations(scores[i], pairs, kind) for i in range(2)]
-        rows.append(SimilarityRow(name, pooling, *measures))
+    gold, learned_gold = ([pair.gold for pair in some] for some in (pairs, learned))
+    rows = []
+    if kind == "wic":  # the accuracy of always giving the more frequent answer
+        share = float(np.mean(gold))
+        guess: Measures = {"accuracy": max(share, 1 - share), "threshold": None}
+        rows.append(SimilarityRow("majority answer", "", guess, guess))
+    for key, scores in cosines.items():
+        measures: list[Measures] = []
+        for own, learned_scores in zip(scores, learned_cosines[key], strict=True):
+            if kind == "wic":
+                threshold = best_threshold(learned_scores, learned_gold)
+                share = accuracy(own, gold, threshold)
+                measures.append({"accuracy": share, "threshold": threshold})
+            elif kind == "scws":
+                measures.append({"Spearman": spearman(own, gold)})
+            else:
+                measures.append({"Pearson": pearson(own, gold), "Spearman": spearman(own, gold)})
+        rows.append(SimilarityRow(*key, *measures))
     return SimilarityResult(kind, len(pairs), rows)
 
 
@@ -132,35 +141,6 @@ def check_poolings(names: Sequence[str]) -> None:
         raise ElmokitError(
             f"pooling must be one or more of {', '.join(POOLINGS)}, not {unknown or ''!r}"
         )
-
-
-# ---------------------------------------------------------------------- measures
-def _gold(pairs: Sequence[Pair]) -> list[float]:
-    return [pair.gold for pair in pairs]
-
-
-def _correlations(scores: NDArray[np.float64], pairs: Sequence[Pair], kind: str) -> Measures:
-    rank: Measures = {"Spearman": spearman(scores, _gold(pairs))}
-    return rank if kind == "scws" else {"Pearson": pearson(scores, _gold(pairs)), **rank}
-
-
-def _accuracy(
-    learned_scores: NDArray[np.float64],
-    learned: Sequence[Pair],
-    scores: NDArray[np.float64],
-    pairs: Sequence[Pair],
-) -> Measures:
-    """Return the accuracy with the threshold that is best for the `learned` pairs."""
-    threshold = best_threshold(learned_scores, list(map(bool, _gold(learned))))
-    share = accuracy(scores, list(map(bool, _gold(pairs))), threshold)
-    return {"accuracy": share, "threshold": threshold}
-
-
-def _majority(pairs: Sequence[Pair]) -> SimilarityRow:
-    """Return the accuracy of always giving the more frequent answer."""
-    share = float(np.mean(_gold(pairs)))
-    measures: Measures = {"accuracy": max(share, 1 - share), "threshold": None}
-    return SimilarityRow("majority answer", "", measures, measures)
 
 
 # ---------------------------------------------------------------------- cosines
