@@ -79,7 +79,7 @@ def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = Fals
 
 def _build(index: Index, start: int, stop: Event, on_uses: Callable[[int], object]) -> None:
     """Build the graph of the uses from `start` on, unless it exists."""
-    path, end = graph_path(index, start), min(start + SEGMENT, len(index))
+    path, end = _graph_path(index, start), min(start + SEGMENT, len(index))
     if path.is_file():
         on_uses(end - start)
         return
@@ -106,8 +106,7 @@ def _empty(dim: int) -> Any:
     )
 
 
-def graph_path(index: Index, start: int) -> Path:
-    """Return the path of the graph of the uses from `start` on."""
+def _graph_path(index: Index, start: int) -> Path:
     return index.folder / f"graph-{start // SEGMENT:06d}.usearch"
 
 
@@ -146,7 +145,7 @@ def open_graphs(index: Index) -> Graphs:
         raise _unreadable(index, "they were built for another index or by another version")
     graphs = []
     for start in range(0, len(index), SEGMENT):
-        path = graph_path(index, start)
+        path = _graph_path(index, start)
         graph = _empty(index.dim)
         try:
             graph.view(str(path))

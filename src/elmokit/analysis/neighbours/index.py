@@ -62,7 +62,6 @@ class Index:
     """A finished index of the uses of words."""
 
     folder: Path
-    """Where its files are."""
     metadata: dict[str, Any]
     """The content of index.json."""
 

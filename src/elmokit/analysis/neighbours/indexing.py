@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,11 @@ def index_uses(
     writer = IndexWriter(out, settings, elmo.dim, resume=resume, overwrite=overwrite)
     with locked(writer.folder), writer:
         first = 0
-        texts = () if writer.is_complete else with_words(sentences, chosen)
+        texts = (
+            list(tokens)
+            for tokens in (() if writer.is_complete else sentences)
+            if tokens and (chosen is None or any(token.lower() in chosen for token in tokens))
+        )
         for window in elmo.windows(texts, kept=num_layers + 1):
             if first < writer.num_sentences:  # written before the run was stopped
                 writer.check(first, window)
@@ -116,28 +120,13 @@ def index_uses(
     return open_index(out)
 
 
-def with_words(
-    sentences: Iterable[Sequence[str]], words: Collection[str] | None
-) -> Iterator[list[str]]:
-    """Yield the sentences that have tokens and, if words are given, one of them."""
-    for tokens in sentences:
-        if tokens and (words is None or any(token.lower() in words for token in tokens)):
-            yield list(tokens)
-
-
 class IndexWriter(ResumableFolder):
     """An unfinished index: a folder beside `out` whose files grow window by window."""
 
     KIND = "index of neighbours"
 
     def __init__(
-        self,
-        out: str | Path,
-        settings: dict[str, Any],
-        dim: int,
-        *,
-        resume: bool = False,
-        overwrite: bool = False,
+        self, out: str | Path, settings: dict[str, Any], dim: int, *, resume: bool, overwrite: bool
     ) -> None:
         self.metadata: dict[str, Any] = {
             "version": VERSION,
@@ -162,7 +151,6 @@ class IndexWriter(ResumableFolder):
         """Number of sentences that are committed."""
         return int(self.metadata["sizes"][STARTS]) // 8
 
-    # ------------------------------------------------------------------ resuming
     def _is_replaceable(self, out: Path) -> bool:
         return out.is_dir() and ((out / METADATA).is_file() or not any(out.iterdir()))
 
@@ -196,7 +184,6 @@ class IndexWriter(ResumableFolder):
         self.word_ids = {word: i for i, word in enumerate(before.words)}
         self.means = before.means if self.num_sentences else None
 
-    # ------------------------------------------------------------------ windows
     def check(self, first: int, window: Sequence[Sequence[str]]) -> None:
         """Raise if the sentences that were written from index `first` on are not these."""
         starts = np.fromfile(self.folder / STARTS, "<u8", 1, offset=8 * first)
@@ -232,7 +219,8 @@ class IndexWriter(ResumableFolder):
             added[USES].append(np.array(uses, "<u4").tobytes())
             static = unit(sentence.layers[0, new] - self.means[0])  # (new words, dim)
             added[STATIC].append(static.astype("<f2").tobytes())
-            vectors = unit(_mix(sentence, weights)[positions] - self.means[1])  # (uses, dim)
+            layer = np.tensordot(weights, sentence.layers, 1)  # (tokens, dim)
+            vectors = unit(layer[positions] - self.means[1])  # (uses, dim)
             added[VECTORS].append(vectors.astype("<f2").tobytes())
         self._commit(added)
 
@@ -266,15 +254,10 @@ def _line(content: str | Sequence[str]) -> bytes:
     return json.dumps(content).encode("ascii") + b"\n"
 
 
-def _mix(sentence: Sentence, weights: Array) -> Array:
-    """Return one layer of a sentence, or the average: (tokens, dim)."""
-    return np.tensordot(weights, sentence.layers, 1)
-
-
 def _means(sentences: Sequence[Sentence], weights: Array) -> Array:
     """Return the means over all tokens of layer 0 and of the layer of the uses: (2, dim)."""
     total = np.zeros((2, sentences[0].layers.shape[2]))
     for sentence in sentences:
         total[0] += sentence.layers[0].sum(axis=0, dtype=np.float64)
-        total[1] += _mix(sentence, weights).sum(axis=0, dtype=np.float64)
+        total[1] += np.tensordot(weights, sentence.layers, 1).sum(axis=0, dtype=np.float64)
     return (total / sum(len(sentence.tokens) for sentence in sentences)).astype(np.float32)
