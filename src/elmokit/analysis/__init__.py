@@ -1,7 +1,7 @@
 """What the layers of a model know: senses, neighbours, probes, similarity, drift, figures.
 
-The functions take an Embedder or a LayerStore and return results as objects with a `to_dict`; the
-commands of `elmokit.cli` print them. The names are imported when they are first used.
+The functions take a `Model`, which is an Embedder or a LayerStore, and return results as objects
+with a `to_dict`; the commands of `elmokit.cli` print them. Names are imported when first used.
 """
 
 from __future__ import annotations

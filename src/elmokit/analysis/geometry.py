@@ -42,10 +42,7 @@ def cosine_matrix(vectors: Array) -> Array:
 
 
 def subtract_mean(vectors: Array) -> Array:
-    """Subtract the mean from vectors (layers, n, dim); return 0 where only rounding is left.
-
-    So vectors that are all equal, such as those of one word in layer 0, stay equal.
-    """
+    """Subtract the mean from vectors (layers, n, dim); return 0 where only rounding is left."""
     length = np.linalg.norm(vectors, axis=-1, keepdims=True)
     rest = vectors - vectors.mean(axis=1, keepdims=True)
     is_real = np.linalg.norm(rest, axis=-1, keepdims=True) > ROUNDING * length
@@ -102,16 +99,13 @@ def principal_components(vectors: Array) -> tuple[Array, Array]:
     return left[:, :2] * scale[:2], shares
 
 
-def spherical_kmeans(
-    vectors: Array, clusters: int, seed: int, *, restarts: int = RESTARTS
-) -> tuple[NDArray[np.intp], Array]:
+def spherical_kmeans(vectors: Array, clusters: int, seed: int) -> tuple[NDArray[np.intp], Array]:
     """Cluster unit vectors (n, dim) by cosine; keep the best of several random starts.
 
-    Returns:
-        The cluster of each vector (n,) and the centers (clusters, dim), which have length 1.
+    Return the cluster of each vector (n,) and the centers (clusters, dim), which have length 1.
     """
     rng = np.random.default_rng(seed)
-    runs = (_run_kmeans(vectors, clusters, rng) for _ in range(restarts))
+    runs = (_run_kmeans(vectors, clusters, rng) for _ in range(RESTARTS))
     labels, centers, _ = max(runs, key=lambda run: run[2])
     return labels, centers
 

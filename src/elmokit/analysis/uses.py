@@ -23,9 +23,12 @@ from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
+Model: TypeAlias = "Embedder | LayerStore"
 MARK = "*"
 CONTEXT = 12  # tokens shown on each side of a word
 
@@ -123,11 +126,8 @@ def marked_use(text: str, tokenize: Callable[[str], Iterable[str]], sense: str =
 
 
 # ---------------------------------------------------------------------- vectors
-def as_store(model: Embedder | LayerStore) -> LayerStore:
-    """Return the LayerStore of an Embedder; return a LayerStore unchanged.
-
-    A LayerStore keeps the layers it computes on disk, so that a second pass computes nothing.
-    """
+def as_store(model: Model) -> LayerStore:
+    """Return the LayerStore of a model, which keeps layers on disk for a second pass."""
     from elmokit.store import LayerStore
 
     return model if isinstance(model, LayerStore) else LayerStore(model)
@@ -143,7 +143,7 @@ def span_vector(layers: NDArray[Any], start: int, end: int) -> Array:
     return layers[:, start:end].mean(axis=1, dtype=np.float32)  # type: ignore[no-any-return]
 
 
-def embed_uses(model: Embedder | LayerStore, uses: Sequence[Use]) -> tuple[Array, Array]:
+def embed_uses(model: Model, uses: Sequence[Use]) -> tuple[Array, Array]:
     """Return the vectors of uses in layers 0..L and their average, and the mean of all tokens.
 
     Args:

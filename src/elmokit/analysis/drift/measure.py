@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,9 @@ from tqdm import tqdm
 
 from elmokit.analysis.geometry import Array, cosine, unit
 from elmokit.analysis.sampling import Corpus, frequent_words
-from elmokit.analysis.uses import Use, as_store, embed_uses, mean_vector
+from elmokit.analysis.uses import Model, Use, as_store, embed_uses, mean_vector
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_index, layer_names
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
 
 SPLITS = 10  # random halves whose mean is `halves`
 
@@ -156,7 +152,7 @@ def sample_both(
 
 
 def measure_drift(
-    model: Embedder | LayerStore,
+    model: Model,
     sampled: SampledUses,
     *,
     layer: str | int = "average",

@@ -11,20 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours.approximate import Graphs
 from elmokit.analysis.neighbours.index import Index, Rows, exact_search
-from elmokit.analysis.uses import Use, as_store, embed_uses
+from elmokit.analysis.uses import Model, Use, as_store, embed_uses
 from elmokit.errors import ElmokitError
 from elmokit.vectors.static.table import StaticVectors
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
 
 Only = Literal["same-word", "other-words"]
 NearWords = list[tuple[str, float]]
@@ -66,7 +62,7 @@ class QueryResult:
 
 
 def find_neighbours(
-    model: Embedder | LayerStore,
+    model: Model,
     index: Index,
     uses: Sequence[Use],
     *,

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,9 @@ from elmokit.analysis.geometry import (
     unit,
 )
 from elmokit.analysis.senses.induce import induce_senses
-from elmokit.analysis.uses import Use, as_store, embed_uses, with_average
+from elmokit.analysis.uses import Model, Use, as_store, embed_uses, with_average
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_names
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
 
 MIN_USES = 3  # Two points are always on a line.
 PLACES = ("input", "output")
@@ -82,9 +78,7 @@ class WordMap:
         return {"uses": uses, "layers": layers}
 
 
-def map_uses(
-    model: Embedder | LayerStore, uses: Sequence[Use], *, quiet: bool = True
-) -> list[WordMap]:
+def map_uses(model: Model, uses: Sequence[Use], *, quiet: bool = True) -> list[WordMap]:
     """Return a map for each word of some uses; the mean of all their tokens is subtracted.
 
     Args:
@@ -129,7 +123,7 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
 
 
 def map_clusters(
-    model: Embedder | LayerStore,
+    model: Model,
     uses: Sequence[Use],
     clusters: int | None = None,
     *,
@@ -171,9 +165,7 @@ class TokenPair:
         return {"first": self.first, "second": self.second, "cosines": cosines}
 
 
-def compare_tokens(
-    model: Embedder | LayerStore, first: Sequence[str], second: Sequence[str]
-) -> TokenPair:
+def compare_tokens(model: Model, first: Sequence[str], second: Sequence[str]) -> TokenPair:
     """Return the cosine of each token of one tokenized sentence with each of another."""
     if not first or not second:
         raise ElmokitError("a sentence has no tokens")

@@ -19,17 +19,16 @@ from elmokit.analysis.sampling import sample
 from elmokit.analysis.senses.data import Instance, TaggedCorpus, TaggedSentence
 from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, Word, method_names
 from elmokit.analysis.senses.mix import MAX_CHOICES, Choice, Mix, learn_mix, leave_out, nearest
-from elmokit.analysis.uses import as_store, span_vector
+from elmokit.analysis.uses import Model, as_store, span_vector
 
 if TYPE_CHECKING:
-    from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
 MOST_FREQUENT = "most frequent sense"
 
 
 def build_senses(
-    model: Embedder | LayerStore,
+    model: Model,
     corpus: TaggedCorpus | Sequence[TaggedSentence],
     *,
     center: bool = False,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,9 @@ from elmokit.analysis.geometry import (
     subtract_mean,
     unit,
 )
-from elmokit.analysis.uses import Use, as_store, embed_uses
+from elmokit.analysis.uses import Model, Use, as_store, embed_uses
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_index, layer_names
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
 
 MIN_USES = 3
 MAX_CLUSTERS = 8  # number of clusters that are tried
@@ -91,7 +87,7 @@ class InducedSenses:
 
 
 def induce_senses(
-    model: Embedder | LayerStore,
+    model: Model,
     uses: Sequence[Use],
     *,
     layer: str | int = "average",
@@ -152,12 +148,10 @@ def _describe_clusters(
 def cluster_uses(
     vectors: Array, layer: int, clusters: int | None, seed: int
 ) -> tuple[NDArray[np.intp], Array, dict[int, float]]:
-    """Cluster uses (layers, n, dim) in one layer.
+    """Cluster uses (layers, n, dim) in one layer, by default with the best number of clusters.
 
-    Without a number of clusters, take the smallest whose silhouette is nearly the highest.
-
-    Returns:
-        Labels (n,), centers (clusters, dim), and the silhouette of each number that was tried.
+    That is the smallest whose silhouette is nearly the highest. Return labels (n,), centers
+    (clusters, dim), and the silhouette of each number that was tried.
     """
     directions = unit(vectors[layer])
     largest = min(MAX_CLUSTERS, len(directions) - 1)

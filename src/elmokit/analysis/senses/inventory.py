@@ -83,20 +83,12 @@ class Inventory:
         return max((len(lemma.replace("_", " ").split()) for lemma in self.lemmas), default=1)
 
     @property
-    def num_layers(self) -> int:
-        """L, the number of layers above the tokens."""
-        return int(self.vectors.shape[1]) - 1
-
-    @property
     def methods(self) -> list[str]:
         """Methods to choose a sense, in the order of `scores`."""
-        return method_names(self.num_layers)
+        return method_names(self.vectors.shape[1] - 1)
 
     def rows(self, lemma: str, pos: str = "") -> NDArray[np.intp]:
-        """Return the rows of a word's senses, the most frequent first.
-
-        Without a part of speech they are those of all parts of speech.
-        """
+        """Return the rows of a word's senses, of any part of speech if none is given, by count."""
         own = self.words.get((lemma, pos))
         parts = [own] if own is not None else [] if pos else self._of_lemma.get(lemma, [])
         rows = np.array([row for part in parts for row in range(part.start, part.stop)], np.intp)
@@ -132,7 +124,6 @@ class Inventory:
             **self.metadata,
         }
 
-    # ------------------------------------------------------------------ on disk
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the inventory as a folder, which appears complete or not at all."""
         from safetensors.numpy import save_file
@@ -179,26 +170,17 @@ def load_inventory(folder: str | Path) -> Inventory:
     if config.get("format") != FORMAT:
         raise ElmokitError(f"{folder} was written by another version: build the senses again")
     words, senses, counts = _read_senses(folder / SENSES)
-    vectors, mean = _read_vectors(folder / VECTORS, len(senses))
+    arrays = np.array(counts, np.int64), *_read_vectors(folder / VECTORS, len(senses))
     try:
         mixes = {
             name: Mix(tuple(mix["shares"]), float(mix["scale"]), float(mix["frequency"]))
             for name, mix in config["mixes"].items()
         }
-        if any(len(mixes[name].shares) != vectors.shape[1] for name in (MIX, WITH_FREQUENCY)):
+        if any(len(mixes[name].shares) != len(arrays[2]) for name in (MIX, WITH_FREQUENCY)):
             raise ValueError("the mixes have another number of layers")
-        return Inventory(
-            words,
-            senses,
-            np.array(counts, np.int64),
-            vectors,
-            mean,
-            bool(config["centered"]),
-            mixes,
-            str(config["model"]),
-            str(config["fingerprint"]),
-            dict(config["metadata"]),
-        )
+        names = str(config["model"]), str(config["fingerprint"])
+        metadata = dict(config["metadata"])
+        return Inventory(words, senses, *arrays, bool(config["centered"]), mixes, *names, metadata)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ElmokitError(f"{folder / CONFIG} is damaged: {error}") from None
 

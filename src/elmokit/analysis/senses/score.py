@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.senses.build import MOST_FREQUENT, embed_tagged
 from elmokit.analysis.senses.data import PARTS_OF_SPEECH, Instance, TaggedSentence
 from elmokit.analysis.senses.inventory import Inventory, Word
 from elmokit.analysis.senses.mix import nearest
-from elmokit.analysis.uses import as_store
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
+from elmokit.analysis.uses import Model, as_store
 
 FIRST_SENSE = "first sense"
 ALL = "all"
@@ -93,7 +89,7 @@ class SenseScores:
 
 
 def score_senses(
-    model: Embedder | LayerStore,
+    model: Model,
     inventory: Inventory,
     sentences: Iterable[TaggedSentence],
     first_senses: dict[Word, str] | None = None,

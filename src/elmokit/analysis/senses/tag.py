@@ -11,18 +11,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import tee
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory
 from elmokit.analysis.senses.mix import nearest
-from elmokit.analysis.uses import as_store, span_vector
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
+from elmokit.analysis.uses import Model, as_store, span_vector
 
 # Endings and what a lemma may have in their place, tried in this order.
 ENDINGS = (
@@ -66,7 +62,7 @@ class SentenceTags:
 
 
 def tag_senses(
-    model: Embedder | LayerStore,
+    model: Model,
     inventory: Inventory,
     sentences: Iterable[Sequence[str]],
     method: str = WITH_FREQUENCY,

@@ -73,10 +73,14 @@ def read_pairs(
         score_column: Column of the score.
     """
     if kind == "scws":
-        return read_scws(path, tokenize, errors=errors)
-    if kind == "wic":
-        return read_wic(path, gold, errors=errors)
-    return read_sentence_pairs(path, tokenize, first_column, second_column, score_column)
+        pairs = read_scws(path, tokenize, errors=errors)
+    elif kind == "wic":
+        pairs = read_wic(path, gold, errors=errors)
+    else:
+        pairs = read_sentence_pairs(path, tokenize, first_column, second_column, score_column)
+    if len(pairs) < 2:
+        raise ElmokitError(f"{name_of(path)} has {len(pairs) or 'no'} pairs: at least 2 are needed")
+    return pairs
 
 
 def _read_filled(path: FilePath, errors: str) -> Iterator[tuple[str, str]]:
@@ -86,12 +90,6 @@ def _read_filled(path: FilePath, errors: str) -> Iterator[tuple[str, str]]:
             raise ElmokitError(f"{location(path, piece.line)}: the line is too long")
         if piece.text.strip():
             yield location(path, piece.line), piece.text
-
-
-def _check_count(path: FilePath, pairs: list[Pair]) -> list[Pair]:
-    if len(pairs) < 2:
-        raise ElmokitError(f"{name_of(path)} has {len(pairs) or 'no'} pairs: at least 2 are needed")
-    return pairs
 
 
 # ---------------------------------------------------------------------- SCWS
@@ -110,7 +108,7 @@ def read_scws(path: FilePath, tokenize: Tokenize, *, errors: str = "strict") -> 
             )
         first, second = (_use_in_context(where, cell, tokenize) for cell in cells[5:7])
         pairs.append(Pair(first, second, _parse_number(where, cells[7])))
-    return _check_count(path, pairs)
+    return pairs
 
 
 def _use_in_context(where: str, text: str, tokenize: Tokenize) -> Use:
@@ -160,7 +158,7 @@ def read_wic(path: FilePath, gold: FilePath | None = None, *, errors: str = "str
         pairs.append(Pair(first, second, answer))
     if next(answers, None) is not None:
         raise ElmokitError(f"{name_of(path)} has {len(pairs)} pairs, but its gold file has more")
-    return _check_count(path, pairs)
+    return pairs
 
 
 def _use_at(where: str, word: str, sentence: str, position: int) -> Use:
@@ -210,7 +208,7 @@ def read_sentence_pairs(
     for where, (*texts, score) in read_table(path, columns, BadLines()):
         first, second = (_whole_sentence(where, text, tokenize) for text in texts)
         pairs.append(Pair(first, second, _parse_number(where, str(score))))
-    return _check_count(path, pairs)
+    return pairs
 
 
 def _whole_sentence(where: str, text: object, tokenize: Tokenize) -> Use:

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from elmokit.analysis.geometry import Array, accuracy, best_threshold, cosine, pearson, spearman
 from elmokit.analysis.similarity.pairs import Pair
-from elmokit.analysis.uses import Use, as_store, mean_vector, with_average
+from elmokit.analysis.uses import Model, Use, as_store, mean_vector, with_average
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_names, pool
 from elmokit.vectors.static.table import StaticVectors
@@ -28,7 +28,6 @@ from elmokit.vectors.static.table import StaticVectors
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
     # Cosines (2, pairs), raw and centered, by the name of a row and its pooling.
@@ -71,7 +70,7 @@ class SimilarityResult:
 
 
 def rate_similarity(
-    model: Embedder | LayerStore,
+    model: Model,
     pairs: Sequence[Pair],
     *,
     kind: str,
