@@ -193,8 +193,3 @@ def best_threshold(scores: ArrayLike, gold: ArrayLike) -> float:
     right = np.concatenate([[0], np.cumsum(no)]) + truth.sum() - np.concatenate([[0], yes.cumsum()])
     best = np.flatnonzero(right == right.max())
     return float(edges[best[(len(best) - 1) // 2]])
-
-
-def accuracy(scores: ArrayLike, gold: ArrayLike, threshold: float) -> float:
-    """Return how often `score >= threshold` agrees with `gold`."""
-    return float(((np.asarray(scores) >= threshold) == np.asarray(gold, bool)).mean())

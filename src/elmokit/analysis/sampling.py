@@ -26,7 +26,6 @@ MAX_SENTENCE = 512  # tokens; a longer sentence is cut, so that none fills the m
 T = TypeVar("T")
 
 
-# ---------------------------------------------------------------------- fair samples
 class Reservoir(Generic[T]):
     """A fair sample of a stream: at most `limit` items, each kept with the same probability."""
 
@@ -57,7 +56,6 @@ def sample(items: Iterable[T], limit: int, seed: int) -> tuple[list[T], int]:
     return reservoir.items, reservoir.seen
 
 
-# ---------------------------------------------------------------------- one word
 def find_uses(sentences: Iterable[Sequence[str]], word: Sequence[str]) -> Iterator[Use]:
     """Yield each use of a word of one or more tokens, in upper or lower case."""
     lemma = [token.lower() for token in word]
@@ -86,7 +84,6 @@ def read_with_progress(
         bar.update(sum(read))
 
 
-# ---------------------------------------------------------------------- many words
 class Corpus:
     """The sentences of a text file, read again each time they are iterated over."""
 

@@ -72,7 +72,6 @@ class Use:
         return replace(self, tokens=tokens, start=self.start + shift, end=self.end + shift)
 
 
-# ---------------------------------------------------------------------- reading
 def read_uses(path: FilePath) -> Iterator[Use]:
     """Yield the uses of a tab-separated file: sentence, position, sense and optionally lemma.
 
@@ -125,7 +124,6 @@ def marked_use(text: str, tokenize: Callable[[str], Iterable[str]], sense: str =
     return Use((*before, *word, *after), start, end, " ".join(word).lower(), sense)
 
 
-# ---------------------------------------------------------------------- vectors
 def as_store(model: Model) -> LayerStore:
     """Return the LayerStore of a model, which keeps layers on disk for a second pass."""
     from elmokit.store import LayerStore

@@ -19,6 +19,8 @@ import elmokit.embed
 from elmokit.analysis.neighbours import indexing
 from elmokit.analysis.neighbours.index import Index, VectorFile, exact_search, open_index
 from elmokit.analysis.neighbours.indexing import IndexWriter, index_uses
+from elmokit.analysis.neighbours.nearest import find_neighbours
+from elmokit.analysis.uses import marked_use
 from elmokit.embed import Embedder
 from elmokit.io.jsonfile import write_json
 
@@ -112,6 +114,14 @@ def test_a_word_is_found_in_capital_letters_too(elmo: Embedder, tmp_path: Path) 
     assert [
         made.words[made.uses[row, 0]] for row in rows
     ] == "bank bank Bank bank bank bank".split()
+
+
+def test_a_query_with_another_model_raises(elmo: Embedder, tmp_path: Path) -> None:
+    index = index_uses(elmo, SENTENCES, tmp_path / "index")
+    use = marked_use("the *bank* .", str.split)
+    assert len(find_neighbours(elmo, index, [use], k=2)[0].neighbours) == 2
+    message = complaint(lambda: find_neighbours(tiny_elmo(seed=1), index, [use]))
+    assert "was made with another model (unknown) than" in message
 
 
 # ---- exact search

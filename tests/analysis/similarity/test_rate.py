@@ -105,7 +105,7 @@ PAIRS = [
 def test_cosines_of_words_are_those_of_their_own_vectors(store: LayerStore) -> None:
     pairs = [pair("the river bank", "a bank there", 1, 1), pair("x y", "z w v", 0, 1)]
     mean = mean_vector(store, texts_of(pairs))
-    cosines = pair_cosines(store, pairs, mean=mean)
+    cosines = pair_cosines(store, pairs, mean, ["mean"], quiet=True)
     texts = ["the river bank", "a bank there", "x y", "z w v"]
     layers = [store.elmo.embed_tokens(text.split()).layers for text in texts]
     everything = np.concatenate(layers, axis=1).mean(axis=1)
@@ -120,7 +120,7 @@ def test_cosines_of_words_are_those_of_their_own_vectors(store: LayerStore) -> N
 @pytest.mark.parametrize("pooling", ["mean", "max", "ends"])
 def test_the_mean_is_subtracted_before_tokens_are_pooled(store: LayerStore, pooling: str) -> None:
     mean = mean_vector(store, texts_of(PAIRS))
-    cosines = pair_cosines(store, PAIRS, mean=mean, poolings=["min", pooling])
+    cosines = pair_cosines(store, PAIRS, mean, ["min", pooling], quiet=True)
     sides = []
     for text in texts_of(PAIRS)[:2]:
         tokens = store.elmo.embed_tokens(list(text)).layers[1] - mean[1]
@@ -148,7 +148,7 @@ def test_static_vectors_leave_unknown_words_out() -> None:
 def test_ratings_are_correlated_with_the_cosines_of_each_layer(store: LayerStore) -> None:
     result = rate_similarity(store, PAIRS, kind="sentences", poolings=["mean", "max"])
     mean = mean_vector(store, texts_of(PAIRS))
-    cosines = pair_cosines(store, PAIRS, mean=mean, poolings=["mean", "max"])
+    cosines = pair_cosines(store, PAIRS, mean, ["mean", "max"], quiet=True)
     gold = [p.gold for p in PAIRS]
     for i, row in enumerate(result.rows):
         pooling, layer = divmod(i, 4)

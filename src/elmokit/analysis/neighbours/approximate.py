@@ -52,7 +52,6 @@ def has_graphs(index: Index) -> bool:
     return (index.folder / GRAPHS).is_file()
 
 
-# ---------------------------------------------------------------------- building
 def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = False) -> None:
     """Build those graphs that the folder of an index does not have yet."""
     require_usearch()
@@ -110,7 +109,6 @@ def _graph_path(index: Index, start: int) -> Path:
     return index.folder / f"graph-{start // SEGMENT:06d}.usearch"
 
 
-# ---------------------------------------------------------------------- searching
 @dataclass(frozen=True)
 class Graphs:
     """The graphs of an index, memory-mapped."""
@@ -122,7 +120,7 @@ class Graphs:
     def search(self, queries: Array, count: int) -> list[tuple[Array, Rows]]:
         """Return most of the vectors nearest to each query (q, dim), the nearest first.
 
-        For each query they are dot products (found,) and rows (found,), as of `exact_search`.
+        For each query they are dot products (n,) and rows (n,), as of `exact_search`.
         """
         for _, graph in self.graphs:
             graph.expansion_search = max(EXPANSION_SEARCH, 2 * count)

@@ -125,13 +125,9 @@ class Index:
         spellings = [i for i, other in enumerate(self.words) if other.lower() == word.lower()]
         return np.isin(self.uses[:, 0], spellings)
 
-    def query(self, vectors: Array) -> Array:
-        """Normalize vectors (n, dim) of the layer of the uses as in the index."""
-        return unit(vectors - self.means[1])
-
-    def static_query(self, vectors: Array) -> Array:
-        """Normalize vectors (n, dim) of layer 0 as in the index."""
-        return unit(vectors - self.means[0])
+    def query(self, vectors: Array, *, static: bool = False) -> Array:
+        """Normalize vectors (n, dim) of the layer of the uses, or of layer 0, as in the index."""
+        return unit(vectors - self.means[0 if static else 1])
 
     def bytes_on_disk(self) -> int:
         """Return the size of all its files."""

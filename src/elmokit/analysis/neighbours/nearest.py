@@ -85,14 +85,14 @@ def find_neighbours(
     store = as_store(model)
     if store.elmo.fingerprint() != index.settings["fingerprint"]:
         raise ElmokitError(
-            f"{index.folder} was made with another model ({index.settings['model']}) than "
-            f"{store.elmo.source}: its vectors cannot be compared"
+            f"{index.folder} was made with another model ({index.settings.get('model', 'unknown')})"
+            f" than {store.elmo.source}: its vectors cannot be compared"
         )
     layer = index.settings["layer"]
     vectors, _ = embed_uses(store, uses)  # (L + 2, uses, dim)
     queries = index.query(vectors[-1 if layer == "average" else layer])  # (uses, dim)
     nearest = nearest_uses(index, uses, queries, k, only, graphs)
-    scores, rows = exact_search(index.static, index.static_query(vectors[0]), k + 1)
+    scores, rows = exact_search(index.static, index.query(vectors[0], static=True), k + 1)
     columns: dict[str, list[NearWords | None]] = {
         "layer 0": [
             _other_words(index.words, use.word, scores[i], rows[i], k) for i, use in enumerate(uses)
@@ -143,25 +143,19 @@ def nearest_uses(
 
 def distinct(index: Index, query: Use, scores: Array, rows: Rows, k: int) -> list[Neighbour]:
     """Return the first `k` uses in different sentences that are not the query's."""
-    neighbours: list[Neighbour] = []
-    seen_indices: set[int] = set()
-    seen = {query.tokens}
+    neighbours: dict[tuple[str, ...], Neighbour] = {}
     for score, row in zip(scores, rows, strict=True):
         _, i, position = (int(x) for x in index.uses[row])
-        if i in seen_indices:
-            continue
-        seen_indices.add(i)
         tokens = index.sentence(i)
-        if tokens not in seen:  # The same sentence may occur in a corpus many times.
-            seen.add(tokens)
+        # The same sentence may occur in a corpus many times.
+        if tokens != query.tokens and tokens not in neighbours:
             use = Use(tokens, position, position + 1, tokens[position].lower())
-            neighbours.append(Neighbour(use, float(score)))
-            if len(neighbours) == k:
-                break
-    return neighbours
+            neighbours[tokens] = Neighbour(use, float(score))
+        if len(neighbours) == k:
+            break
+    return list(neighbours.values())
 
 
-# ---------------------------------------------------------------------- without context
 def nearest_static(static: StaticVectors, use: Use, k: int) -> NearWords | None:
     """Return the words whose static vectors are nearest to that of a word; None if it has none."""
     own = static.row(use.word)

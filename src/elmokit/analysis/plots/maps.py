@@ -110,24 +110,14 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
     one = distance <= TIE * np.linalg.norm(vectors[:, 0], axis=1)
     points[one], shares[one] = 0, 0  # There the components are only rounding.
     cosines, senses = cosine_matrix(vectors), [use.sense for use in uses]
-    has_senses = len(set(senses)) > 1
-    return WordMap(
-        word,
-        uses,
-        points,
-        shares,
-        one,
-        purity(cosines, senses) if has_senses else None,
-        silhouette(cosines, senses) if has_senses else None,
-    )
+    measures: tuple[Array | None, Array | None] = (None, None)
+    if len(set(senses)) > 1:
+        measures = purity(cosines, senses), silhouette(cosines, senses)
+    return WordMap(word, uses, points, shares, one, *measures)
 
 
 def map_clusters(
-    model: Model,
-    uses: Sequence[Use],
-    clusters: int | None = None,
-    *,
-    quiet: bool = True,
+    model: Model, uses: Sequence[Use], clusters: int | None = None, *, quiet: bool = True
 ) -> WordMap:
     """Return the map of one word whose senses are unknown, by the clusters of `induce_senses`.
 

@@ -42,6 +42,9 @@ from elmokit.vectors.static.table import StaticVectors
 BLOCK_BYTES = 64 << 20  # of the vectors in memory
 MIN_EPOCHS, MIN_STEPS = 10, 1000  # if no number of epochs is given
 
+Texts = Sequence[Sequence[str]]
+Labels = Sequence[NDArray[np.int64]]
+
 
 @dataclass(frozen=True)
 class ProbeResult:
@@ -79,10 +82,6 @@ class Block:
     labels: Tensor
     """(tokens,)"""
 
-    def take(self, which: Tensor) -> Block:
-        """Return a block of these tokens only."""
-        return Block(self.layers[:, which], self.static[which], self.labels[which])
-
 
 @dataclass(frozen=True)
 class Scale:
@@ -105,10 +104,7 @@ class Vectors:
     static: StaticVectors | None = None
 
     def blocks(
-        self,
-        sentences: Sequence[Sequence[str]],
-        labels: Sequence[NDArray[np.int64]],
-        order: Sequence[int] | None = None,
+        self, sentences: Texts, labels: Labels, order: Sequence[int] | None = None
     ) -> Iterator[Block]:
         """Yield the tokens of the sentences in that order, in blocks of bounded size."""
         elmo = self.store.elmo
@@ -277,17 +273,13 @@ def measure_scale(blocks: Iterable[Block]) -> Scale:
 
 
 def minibatches(
-    vectors: Vectors,
-    sentences: Sequence[Sequence[str]],
-    labels: Sequence[NDArray[np.int64]],
-    size: int,
-    rng: np.random.Generator,
+    vectors: Vectors, sentences: Texts, labels: Labels, size: int, rng: np.random.Generator
 ) -> Iterator[Block]:
     """Yield all tokens once: shuffle the sentences, then the tokens inside each block of them."""
     for block in vectors.blocks(sentences, labels, rng.permutation(len(sentences)).tolist()):
         shuffled = torch.from_numpy(rng.permutation(len(block.labels)))
         for which in torch.split(shuffled.to(block.labels.device), size):
-            yield block.take(which)
+            yield Block(block.layers[:, which], block.static[which], block.labels[which])
 
 
 @torch.no_grad()

@@ -114,7 +114,6 @@ def label_ids(text: TaggedText, names: Sequence[str]) -> list[NDArray[np.int64]]
     return [np.array([ids.get(label, -1) for label in row], np.int64) for row in text.labels]
 
 
-# ---------------------------------------------------------------------- guessing
 def seen_words(train: TaggedText, text: TaggedText) -> NDArray[np.bool_]:
     """Tell which tokens of a text the training text has, as they are written: (tokens,)."""
     known = set(train.words())

@@ -24,16 +24,7 @@ from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of, read_blocks
 # Parts of speech by their number in WordNet's keys, such as bank%1:17:01::
 PARTS_OF_SPEECH = {"1": "NOUN", "2": "VERB", "3": "ADJ", "4": "ADV", "5": "ADJ"}
 # The Penn Treebank's names of quotes and brackets; the models were trained on the characters.
-PENN_NAMES = {
-    "``": '"',
-    "''": '"',
-    "-LRB-": "(",
-    "-RRB-": ")",
-    "-LSB-": "[",
-    "-RSB-": "]",
-    "-LCB-": "{",
-    "-RCB-": "}",
-}
+PENN_NAMES = dict(zip("`` '' -LRB- -RRB- -LSB- -RSB- -LCB- -RCB-".split(), '""()[]{}', strict=True))
 
 
 @dataclass(frozen=True)
@@ -80,12 +71,7 @@ class TaggedCorpus:
     """The sentences of a sense-tagged file, read again each time they are iterated over."""
 
     def __init__(self, data: FilePath, keys: FilePath | None = None) -> None:
-        """Read the file once, to find errors in it and to count.
-
-        Args:
-            data: A file in Raganato's XML or a table of uses, as `read_tagged` reads it.
-            keys: The senses of an XML file's instances.
-        """
+        """Read the files, as `read_tagged` does, once to find errors in them and to count."""
         if STANDARD_INPUT in (data, keys):
             raise ElmokitError("sense-tagged text is read more than once: give a file")
         self.data, self.keys = data, keys

@@ -99,7 +99,6 @@ def _tag(
         yield Tag(start, end, lemma, inventory.senses[senses[best]], float(scores[best]))
 
 
-# ---------------------------------------------------------------------- which words are known
 def find_lemma(word: str, known: Container[str]) -> str | None:
     """Return the lemma of a word among the known ones, or None.
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from elmokit.analysis.geometry import Array, accuracy, best_threshold, cosine, pearson, spearman
+from elmokit.analysis.geometry import Array, best_threshold, cosine, pearson, spearman
 from elmokit.analysis.similarity.pairs import Pair
 from elmokit.analysis.uses import Model, Use, as_store, mean_vector, with_average
 from elmokit.errors import ElmokitError
@@ -97,7 +97,7 @@ def rate_similarity(
     mean = mean_vector(store, texts_of(learned))  # (L + 2, 1, dim)
 
     def cosines_of(some: Sequence[Pair]) -> Cosines:
-        of_layers = pair_cosines(store, some, mean=mean, poolings=poolings, quiet=quiet)
+        of_layers = pair_cosines(store, some, mean, poolings, quiet=quiet)
         cosines = {
             (name, pooling): of_layers[p, :, layer]
             for p, pooling in enumerate(poolings)
@@ -123,7 +123,7 @@ def rate_similarity(
         for own, learned_scores in zip(scores, learned_cosines[key], strict=True):
             if kind == "wic":
                 threshold = best_threshold(learned_scores, learned_gold)
-                share = accuracy(own, gold, threshold)
+                share = float(((own >= threshold) == np.array(gold, bool)).mean())
                 measures.append({"accuracy": share, "threshold": threshold})
             elif kind == "scws":
                 measures.append({"Spearman": spearman(own, gold)})
@@ -142,19 +142,13 @@ def check_poolings(names: Sequence[str]) -> None:
         )
 
 
-# ---------------------------------------------------------------------- cosines
 def texts_of(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
     """Return the texts of all pairs, the two sides of each one after the other."""
     return [side.tokens for pair in pairs for side in (pair.first, pair.second)]
 
 
 def pair_cosines(
-    store: LayerStore,
-    pairs: Sequence[Pair],
-    *,
-    mean: Array,
-    poolings: Sequence[str] = ("mean",),
-    quiet: bool = True,
+    store: LayerStore, pairs: Sequence[Pair], mean: Array, poolings: Sequence[str], *, quiet: bool
 ) -> NDArray[np.float64]:
     """Return the cosines of the two sides: (poolings, 2, L + 2, pairs), raw and centered.
 
