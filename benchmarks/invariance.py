@@ -11,12 +11,13 @@ sentences of random characters are measured apart.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 from pathlib import Path
 
 import numpy as np
-from common import describe_machine, write_results
+from speed import machine
 
 import elmokit
 
@@ -69,7 +70,9 @@ def main() -> None:
             "odd": max(odd),
         }
         print(precision, results[precision], flush=True)
-    write_results("invariance", {**vars(options), **describe_machine(), "difference": results})
+    result = {"machine": machine(), **vars(options), "difference": results}
+    out = Path(__file__).parent / "results" / "invariance.json"
+    out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

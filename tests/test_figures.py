@@ -85,8 +85,8 @@ def test_fonts_installed_since_matplotlib_made_its_list_are_found(
         style.fonts.cache_clear()
 
 
-def test_a_figure_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+def test_a_figure_that_cannot_be_written_raises(tmp_path: Path) -> None:
     figure = pair_figure(["a"], ["b"])
     (tmp_path / "folder.png").mkdir()
-    said = complaint(lambda: write_figure(figure, str(tmp_path / "folder.png")))
-    assert said.startswith(f"cannot write {tmp_path / 'folder.png'}: ")
+    message = complaint(lambda: write_figure(figure, str(tmp_path / "folder.png")))
+    assert message.startswith(f"cannot write {tmp_path / 'folder.png'}: ")

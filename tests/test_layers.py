@@ -16,8 +16,8 @@ def test_text_is_a_word_an_index_or_weights() -> None:
 
 def test_a_table_has_the_average_after_the_layers() -> None:
     names = layer_names(2)
-    found = {layer: names[layer_index(layer, 2)] for layer in ("0", 1, "top", "average")}
-    assert found == {"0": "layer 0", 1: "layer 1", "top": "layer 2", "average": "average"}
+    chosen = {layer: names[layer_index(layer, 2)] for layer in ("0", 1, "top", "average")}
+    assert chosen == {"0": "layer 0", 1: "layer 1", "top": "layer 2", "average": "average"}
 
 
 @pytest.mark.parametrize("layer", ["3", "-1", "all", "", "²", 3, -1])

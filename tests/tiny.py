@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from reference import Reference, make_options, make_reference
 
 import elmokit
+from elmokit import BiLM, BiLMConfig
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
+from elmokit.text.vocabulary import Vocabulary
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "river", "bank", "中文", "naïve", "."]
 
@@ -32,6 +35,26 @@ def word_elmo(*, seed: int = 0, **settings: Any) -> Embedder:
     """A model on word ids, with `WORDS` as its vocabulary."""
     options = make_options(words=len(WORDS))
     return load_reference(make_reference(options, seed=seed, vocabulary=WORDS), **settings)
+
+
+SOFTMAX_WORDS = ["<S>", "</S>", "<UNK>", "the", "river", "bank", "boat", "sat", "on", "he", "."]
+
+
+def softmax_elmo(**settings: Any) -> Embedder:
+    """A model with a softmax over `SOFTMAX_WORDS` whose predictions are far from uniform."""
+    torch.manual_seed(3)
+    config = BiLMConfig(
+        filters=((1, 8), (3, 16)),
+        character_dim=6,
+        lstm_dim=24,
+        projection_dim=12,
+        vocabulary_size=len(SOFTMAX_WORDS),
+    )
+    model = BiLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    return Embedder(model, vocabulary=Vocabulary(SOFTMAX_WORDS), **settings)
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:

@@ -10,7 +10,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,19 @@ def styled() -> Iterator[None]:
         log.setLevel(level)
 
 
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure of that size in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def legend_entries(figure: Any) -> dict[str, Any]:
+    """Return what the panels of a figure have labeled, each label once, with its handle."""
+    legends = (axes.get_legend_handles_labels() for axes in figure.axes)
+    return {label: handle for both in legends for handle, label in zip(*both, strict=True)}
+
+
 def write_figure(figure: Any, path: str) -> None:
     """Write a figure in the format of its extension; warn about characters that no font has."""
     if missing := missing_characters(figure):
@@ -115,7 +128,8 @@ def fonts() -> list[str]:
         listed = {Path(entry.fname) for entry in fontManager.ttflist}
         for path in sorted(findSystemFonts()):
             if Path(path) not in listed:
-                _add(path)
+                with suppress(OSError, RuntimeError, ValueError):  # if matplotlib cannot read it
+                    fontManager.addfont(path)
         chinese = _chinese_font()
     return [LATIN] if chinese is None else [LATIN, chinese]
 
@@ -125,15 +139,6 @@ def _chinese_font() -> str | None:
 
     names = sorted({entry.name for entry in fontManager.ttflist})
     return next((name for begin in CHINESE for name in names if name.startswith(begin)), None)
-
-
-def _add(path: str) -> None:
-    from matplotlib.font_manager import fontManager
-
-    try:
-        fontManager.addfont(path)
-    except (OSError, RuntimeError, ValueError):  # matplotlib cannot read this font.
-        return
 
 
 @styled()

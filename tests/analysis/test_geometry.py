@@ -11,7 +11,6 @@ from sklearn.metrics import adjusted_rand_score
 from tiny import complaint
 
 from elmokit.analysis.geometry import (
-    accuracy,
     best_threshold,
     cosine_matrix,
     pearson,
@@ -38,8 +37,8 @@ def clouds(seed: int = 0, spread: float = 0.8) -> tuple[np.ndarray, list[str]]:
 def test_cosines_are_those_of_scikit_learn() -> None:
     pairwise = pytest.importorskip("sklearn.metrics.pairwise")
     vectors, _ = clouds()
-    for layer, found in zip(vectors, cosine_matrix(vectors), strict=True):
-        np.testing.assert_allclose(found, pairwise.cosine_similarity(layer), atol=1e-5)
+    for layer, cosines in zip(vectors, cosine_matrix(vectors), strict=True):
+        np.testing.assert_allclose(cosines, pairwise.cosine_similarity(layer), atol=1e-5)
     assert not unit(np.zeros((1, 3), np.float32)).any()  # and no warning
 
 
@@ -47,18 +46,18 @@ def test_cosines_are_those_of_scikit_learn() -> None:
 def test_the_silhouette_is_that_of_scikit_learn(spread: float) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     vectors, labels = clouds(spread=spread)
-    found = silhouette(cosine_matrix(vectors), labels)
+    result = silhouette(cosine_matrix(vectors), labels)
     expected = [metrics.silhouette_score(layer, labels, metric="cosine") for layer in vectors]
-    np.testing.assert_allclose(found, expected, atol=2e-3 if spread == 0.1 else 1e-5)
+    np.testing.assert_allclose(result, expected, atol=2e-3 if spread == 0.1 else 1e-5)
 
 
 def test_a_label_that_is_alone_has_silhouette_0_as_in_scikit_learn() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     vectors, labels = clouds()
     labels = [*labels[:-1], "alone"]
-    found = silhouette(cosine_matrix(vectors), labels)
+    result = silhouette(cosine_matrix(vectors), labels)
     expected = [metrics.silhouette_score(layer, labels, metric="cosine") for layer in vectors]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 def test_the_silhouette_of_a_case_made_by_hand() -> None:
@@ -77,15 +76,14 @@ def test_purity_is_what_leaving_one_out_finds_with_scikit_learns_nearest_neighbo
 ) -> None:
     neighbors = pytest.importorskip("sklearn.neighbors")
     vectors, labels = clouds(spread=spread)
-    found = purity(cosine_matrix(vectors), labels)
-    for layer, share in zip(vectors, found, strict=True):
+    for layer, share in zip(vectors, purity(cosine_matrix(vectors), labels), strict=True):
         nearest = neighbors.NearestNeighbors(n_neighbors=1, metric="cosine").fit(layer)
         (others,) = nearest.kneighbors(return_distance=False).T  # a point is not its own neighbour
         right = np.mean([labels[i] == labels[other] for i, other in enumerate(others)])
         assert share == pytest.approx(right, abs=0.04 if spread == 0.1 else 1e-6)
 
 
-def test_where_all_uses_have_one_vector_the_numbers_are_those_of_guessing() -> None:
+def test_scores_are_those_of_guessing_if_all_uses_have_one_vector() -> None:
     one = np.random.default_rng(0).normal(size=(1, 1, 64)).astype(np.float32)
     vectors = np.repeat(one, 28, axis=1)
     labels = ["river"] * 14 + ["money"] * 14
@@ -103,7 +101,7 @@ def test_principal_components_are_those_of_scikit_learn() -> None:
     reference = decomposition.PCA(2, svd_solver="full").fit(vectors[0])
     np.testing.assert_allclose(shares, reference.explained_variance_ratio_, rtol=1e-4)
     expected = reference.transform(vectors[0])
-    signs = np.sign((points * expected).sum(axis=0))  # a component may point either way
+    signs = np.sign((points * expected).sum(axis=0))  # a component may have either sign
     np.testing.assert_allclose(points * signs, expected, atol=1e-4)
 
 
@@ -182,9 +180,9 @@ def test_no_threshold_is_better_than_the_best_one(seed: int) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 12, 30) / 10
     gold = (scores + rng.normal(0, 0.3, 30) > 0.6).tolist()
-    found = accuracy(scores, gold, best_threshold(scores, gold))
+    share = np.mean((scores >= best_threshold(scores, gold)) == gold)
     tried = [np.mean((scores >= t) == np.array(gold)) for t in np.arange(-1, 3, 0.01)]
-    assert found == pytest.approx(max(tried))
+    assert share == pytest.approx(max(tried))
 
 
 def test_a_threshold_may_call_all_yes_or_all_no() -> None:

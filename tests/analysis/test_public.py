@@ -25,7 +25,7 @@ def test_another_name_is_an_attribute_error() -> None:
 
 def test_the_library_imports_neither_commands_nor_tasks() -> None:
     modules = [
-        found.name for found in pkgutil.walk_packages(analysis.__path__, "elmokit.analysis.")
+        module.name for module in pkgutil.walk_packages(analysis.__path__, "elmokit.analysis.")
     ]
     assert len(modules) > 20
     assert all(importlib.import_module(name) for name in modules)

@@ -1,4 +1,4 @@
-"""Uses of words in a corpus: found, counted and sampled fairly."""
+"""Uses of words in a corpus: searched for, counted and sampled fairly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from elmokit.analysis.uses import Use
 # ---------------------------------------------------------------------- one word
 def test_uses_are_found_in_any_case_and_more_than_once() -> None:
     sentences = [["Bank", "to", "bank"], ["banks"], ["the", "New", "York", "bank"]]
-    found = list(find_uses(sentences, ["BANK"]))
-    assert [(use.marked(), use.lemma) for use in found] == [
+    uses = list(find_uses(sentences, ["BANK"]))
+    assert [(use.marked(), use.lemma) for use in uses] == [
         ("[Bank] to bank", "bank"),
         ("Bank to [bank]", "bank"),
         ("the New York [bank]", "bank"),
@@ -27,15 +27,15 @@ def test_uses_are_found_in_any_case_and_more_than_once() -> None:
 
 
 def test_a_sample_of_uses_is_fair_bounded_and_in_order() -> None:
-    uses = [Use((str(number),), 0, 1, "x") for number in range(30)]
+    uses = [Use((str(i),), 0, 1, "x") for i in range(30)]
     seen = np.zeros(30)
     for seed in range(500):
         kept, there = sample(iter(uses), 10, seed)
-        numbers = [int(use.tokens[0]) for use in kept]
+        indices = [int(use.tokens[0]) for use in kept]
         assert there == 30
-        assert len(numbers) == 10
-        assert numbers == sorted(numbers)
-        seen[numbers] += 1
+        assert len(indices) == 10
+        assert indices == sorted(indices)
+        seen[indices] += 1
     assert seen.min() > 115
     assert seen.max() < 220
     assert sample(iter(uses), 100, 1) == (uses, 30)
@@ -55,8 +55,8 @@ def test_words_are_counted_in_any_case_by_default(tmp_path: Path) -> None:
 
 
 def test_a_sample_has_all_uses_if_they_are_few(tmp_path: Path) -> None:
-    found, counts = corpus(tmp_path / "a", ["the bank", "a bank bank"]).sample(["bank"], max_uses=9)
-    assert [(use.tokens, use.start) for use in found["bank"]] == [
+    uses, counts = corpus(tmp_path / "a", ["the bank", "a bank bank"]).sample(["bank"], max_uses=9)
+    assert [(use.tokens, use.start) for use in uses["bank"]] == [
         (("the", "bank"), 1),
         (("a", "bank", "bank"), 1),
         (("a", "bank", "bank"), 2),
@@ -68,9 +68,9 @@ def test_every_use_is_drawn_equally_often(tmp_path: Path) -> None:
     text = corpus(tmp_path / "a", [f"x{n} w" for n in range(12)])
     drawn: Counter[str] = Counter()
     for seed in range(600):
-        found, _ = text.sample(["w"], max_uses=4, seed=seed)
-        assert len(found["w"]) == 4
-        drawn.update(use.tokens[0] for use in found["w"])
+        uses, _ = text.sample(["w"], max_uses=4, seed=seed)
+        assert len(uses["w"]) == 4
+        drawn.update(use.tokens[0] for use in uses["w"])
     # 200 times each is expected, with a spread of about 11.5
     assert len(drawn) == 12
     assert min(drawn.values()) > 150
@@ -83,9 +83,9 @@ def test_a_sample_does_not_depend_on_the_other_words(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
-    found, counts = corpus(tmp_path / "a", [" ".join(["w"] * 2000)]).sample(["w"], max_uses=5000)
+    uses, counts = corpus(tmp_path / "a", [" ".join(["w"] * 2000)]).sample(["w"], max_uses=5000)
     assert counts["w"] == 2000
-    assert max(len(use.tokens) for use in found["w"]) == MAX_SENTENCE
+    assert max(len(use.tokens) for use in uses["w"]) == MAX_SENTENCE
 
 
 def test_frequent_words_are_those_of_both_without_the_first_ones() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ def elmo() -> Embedder:
 
 
 # ---------------------------------------------------------------------- reading
-def test_a_table_gives_words_with_their_places_and_senses(tmp_path: Path) -> None:
+def test_a_table_gives_words_with_their_positions_and_senses(tmp_path: Path) -> None:
     path = tmp_path / "uses.tsv"
     path.write_text(
         "sentence\tposition\tsense\tlemma\n"
@@ -65,12 +66,12 @@ def test_a_table_may_be_compressed_and_without_names(tmp_path: Path) -> None:
 def test_a_bad_line_is_named_with_its_reason(line: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "uses.tsv"
     path.write_bytes(f"the bank .\t1\tmoney\n{line}\n".encode(errors="surrogateescape"))
-    said = complaint(lambda: list(read_uses(path)))
-    assert said.startswith(f"{path}, line 2: ")
-    assert reason in said
+    message = complaint(lambda: list(read_uses(path)))
+    assert message.startswith(f"{path}, line 2: ")
+    assert reason in message
 
 
-def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_tables_raise(tmp_path: Path) -> None:
     assert complaint(lambda: list(read_uses(tmp_path / "no.tsv"))).startswith("there is no file")
     (tmp_path / "binary.tsv").write_bytes(bytes(range(256)))
     assert "binary file" in complaint(lambda: list(read_uses(tmp_path / "binary.tsv")))
@@ -86,7 +87,7 @@ def test_a_sentence_marks_its_word_with_asterisks() -> None:
     chinese = marked_use("她去了*银行*。", lambda text: list(text))
     assert chinese == Use(tuple("她去了银行。"), 3, 5, "银 行", "")
     for wrong in ("no mark", "one * mark", "a ** b", "a * * b", "*a* and *b*"):
-        assert repr(wrong) in complaint(lambda wrong=wrong: marked_use(wrong, tokenize))
+        assert repr(wrong) in complaint(partial(marked_use, wrong, tokenize))
 
 
 def test_the_examples_have_three_words_with_two_senses_in_14_sentences_each() -> None:
@@ -118,13 +119,13 @@ def test_a_use_has_the_vectors_of_its_tokens_and_their_average(
     assert vectors.shape == (4, 2, 12)
     assert mean.shape == (4, 1, 12)
     first, second = (elmo.embed_tokens(list(use.tokens)).layers for use in uses)  # (3, tokens, 12)
-    near = {"rtol": 2e-3, "atol": 2e-3}  # float16
-    np.testing.assert_allclose(vectors[:3, 0], first[:, 2], **near)
-    np.testing.assert_allclose(vectors[:3, 1], second[:, 1:4].mean(axis=1), **near)
-    np.testing.assert_allclose(vectors[3, 0], first[:, 2].mean(axis=0), **near)
+    near = partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-3)  # float16
+    near(vectors[:3, 0], first[:, 2])
+    near(vectors[:3, 1], second[:, 1:4].mean(axis=1))
+    near(vectors[3, 0], first[:, 2].mean(axis=0))
     every = np.concatenate([first, second], axis=1)  # all 8 tokens
-    np.testing.assert_allclose(mean[:3, 0], every.mean(axis=1), **near)
-    np.testing.assert_allclose(mean[3, 0], every.mean(axis=(0, 1)), **near)
+    near(mean[:3, 0], every.mean(axis=1))
+    near(mean[3, 0], every.mean(axis=(0, 1)))
 
 
 def test_a_long_sentence_is_shortened_to_the_words_around_the_use() -> None:

@@ -1,7 +1,7 @@
 """What the layers of a model know: senses, neighbours, probes, similarity, drift, figures.
 
-The functions take an Embedder or a LayerStore and return results as objects with a `to_dict`; the
-commands of `elmokit.cli` print them. The names are imported when they are first used.
+The functions take a `Model`, which is an Embedder or a LayerStore, and return results as objects
+with a `to_dict`; the commands of `elmokit.cli` print them. Names are imported when first used.
 """
 
 from __future__ import annotations
@@ -96,69 +96,39 @@ __all__ = [
     "tag_senses",
 ]
 
-# public name: the module that defines it
+# module: the public names that it defines
 MODULES = {
-    "Corpus": "elmokit.analysis.sampling",
-    "DriftResult": "elmokit.analysis.drift.measure",
-    "Index": "elmokit.analysis.neighbours.index",
-    "InducedSenses": "elmokit.analysis.senses.induce",
-    "Inventory": "elmokit.analysis.senses.inventory",
-    "Neighbour": "elmokit.analysis.neighbours.nearest",
-    "Pair": "elmokit.analysis.similarity.pairs",
-    "ProbeResult": "elmokit.analysis.probes.probe",
-    "QueryResult": "elmokit.analysis.neighbours.nearest",
-    "SampledUses": "elmokit.analysis.drift.measure",
-    "SenseScores": "elmokit.analysis.senses.score",
-    "SentenceTags": "elmokit.analysis.senses.tag",
-    "SimilarityResult": "elmokit.analysis.similarity.rate",
-    "TaggedCorpus": "elmokit.analysis.senses.data",
-    "TaggedText": "elmokit.analysis.probes.tokens",
-    "TokenPair": "elmokit.analysis.plots.maps",
-    "Use": "elmokit.analysis.uses",
-    "WordChange": "elmokit.analysis.drift.measure",
-    "WordMap": "elmokit.analysis.plots.maps",
-    "build_graphs": "elmokit.analysis.neighbours.approximate",
-    "build_senses": "elmokit.analysis.senses.build",
-    "compare_tokens": "elmokit.analysis.plots.maps",
-    "draw_pair": "elmokit.analysis.plots.draw",
-    "draw_probe": "elmokit.analysis.probes.figure",
-    "draw_surprisal": "elmokit.analysis.plots.draw",
-    "draw_uses": "elmokit.analysis.plots.draw",
-    "draw_weights": "elmokit.analysis.plots.draw",
-    "embed_uses": "elmokit.analysis.uses",
-    "find_neighbours": "elmokit.analysis.neighbours.nearest",
-    "find_uses": "elmokit.analysis.sampling",
-    "index_uses": "elmokit.analysis.neighbours.indexing",
-    "induce_senses": "elmokit.analysis.senses.induce",
-    "load_inventory": "elmokit.analysis.senses.inventory",
-    "map_clusters": "elmokit.analysis.plots.maps",
-    "map_uses": "elmokit.analysis.plots.maps",
-    "marked_use": "elmokit.analysis.uses",
-    "measure_drift": "elmokit.analysis.drift.measure",
-    "open_graphs": "elmokit.analysis.neighbours.approximate",
-    "open_index": "elmokit.analysis.neighbours.index",
-    "probe_layers": "elmokit.analysis.probes.probe",
-    "rate_similarity": "elmokit.analysis.similarity.rate",
-    "read_first_senses": "elmokit.analysis.senses.data",
-    "read_pairs": "elmokit.analysis.similarity.pairs",
-    "read_tagged": "elmokit.analysis.senses.data",
-    "read_tagged_text": "elmokit.analysis.probes.tokens",
-    "read_uses": "elmokit.analysis.uses",
-    "sample": "elmokit.analysis.sampling",
-    "sample_both": "elmokit.analysis.drift.measure",
-    "score_first_senses": "elmokit.analysis.senses.score",
-    "score_senses": "elmokit.analysis.senses.score",
-    "tag_senses": "elmokit.analysis.senses.tag",
+    "drift.measure": "DriftResult SampledUses WordChange measure_drift sample_both",
+    "neighbours.approximate": "build_graphs open_graphs",
+    "neighbours.index": "Index open_index",
+    "neighbours.indexing": "index_uses",
+    "neighbours.nearest": "Neighbour QueryResult find_neighbours",
+    "plots.draw": "draw_pair draw_surprisal draw_uses draw_weights",
+    "plots.maps": "TokenPair WordMap compare_tokens map_clusters map_uses",
+    "probes.figure": "draw_probe",
+    "probes.probe": "ProbeResult probe_layers",
+    "probes.tokens": "TaggedText read_tagged_text",
+    "sampling": "Corpus find_uses sample",
+    "senses.build": "build_senses",
+    "senses.data": "TaggedCorpus read_first_senses read_tagged",
+    "senses.induce": "InducedSenses induce_senses",
+    "senses.inventory": "Inventory load_inventory",
+    "senses.score": "SenseScores score_first_senses score_senses",
+    "senses.tag": "SentenceTags tag_senses",
+    "similarity.pairs": "Pair read_pairs",
+    "similarity.rate": "SimilarityResult rate_similarity",
+    "uses": "Use embed_uses marked_use read_uses",
 }
 
-if not TYPE_CHECKING:  # A type checker would accept any misspelt name.
+if not TYPE_CHECKING:  # A type checker would accept any misspelled name.
 
     def __getattr__(name: str) -> object:
         import importlib
 
-        if name not in MODULES:
-            raise AttributeError(f"module 'elmokit.analysis' has no attribute {name!r}")
-        return getattr(importlib.import_module(MODULES[name]), name)
+        for module, names in MODULES.items():
+            if name in names.split():
+                return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -42,10 +42,7 @@ def cosine_matrix(vectors: Array) -> Array:
 
 
 def subtract_mean(vectors: Array) -> Array:
-    """Subtract the mean from vectors (layers, n, dim); return 0 where only rounding is left.
-
-    So vectors that are all equal, such as those of one word in layer 0, stay equal.
-    """
+    """Subtract the mean from vectors (layers, n, dim); return 0 where only rounding is left."""
     length = np.linalg.norm(vectors, axis=-1, keepdims=True)
     rest = vectors - vectors.mean(axis=1, keepdims=True)
     is_real = np.linalg.norm(rest, axis=-1, keepdims=True) > ROUNDING * length
@@ -62,8 +59,8 @@ def same_label(labels: Sequence[str]) -> NDArray[np.bool_]:
 def purity(cosines: Array, labels: Sequence[str]) -> Array:
     """Return how often the nearest other vector has the same label, for each layer: (layers,).
 
-    If several are equally near, count the share of them with that label, which is what a random
-    choice among them finds on average. So a layer with one vector for all scores as a guess does.
+    If several are equally near, the share of them with that label counts, so that a layer with one
+    vector for all scores as a guess does.
     """
     same = same_label(labels)
     others = np.where(np.eye(len(same), dtype=bool), -np.inf, cosines)  # (layers, n, n)
@@ -85,13 +82,12 @@ def silhouette(cosines: Array, labels: Sequence[str]) -> Array:
     member = np.eye(len(names), dtype=np.float32)[indices]  # (n, labels)
     distances = np.where(cosines > 1 - TIE, 0, 1 - cosines)  # (layers, n, n)
     sums = distances @ member  # (layers, n, labels)
-    count = member.sum(axis=0)
-    own = member.astype(bool)
-    is_alone = count[indices] == 1
-    inside = sums[:, own] / np.maximum(count[indices] - 1, 1)  # (layers, n)
+    count, own = member.sum(axis=0), member.astype(bool)
+    others = count[indices] - 1  # (n,): other vectors of the same label
+    inside = sums[:, own] / np.maximum(others, 1)  # (layers, n)
     outside = np.where(own, np.inf, sums / count).min(axis=2)  # (layers, n)
     largest = np.maximum(np.maximum(inside, outside), 1e-12)
-    return np.where(is_alone, 0, (outside - inside) / largest).mean(axis=1)  # type: ignore[no-any-return]
+    return np.where(others == 0, 0, (outside - inside) / largest).mean(axis=1)  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------------- components and clusters
@@ -103,16 +99,13 @@ def principal_components(vectors: Array) -> tuple[Array, Array]:
     return left[:, :2] * scale[:2], shares
 
 
-def spherical_kmeans(
-    vectors: Array, clusters: int, seed: int, *, restarts: int = RESTARTS
-) -> tuple[NDArray[np.intp], Array]:
+def spherical_kmeans(vectors: Array, clusters: int, seed: int) -> tuple[NDArray[np.intp], Array]:
     """Cluster unit vectors (n, dim) by cosine; keep the best of several random starts.
 
-    Returns:
-        The cluster of each vector (n,) and the centers (clusters, dim), which have length 1.
+    Return the cluster of each vector (n,) and the centers (clusters, dim), which have length 1.
     """
     rng = np.random.default_rng(seed)
-    runs = (_run_kmeans(vectors, clusters, rng) for _ in range(restarts))
+    runs = (_run_kmeans(vectors, clusters, rng) for _ in range(RESTARTS))
     labels, centers, _ = max(runs, key=lambda run: run[2])
     return labels, centers
 
@@ -148,8 +141,7 @@ def _first_centers(vectors: Array, clusters: int, rng: np.random.Generator) -> A
     chosen = [int(rng.integers(len(vectors)))]
     while len(chosen) < clusters:
         distance = (1 - vectors @ vectors[chosen].T).min(axis=1).clip(min=0).astype(np.float64)
-        total = distance.sum()
-        shares = distance / total if total > 0 else None
+        shares = distance / distance.sum() if distance.any() else None
         chosen.append(int(rng.choice(len(vectors), p=shares)))
     return vectors[chosen]
 
@@ -164,8 +156,7 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
     a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
-    a, b = a - a.mean(), b - b.mean()
-    return round(float(a @ b / np.sqrt((a @ a) * (b @ b))), 12)
+    return round(float(np.corrcoef(a, b)[0, 1]), 12)
 
 
 def ranks(values: ArrayLike) -> NDArray[np.float64]:
@@ -184,7 +175,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float | None:
     return pearson(ranks(x), ranks(y))
 
 
-def best_threshold(scores: ArrayLike, gold: Sequence[bool]) -> float:
+def best_threshold(scores: ArrayLike, gold: ArrayLike) -> float:
     """Return the threshold t for which `score >= t` agrees with `gold` most often.
 
     It lies halfway between two scores, or beyond the last of them; of thresholds that are equally
@@ -193,19 +184,12 @@ def best_threshold(scores: ArrayLike, gold: Sequence[bool]) -> float:
     >>> best_threshold([0.1, 0.2, 0.6, 0.8], [False, False, True, True])
     0.4
     """
-    values = np.asarray(scores, np.float64)
     truth = np.asarray(gold, bool)
-    levels = np.unique(values)  # rising
+    levels, level = np.unique(np.asarray(scores, np.float64), return_inverse=True)  # rising
     edges = np.concatenate([[levels[0] - 1], (levels[:-1] + levels[1:]) / 2, [levels[-1] + 1]])
-    level = np.searchsorted(levels, values)
     yes = np.bincount(level, truth, len(levels))
     no = np.bincount(level, ~truth, len(levels))
     # At edge k all scores from level k on are called yes, those below it no.
     right = np.concatenate([[0], np.cumsum(no)]) + truth.sum() - np.concatenate([[0], yes.cumsum()])
     best = np.flatnonzero(right == right.max())
     return float(edges[best[(len(best) - 1) // 2]])
-
-
-def accuracy(scores: ArrayLike, gold: Sequence[bool], threshold: float) -> float:
-    """Return how often `score >= threshold` agrees with `gold`."""
-    return float(((np.asarray(scores) >= threshold) == np.asarray(gold, bool)).mean())

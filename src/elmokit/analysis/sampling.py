@@ -1,4 +1,4 @@
-"""Uses of words in a corpus of any size: found, counted, and sampled fairly in bounded memory.
+"""Find, count and sample the uses of words in a corpus of any size, in bounded memory.
 
     corpus ─► sentences, streamed ─► counts ─► which words ─► at most so many uses of each
 
@@ -26,7 +26,6 @@ MAX_SENTENCE = 512  # tokens; a longer sentence is cut, so that none fills the m
 T = TypeVar("T")
 
 
-# ---------------------------------------------------------------------- fair samples
 class Reservoir(Generic[T]):
     """A fair sample of a stream: at most `limit` items, each kept with the same probability."""
 
@@ -57,19 +56,15 @@ def sample(items: Iterable[T], limit: int, seed: int) -> tuple[list[T], int]:
     return reservoir.items, reservoir.seen
 
 
-# ---------------------------------------------------------------------- one word
 def find_uses(sentences: Iterable[Sequence[str]], word: Sequence[str]) -> Iterator[Use]:
     """Yield each use of a word of one or more tokens, in upper or lower case."""
-    tokens_of_word = [token.lower() for token in word]
-    length, lemma = len(tokens_of_word), " ".join(tokens_of_word)
+    lemma = [token.lower() for token in word]
     for tokens in sentences:
         lower = [token.lower() for token in tokens]
-        for start in range(len(lower) - length + 1):
-            if (
-                lower[start] == tokens_of_word[0]
-                and lower[start : start + length] == tokens_of_word
-            ):
-                yield Use(tuple(tokens), start, start + length, lemma)
+        for start, token in enumerate(lower):
+            end = start + len(lemma)
+            if token == lemma[0] and lower[start:end] == lemma:
+                yield Use(tuple(tokens), start, end, " ".join(lemma))
 
 
 def read_with_progress(
@@ -77,11 +72,7 @@ def read_with_progress(
 ) -> Iterator[Line]:
     """Yield the lines of a text as `read_sentences` reads them, with a progress bar over its bytes.
 
-    Args:
-        path: The file, or "-" for standard input.
-        name: Name of the progress bar (default: that of the file).
-        quiet: Do not show progress.
-        **reading: Options of `read_sentences`.
+    The bar has the name of the file by default; `reading` are options of `read_sentences`.
     """
     read: list[int] = []  # bytes read since the bar moved
     size, name = total_bytes(path), name or name_of(path)
@@ -93,7 +84,6 @@ def read_with_progress(
         bar.update(sum(read))
 
 
-# ---------------------------------------------------------------------- many words
 class Corpus:
     """The sentences of a text file, read again each time they are iterated over."""
 
@@ -157,14 +147,8 @@ def frequent_words(
     """Return words that are frequent in both corpora, the most frequent first.
 
     Only words of letters and hyphens count. The frequency of a word is its relative frequency in
-    the corpus that has it less often.
-
-    Args:
-        first: Word counts of one corpus.
-        second: Word counts of the other.
-        min_count: Minimum number of uses in each.
-        max_words: Maximum number of words.
-        skip: Number of words to skip at the top of the list, where function words are.
+    the corpus that has it less often. `skip` words at the top of the list, where function words
+    are, are left out.
     """
     totals = first.total(), second.total()
     shares = {

@@ -17,14 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.analysis.geometry import Array
-from elmokit.data.lines import decoded_lines
+from elmokit.data.labeled import BadLines
+from elmokit.data.lines import good_lines
 from elmokit.errors import ElmokitError
-from elmokit.io.lines import FilePath, name_of
+from elmokit.io.lines import FilePath
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
+Model: TypeAlias = "Embedder | LayerStore"
 MARK = "*"
 CONTEXT = 12  # tokens shown on each side of a word
 
@@ -68,7 +72,6 @@ class Use:
         return replace(self, tokens=tokens, start=self.start + shift, end=self.end + shift)
 
 
-# ---------------------------------------------------------------------- reading
 def read_uses(path: FilePath) -> Iterator[Use]:
     """Yield the uses of a tab-separated file: sentence, position, sense and optionally lemma.
 
@@ -76,13 +79,10 @@ def read_uses(path: FilePath) -> Iterator[Use]:
     word of three tokens. Without a lemma it is the word in lower case. A header line is skipped.
     The file may be compressed: .gz, .xz, .zst.
     """
-    for line, text, problem in decoded_lines(path):
-        if problem:
-            raise ElmokitError(f"{name_of(path)}, line {line}: {problem}")
+    for i, (where, text) in enumerate(good_lines(path, BadLines())):
         cells = text.split("\t")
-        if not text.strip() or (line == 1 and cells[1:2] == ["position"]):
-            continue
-        yield _parse_use(f"{name_of(path)}, line {line}", cells)
+        if text.strip() and (i or cells[1:2] != ["position"]):
+            yield _parse_use(where, cells)
 
 
 def _parse_use(where: str, cells: Sequence[str]) -> Use:
@@ -102,8 +102,7 @@ def _parse_use(where: str, cells: Sequence[str]) -> Use:
         raise ElmokitError(f"{where}: the sentence has {len(tokens)} tokens, none at {cells[1]}")
     if not cells[2].strip():
         raise ElmokitError(f"{where}: the sense is empty")
-    given = cells[3].strip() if len(cells) == 4 else ""
-    lemma = given or " ".join(tokens[start:end]).lower()
+    lemma = "".join(cells[3:]).strip() or " ".join(tokens[start:end]).lower()
     return Use(tokens, start, end, lemma, cells[2].strip())
 
 
@@ -125,12 +124,8 @@ def marked_use(text: str, tokenize: Callable[[str], Iterable[str]], sense: str =
     return Use((*before, *word, *after), start, end, " ".join(word).lower(), sense)
 
 
-# ---------------------------------------------------------------------- vectors
-def as_store(model: Embedder | LayerStore) -> LayerStore:
-    """Return the LayerStore of an Embedder; return a LayerStore unchanged.
-
-    A LayerStore keeps the layers it computes on disk, so that a second pass computes nothing.
-    """
+def as_store(model: Model) -> LayerStore:
+    """Return the LayerStore of a model, which keeps layers on disk for a second pass."""
     from elmokit.store import LayerStore
 
     return model if isinstance(model, LayerStore) else LayerStore(model)
@@ -146,7 +141,7 @@ def span_vector(layers: NDArray[Any], start: int, end: int) -> Array:
     return layers[:, start:end].mean(axis=1, dtype=np.float32)  # type: ignore[no-any-return]
 
 
-def embed_uses(model: Embedder | LayerStore, uses: Sequence[Use]) -> tuple[Array, Array]:
+def embed_uses(model: Model, uses: Sequence[Use]) -> tuple[Array, Array]:
     """Return the vectors of uses in layers 0..L and their average, and the mean of all tokens.
 
     Args:

@@ -10,9 +10,9 @@ from scipy.spatial.distance import cdist, cosine, pdist
 from tiny import complaint, tiny_elmo
 
 from elmokit.analysis.drift.measure import (
+    SampledUses,
     half_distance,
     inner_distance,
-    measure_changes,
     measure_drift,
     measure_word,
     pairwise_distance,
@@ -56,8 +56,7 @@ def test_change_is_near_0_if_both_corpora_are_alike_and_large_if_not() -> None:
 def test_halves_are_two_parts_of_the_same_uses() -> None:
     two = vectors(2, 3)
     expected = [cosine(*two[layer]) for layer in range(2)]
-    found = half_distance(two, np.random.default_rng(0))
-    assert found == pytest.approx(expected)
+    assert half_distance(two, np.random.default_rng(0)) == pytest.approx(expected)
     assert np.isnan(half_distance(vectors(1, 0), np.random.default_rng(0))).all()
 
 
@@ -73,13 +72,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> LayerStore:
     return LayerStore(tiny_elmo(), folder=tmp_path_factory.mktemp("layers"))
 
 
-def test_the_vectors_are_those_of_the_uses_with_the_mean_of_all_tokens_off(
-    store: LayerStore,
-) -> None:
+def test_the_mean_of_all_tokens_is_subtracted_from_the_vectors(store: LayerStore) -> None:
     texts = ["the river bank", "a bank here", "my bank is closed", "no bank today"]
     uses = [Use(tuple(t.split()), t.split().index("bank"), t.split().index("bank") + 1, "bank")
             for t in texts]  # fmt: skip
-    [found] = measure_changes(store, {"bank": (uses[:2], uses[2:])})
+    [change] = measure_drift(store, SampledUses({"bank": (uses[:2], uses[2:])}, {})).words
     layers = [store.elmo.embed_tokens(text.split()).layers for text in texts]
     mean = np.concatenate(layers, axis=1).mean(axis=1)
     for layer in range(3):
@@ -88,9 +85,9 @@ def test_the_vectors_are_those_of_the_uses_with_the_mean_of_all_tokens_off(
         ]
         expected = cdist(rows[:2], rows[2:], "cosine").mean()
         if layer:  # layer 0 has the same vector for all
-            assert found.apd[layer] == pytest.approx(expected, abs=5e-3)
-    assert found.apd[0] == pytest.approx(0, abs=1e-6)
-    assert found.change.shape == (4,)
+            assert change.apd[layer] == pytest.approx(expected, abs=5e-3)
+    assert change.apd[0] == pytest.approx(0, abs=1e-6)
+    assert change.change.shape == (4,)
 
 
 def test_words_are_ranked_and_rare_ones_left_out(store: LayerStore, tmp_path: Path) -> None:

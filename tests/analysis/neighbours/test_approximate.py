@@ -1,4 +1,4 @@
-"""The approximate search: what it finds of the exact one's, and what is told where it cannot be."""
+"""The approximate search compared with the exact one, and its error messages."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def vectors() -> np.ndarray:
     """Vectors in clusters, as those of words are."""
     rng = np.random.default_rng(0)
     centers = rng.standard_normal((60, DIM))
-    found = centers[rng.integers(0, 60, USES)] + 0.7 * rng.standard_normal((USES, DIM))
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype("<f2")
+    points = centers[rng.integers(0, 60, USES)] + 0.7 * rng.standard_normal((USES, DIM))
+    return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype("<f2")
 
 
 @pytest.fixture
@@ -56,13 +56,14 @@ def test_nearly_all_of_the_nearest_are_found(index: Any, vectors: np.ndarray) ->
     queries = vectors[:50].astype(np.float32) + 0.05 * rng.standard_normal((50, DIM))
     queries = (queries / np.linalg.norm(queries, axis=1, keepdims=True)).astype(np.float32)
     products = queries @ vectors.astype(np.float32).T
-    wanted = np.argsort(-products, axis=1)[:, :10]
-    found = open_graphs(index).search(queries, 40)
+    nearest = np.argsort(-products, axis=1)[:, :10]
+    results = open_graphs(index).search(queries, 40)
     shares = [
-        len(set(rows[:10]) & set(best)) / 10 for (_, rows), best in zip(found, wanted, strict=True)
+        len(set(rows[:10]) & set(best)) / 10
+        for (_, rows), best in zip(results, nearest, strict=True)
     ]
     assert np.mean(shares) >= 0.99
-    for (scores, rows), exact in zip(found, products, strict=True):
+    for (scores, rows), exact in zip(results, products, strict=True):
         np.testing.assert_allclose(scores, exact[rows], atol=1e-5)  # those of the vectors, not int8
         assert (np.diff(scores) <= 0).all()
         assert len(rows) == 40
@@ -71,7 +72,7 @@ def test_nearly_all_of_the_nearest_are_found(index: Any, vectors: np.ndarray) ->
 def test_graphs_are_the_same_however_they_were_built(index: Any) -> None:
     build_graphs(index, threads=1, quiet=True)
     first = graphs_in(index.folder)
-    assert len(first) == 4  # three graphs and what is said of them
+    assert len(first) == 4  # three graphs and their metadata
     (index.folder / "graph-000001.usearch").unlink()
     (index.folder / "graphs.json").unlink()
     kept = (index.folder / "graph-000000.usearch").stat().st_mtime_ns

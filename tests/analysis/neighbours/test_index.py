@@ -1,4 +1,4 @@
-"""An index of uses: what its files hold, the exact search, and going on after an interruption."""
+"""An index of uses: what its files hold, the exact search, and resuming after an interruption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ import elmokit.embed
 from elmokit.analysis.neighbours import indexing
 from elmokit.analysis.neighbours.index import Index, VectorFile, exact_search, open_index
 from elmokit.analysis.neighbours.indexing import IndexWriter, index_uses
+from elmokit.analysis.neighbours.nearest import find_neighbours
+from elmokit.analysis.uses import marked_use
 from elmokit.embed import Embedder
+from elmokit.io.jsonfile import write_json
 
 TEXT = [
     "the river bank was steep",
@@ -47,7 +50,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_disk_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -72,37 +75,36 @@ def test_the_vectors_are_those_of_each_sentence_alone_without_the_mean_of_the_fi
     chosen = {"top": 2, 0: 0, "1": 1}.get(layer)
     layers = [a.mean(axis=0) if chosen is None else a[chosen] for a in alone]
     mean = np.concatenate(layers[:2]).mean(axis=0)  # 5 and 5 tokens; the third would make 19
-    wanted = np.concatenate(layers) - mean
-    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
-    np.testing.assert_allclose(np.array(made.vectors[0 : len(made)]), wanted, atol=1e-3)
+    expected = np.concatenate(layers) - mean
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.array(made.vectors[0 : len(made)]), expected, atol=1e-3)
     assert made.settings["layer"] == ("average" if chosen is None else chosen)
 
 
 def test_uses_sentences_and_words_are_those_of_the_text(elmo: Embedder, tmp_path: Path) -> None:
     made = index_uses(elmo, SENTENCES, tmp_path / "index")
     full = [tuple(tokens) for tokens in SENTENCES if tokens]
-    assert [made.sentence(number) for number in range(made.num_sentences)] == full
+    assert [made.sentence(i) for i in range(made.num_sentences)] == full
     assert made.words == list(dict.fromkeys(word for tokens in full for word in tokens))
-    places = [(s, p) for s, tokens in enumerate(full) for p in range(len(tokens))]
-    assert [tuple(use[1:]) for use in made.uses.tolist()] == places
-    assert [made.words[use[0]] for use in made.uses.tolist()] == [full[s][p] for s, p in places]
+    positions = [(s, p) for s, tokens in enumerate(full) for p in range(len(tokens))]
+    assert [tuple(use[1:]) for use in made.uses.tolist()] == positions
+    assert [made.words[use[0]] for use in made.uses.tolist()] == [full[s][p] for s, p in positions]
 
 
 def test_the_static_vectors_are_those_of_layer_0(elmo: Embedder, tmp_path: Path) -> None:
     made = index_uses(elmo, SENTENCES, tmp_path / "index")
     alone = elmo.embed([[word] for word in made.words], layers=0)
-    wanted = np.concatenate([each.vectors for each in alone]) - made.means[0]
-    found = np.array(made.static[0 : len(made.words)], np.float32)
-    assert np.diag(cosines(found, wanted)).min() > 1 - 1e-5
+    expected = np.concatenate([each.vectors for each in alone]) - made.means[0]
+    static = np.array(made.static[0 : len(made.words)], np.float32)
+    assert np.diag(cosines(static, expected)).min() > 1 - 1e-5
 
 
 def test_only_the_uses_of_chosen_words_are_indexed(elmo: Embedder, tmp_path: Path) -> None:
     made = index_uses(elmo, SENTENCES, tmp_path / "index", words=["BANK", "河"])
     uses = [(made.words[w], " ".join(made.sentence(s))) for w, s, _ in made.uses.tolist()]
-    wanted = [
+    assert uses == [
         (word, line) for line in TEXT for word in line.split() if word.lower() in ("bank", "河")
     ]
-    assert uses == wanted
     assert "no" not in made.words  # its sentence has none of them
 
 
@@ -114,6 +116,14 @@ def test_a_word_is_found_in_capital_letters_too(elmo: Embedder, tmp_path: Path) 
     ] == "bank bank Bank bank bank bank".split()
 
 
+def test_a_query_with_another_model_raises(elmo: Embedder, tmp_path: Path) -> None:
+    index = index_uses(elmo, SENTENCES, tmp_path / "index")
+    use = marked_use("the *bank* .", str.split)
+    assert len(find_neighbours(elmo, index, [use], k=2)[0].neighbours) == 2
+    message = complaint(lambda: find_neighbours(tiny_elmo(seed=1), index, [use]))
+    assert "was made with another model (unknown) than" in message
+
+
 # ---- exact search
 
 
@@ -121,13 +131,13 @@ def test_a_word_is_found_in_capital_letters_too(elmo: Embedder, tmp_path: Path) 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_the_search_finds_what_numpy_finds_with_any_block_size(block: int, dtype: type) -> None:
     rng = np.random.default_rng(block)
-    vectors = rng.standard_normal((1000, 12)).astype(dtype)
+    vectors: np.ndarray = rng.standard_normal((1000, 12)).astype(dtype)
     queries = rng.standard_normal((5, 12)).astype(np.float32)
     scores, rows = exact_search(vectors, queries, 20, block_bytes=block * 4 * 12)
-    wanted = queries @ vectors.astype(np.float32).T
-    order = np.argsort(-wanted, axis=1)[:, :20]
+    products = queries @ vectors.astype(np.float32).T
+    order = np.argsort(-products, axis=1)[:, :20]
     np.testing.assert_array_equal(rows, order)
-    np.testing.assert_allclose(scores, np.take_along_axis(wanted, order, 1), rtol=1e-5)
+    np.testing.assert_allclose(scores, np.take_along_axis(products, order, 1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("share", [0.003, 0.3, 0.99])
@@ -137,9 +147,9 @@ def test_only_the_kept_rows_are_searched(share: float) -> None:
     queries = rng.standard_normal((3, 12)).astype(np.float32)
     keep = rng.random(1000) < share
     _, rows = exact_search(vectors, queries, 20, keep=keep, block_bytes=37 * 4 * 12)
-    wanted = np.where(keep, queries @ vectors.astype(np.float32).T, -np.inf)
+    products = np.where(keep, queries @ vectors.astype(np.float32).T, -np.inf)
     assert rows.shape == (3, min(20, keep.sum()))
-    np.testing.assert_array_equal(rows, np.argsort(-wanted, axis=1)[:, : rows.shape[1]])
+    np.testing.assert_array_equal(rows, np.argsort(-products, axis=1)[:, : rows.shape[1]])
 
 
 def test_a_file_is_searched_like_an_array(tmp_path: Path) -> None:
@@ -157,21 +167,31 @@ def test_a_file_is_searched_like_an_array(tmp_path: Path) -> None:
     np.testing.assert_array_equal(file[np.array([7, 3])], vectors[[7, 3]])
 
 
-def test_nothing_is_found_among_nothing() -> None:
+def test_a_search_in_long_vectors_can_normalize_them() -> None:
+    rng = np.random.default_rng(3)
+    vectors = rng.standard_normal((50, 4)) * rng.uniform(1, 9, (50, 1))
+    query = rng.standard_normal((1, 4)).astype(np.float32)
+    scores, rows = exact_search(vectors, query, 5, normalize=True, block_bytes=200)
+    expected = query @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).T
+    np.testing.assert_array_equal(rows[0], np.argsort(-expected[0])[:5])
+    np.testing.assert_allclose(scores, expected[:, rows[0]], rtol=1e-5)
+
+
+def test_a_search_without_vectors_finds_none() -> None:
     scores, rows = exact_search(np.zeros((5, 3), np.float32), np.ones((2, 3), np.float32), 4,
                                 keep=np.zeros(5, bool))  # fmt: skip
     assert scores.shape == rows.shape == (2, 0)
 
 
-# ---- going on
+# ---- resuming
 
 
 class Killed(BaseException):
-    """Stands for a kill: nothing is tidied up."""
+    """Stands for a kill: nothing is cleaned up."""
 
 
 def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Let the run die at the given step of writing; gives how many steps there were."""
+    """Let the run die at a step of writing; return a function that counts the steps so far."""
     steps = 0
 
     def dies(action: Callable[..., object]) -> Callable[..., object]:
@@ -185,7 +205,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         return wrapped
 
     monkeypatch.setattr(os, "fsync", dies(lambda descriptor: None))
-    monkeypatch.setattr(indexing, "write_json", dies(indexing.write_json))
+    monkeypatch.setattr(indexing, "write_json", dies(write_json))
     monkeypatch.setattr(Path, "rename", dies(Path.rename))
     monkeypatch.setattr(IndexWriter, "__exit__", lambda *_: None)
     return lambda: steps
@@ -262,10 +282,10 @@ def test_a_run_resumes_only_with_the_same_text_and_layer(elmo: Embedder, tmp_pat
         index_uses(elmo, interrupted(SENTENCES), out)
     assert "unfinished run" in complaint(lambda: index_uses(elmo, SENTENCES, out))
     other = [["another", "text"], *SENTENCES[1:]]
-    assert "the corpus is not the one" in complaint(
+    assert "the corpus is not the input" in complaint(
         lambda: index_uses(elmo, other, out, resume=True)
     )
-    assert "the corpus is not the one" in complaint(
+    assert "the corpus is not the input" in complaint(
         lambda: index_uses(elmo, SENTENCES[:1], out, resume=True)
     )
     assert "layer was 2 and is now 1" in complaint(
@@ -285,7 +305,7 @@ def test_a_run_that_fails_before_its_first_window_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- what is refused
+# ---- errors
 
 
 def test_only_an_index_is_overwritten_and_only_on_request(elmo: Embedder, tmp_path: Path) -> None:
@@ -307,7 +327,7 @@ def test_only_an_index_is_overwritten_and_only_on_request(elmo: Embedder, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "own"]
 
 
-def test_an_index_of_nothing_is_refused(elmo: Embedder, tmp_path: Path) -> None:
+def test_an_empty_index_is_an_error(elmo: Embedder, tmp_path: Path) -> None:
     out = tmp_path / "index"
     assert "no tokens" in complaint(lambda: index_uses(elmo, [[], []], out))
     assert "none of the words zebra" in complaint(

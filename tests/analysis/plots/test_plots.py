@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from documents import ROOT
-from tiny import complaint
+from tiny import complaint, softmax_elmo
 
-from elmokit import BiLM, BiLMConfig, Embedder
-from elmokit.analysis.plots import inputs, maps
+from elmokit import Embedder
+from elmokit.analysis.plots import inputs
 from elmokit.analysis.plots.draw import (
     draw_pair,
     draw_surprisal,
@@ -35,31 +33,16 @@ from elmokit.analysis.plots.maps import (
 from elmokit.analysis.senses.induce import induce_senses
 from elmokit.analysis.uses import Use, read_uses
 from elmokit.store import LayerStore
-from elmokit.text.vocabulary import Vocabulary
 
 pytest.importorskip("matplotlib")
 
 SENSES = ROOT / "examples" / "senses.tsv"
-WORDS = ["<S>", "</S>", "<UNK>", "the", "river", "bank", "boat", "sat", "on", "he", "."]
 SENTENCE = "he sat on the river bank ."
 
 
 @pytest.fixture(scope="module")
 def elmo() -> Embedder:
-    """A small model with random weights and a softmax."""
-    torch.manual_seed(3)
-    config = BiLMConfig(
-        filters=((1, 8), (3, 16)),
-        character_dim=6,
-        lstm_dim=24,
-        projection_dim=12,
-        vocabulary_size=len(WORDS),
-    )
-    model = BiLM(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3)
-    return Embedder(model, vocabulary=Vocabulary(WORDS))
+    return softmax_elmo()
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +70,20 @@ def test_a_map_has_the_numbers_of_scikit_learn(elmo: Embedder, store: LayerStore
     metrics = pytest.importorskip("sklearn.metrics")
     decomposition = pytest.importorskip("sklearn.decomposition")
     uses = list(read_uses(SENSES))
-    found = map_uses(store, uses)
-    assert [(each.word, len(each.uses)) for each in found] == [
+    maps = map_uses(store, uses)
+    assert [(each.word, len(each.uses)) for each in maps] == [
         ("bank", 28),
         ("play", 28),
         ("cell", 28),
     ]
     embedded = elmo.embed([list(use.tokens) for use in uses])
     mean = np.concatenate([sentence.layers[2] for sentence in embedded]).mean(axis=0)
-    rows = [n for n, use in enumerate(uses) if use.lemma == "play"]
-    vectors = np.stack([embedded[n].layers[2, uses[n].start] - mean for n in rows])
-    senses = [uses[n].sense for n in rows]
-    play = found[1]
+    rows = [i for i, use in enumerate(uses) if use.lemma == "play"]
+    vectors = np.stack([embedded[i].layers[2, uses[i].start] - mean for i in rows])
+    senses = [uses[i].sense for i in rows]
+    play = maps[1]
+    assert play.purity is not None
+    assert play.silhouette is not None
     assert [use.sense for use in play.uses] == senses
     expected = metrics.silhouette_score(vectors, senses, metric="cosine")
     assert play.silhouette[2] == pytest.approx(expected, abs=2e-3)
@@ -115,11 +100,13 @@ def test_a_map_has_the_numbers_of_scikit_learn(elmo: Embedder, store: LayerStore
 
 
 def test_a_panel_for_each_layer_has_all_uses_by_their_senses(store: LayerStore) -> None:
-    found = map_uses(store, list(read_uses(SENSES)))
-    figure = draw_uses(found)
+    maps = map_uses(store, list(read_uses(SENSES)))
+    figure = draw_uses(maps)
     assert len(figure.subfigs) == 3
     assert figure.get_size_inches()[0] == pytest.approx(6.3)
-    for part, each in zip(figure.subfigs, found, strict=True):
+    for part, each in zip(figure.subfigs, maps, strict=True):
+        assert each.purity is not None
+        assert each.silhouette is not None
         assert part.get_suptitle() == f"{each.word}: 28 uses"
         assert titles(part) == [
             f"{name}\npurity {each.purity[layer]:.2f}\nsilhouette {each.silhouette[layer]:.2f}"
@@ -131,11 +118,11 @@ def test_a_panel_for_each_layer_has_all_uses_by_their_senses(store: LayerStore) 
             groups = axes.collections
             assert [group.get_label() for group in groups] == each.senses
             for group, sense in zip(groups, each.senses, strict=True):
-                rows = [n for n, use in enumerate(each.uses) if use.sense == sense]
+                rows = [i for i, use in enumerate(each.uses) if use.sense == sense]
                 assert len(group.get_offsets()) == 14
                 np.testing.assert_allclose(group.get_offsets(), each.points[layer][rows])
-            said = " ".join(texts(axes.texts)).replace("\n", " ")
-            assert said == ("one point: this layer knows the spelling only" if not layer else "")
+            note = " ".join(texts(axes.texts)).replace("\n", " ")
+            assert note == ("one point: this layer knows the spelling only" if not layer else "")
             share = f"1st component, {each.shares[layer, 0]:.0%}"
             assert axes.get_xlabel() == (share if layer else "")
 
@@ -162,7 +149,7 @@ def test_models_with_many_layers_have_several_rows_of_panels() -> None:
     assert titles(figure)[6].startswith("average\n")
 
 
-def test_uses_without_senses_have_one_look_and_no_legend() -> None:
+def test_uses_without_senses_have_one_style_and_no_legend() -> None:
     each = word_map(2, [""] * 5)
     assert each.purity is None
     figure = draw_uses([each])
@@ -186,6 +173,7 @@ def test_clusters_are_those_of_induce_with_their_typical_words(store: LayerStore
     figure = draw_uses([each])
     (legend,) = figure.subfigs[0].legends
     assert texts(legend.get_texts()) == each.senses
+    assert each.silhouette is not None
     assert titles(figure)[1] == f"layer 1\nsilhouette {each.silhouette[1]:.2f}"
 
 
@@ -246,7 +234,6 @@ def test_folders_of_the_same_name_get_longer_names() -> None:
     assert short_names(["a/b/ner", "a/c/ner", "a/c/qa"]) == ["b/ner", "c/ner", "c/qa"]
     assert short_names(["a/b/ner", "a/b/qa/"]) == ["ner", "qa"]
     assert short_names(["ner", "ner"]) == ["ner", "ner"]
-    assert doctest.testmod(maps).failed == 0
 
 
 # ---------------------------------------------------------------------- two sentences
@@ -267,7 +254,7 @@ def test_the_cosines_of_a_pair_are_those_of_scikit_learn(elmo: Embedder, store: 
     assert complaint(lambda: compare_tokens(store, [], OTHER)) == "a sentence has no tokens"
 
 
-def test_the_heat_map_has_a_cell_with_a_number_for_each_two_tokens(store: LayerStore) -> None:
+def test_the_heat_map_has_a_cell_with_a_number_for_each_pair_of_tokens(store: LayerStore) -> None:
     pair = compare_tokens(store, ONE, OTHER)
     figure = draw_pair(pair, 1)
     cells, bar = figure.axes
@@ -324,7 +311,7 @@ def test_surprisal_is_drawn_for_each_word_in_both_directions(elmo: Embedder) -> 
 
 def test_a_long_text_has_several_rows(elmo: Embedder) -> None:
     sentences = [elmo.surprisal([SENTENCE.split()])[0] for _ in range(11)]
-    figure = draw_surprisal(sentences)  # 77 words, 34 a row
+    figure = draw_surprisal(sentences)  # 77 words, 34 per row
     assert [len(axes.get_xticklabels()) for axes in figure.axes] == [34, 34, 9]
     drawn = np.concatenate([line.get_xydata() for axes in figure.axes for line in axes.lines
                             if line.get_marker() == "o"])  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from tagged import WORDS, made_text
 from tiny import tiny_elmo
 
 import elmokit
 from elmokit.analysis.probes.figure import draw_probe
 from elmokit.analysis.probes.probe import (
+    Block,
     ProbeResult,
     Vectors,
     measure_scale,
@@ -24,32 +27,13 @@ from elmokit.analysis.probes.tokens import (
     Score,
     TaggedText,
     label_ids,
-    majority_label,
+    most_frequent,
     read_tagged_text,
     score_guesses,
     word_majorities,
 )
 from elmokit.store import LayerStore
 from elmokit.vectors.static.table import StaticVectors
-
-NOUNS = "river bank boat tree house road".split()
-VERBS = "runs sees takes leaves finds".split()
-WORDS = {"DET": ["the", "a"], "NOUN": NOUNS, "VERB": VERBS, "ADV": ["here", "now", "often"]}
-
-
-def made_text(count: int, seed: int, *, unseen: bool = False) -> TaggedText:
-    """Sentences whose labels follow from the words; some labels are noise that none can learn."""
-    rng = np.random.default_rng(seed)
-    text = TaggedText()
-    for _ in range(count):
-        labels = ["DET", "NOUN", "VERB", "DET", "NOUN", "ADV"]
-        words = [str(rng.choice(WORDS[label])) for label in labels]
-        if unseen:
-            words[1] += "s"
-        noise = [str(rng.choice(list(WORDS))) if rng.random() < 0.1 else label for label in labels]
-        text.sentences.append(tuple(words))
-        text.labels.append(tuple(noise))
-    return text
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +52,7 @@ def test_an_unseen_word_gets_the_label_that_most_words_seen_once_have() -> None:
     majorities, unseen = word_majorities(text)
     assert majorities == {"a": "X", "b": "Y", "c": "Y", "d": "Z"}
     assert unseen == "Y"
-    assert majority_label(TaggedText([("a", "b", "c")], [("X", "Z", "Z")])) == "Z"
+    assert most_frequent(Counter("XZZYY")) == "Y"
 
 
 def test_guesses_are_scored_on_all_words_and_on_those_that_are_new() -> None:
@@ -101,24 +85,20 @@ def test_an_epoch_has_every_token_once_in_another_order(
 ) -> None:
     monkeypatch.setattr("elmokit.analysis.probes.probe.BLOCK_BYTES", 4 * 4 * 24 * 50)
     text = made_text(40, 1)
-    numbers = [np.arange(6) + 6 * row for row in range(40)]  # each token has a label of its own
+    labels = [np.arange(6) + 6 * row for row in range(40)]  # each token has a label of its own
     rng = np.random.default_rng(0)
-    first, second = (
-        [
-            int(x)
-            for b in minibatches(Vectors(store), text.sentences, numbers, 16, rng)
-            for x in b.labels
-        ]
-        for _ in range(2)
-    )
+
+    def epoch() -> list[Block]:
+        return list(minibatches(Vectors(store), text.sentences, labels, 16, rng))
+
+    first, second = (torch.cat([batch.labels for batch in epoch()]).tolist() for _ in range(2))
     assert sorted(first) == sorted(second) == list(range(240))
     assert first != second
     assert any(first[i + 1] != first[i] + 1 for i in range(5))
-    for batch in minibatches(Vectors(store), text.sentences, numbers, 16, rng):
-        for place, label in enumerate(batch.labels.tolist()):
-            own = store.elmo.embed_tokens(list(text.sentences[label // 6])).layers[:, label % 6]
-            assert batch.layers[:-1, place].numpy() == pytest.approx(own, abs=2e-3)
-        break
+    batch = epoch()[0]
+    for i, label in enumerate(batch.labels.tolist()):
+        own = store.elmo.embed_tokens(list(text.sentences[label // 6])).layers[:, label % 6]
+        assert batch.layers[:-1, i].numpy() == pytest.approx(own, abs=2e-3)
 
 
 # ---------------------------------------------------------------------- learning
@@ -165,12 +145,9 @@ def test_static_vectors_have_a_classifier_of_their_own(store: LayerStore) -> Non
     train, dev = made_text(100, 1), made_text(50, 2)
     kinds = list(WORDS)
     words = [word for kind in kinds for word in WORDS[kind]]
-    telling = np.eye(4, dtype=np.float32)[
-        [number for number, kind in enumerate(kinds) for _ in WORDS[kind]]
-    ]
-    result = probe_layers(
-        store, train, dev, static=StaticVectors(words, telling), epochs=20, lr=0.02
-    )
+    rows = [i for i, kind in enumerate(kinds) for _ in WORDS[kind]]
+    telling = StaticVectors(words, np.eye(4, dtype=np.float32)[rows])
+    result = probe_layers(store, train, dev, static=telling, epochs=20, lr=0.02)
     assert result.static is not None
     assert result.static.accuracy == pytest.approx(result.guesses[1].accuracy, abs=0.02)
     silent = StaticVectors(words, np.ones((len(words), 2), np.float32))
@@ -207,23 +184,20 @@ def test_pos_tags_are_read_from_conllu_and_any_column_from_conll(tmp_path: Path)
     assert read_tagged_text(conllu, column="XPOS").tags() == ["VB", "RB"]
     conll = tmp_path / "a.conll"
     conll.write_text("EU NNP I-ORG\nrejects VBZ O\n")
-    assert read_tagged_text(conll).tags() == ["I-ORG", "O"]  # as they stand, not in IOB2
+    assert read_tagged_text(conll).tags() == ["I-ORG", "O"]  # as they are, not in IOB2
     assert read_tagged_text(conll, column="2").tags() == ["NNP", "VBZ"]
 
 
 # ---------------------------------------------------------------------- the figure
-def probe_result(scores: dict[str, list[Score]], static: Score | None) -> ProbeResult:
-    counts = {"train_tokens": 9, "dev_tokens": 9, "unseen_tokens": 9}
-    return ProbeResult(labels=[], mix=[], epochs=[], static=static, **scores, **counts)
+def probe_result(layers: list[Score], guesses: list[Score], static: Score | None) -> ProbeResult:
+    return ProbeResult([], guesses, layers, static, [], [], 9, 9, 9)
 
 
-def test_the_figure_has_a_point_a_layer_and_a_line_a_baseline() -> None:
+def test_the_figure_has_a_point_per_layer_and_a_line_per_baseline() -> None:
     names = ["layer 0", "layer 1", "layer 2", "average", "mix"]
-    scores = {
-        "layers": [Score(n, 0.9 + i / 100, 0.7 + i / 50) for i, n in enumerate(names)],
-        "guesses": [Score("majority label", 0.17, 0.6), Score("word's majority", 0.86, 0.5)],
-    }
-    figure = draw_probe(probe_result(scores, Score("static vectors", 0.8, 0.4)))
+    scores = [Score(name, 0.9 + i / 100, 0.7 + i / 50) for i, name in enumerate(names)]
+    guesses = [Score("majority label", 0.17, 0.6), Score("word's majority", 0.86, 0.5)]
+    figure = draw_probe(probe_result(scores, guesses, Score("static vectors", 0.8, 0.4)))
     left, right = figure.axes
     layers, several, *lines = left.lines
     assert layers.get_xydata().tolist() == [[0, 90], [1, 91], [2, 92]]
@@ -238,7 +212,5 @@ def test_the_figure_has_a_point_a_layer_and_a_line_a_baseline() -> None:
         "word's majority",
         "static vectors",
     }
-    seen = {
-        name: [replace(score, unseen=None) for score in group] for name, group in scores.items()
-    }
-    assert len(draw_probe(probe_result(seen, None)).axes) == 1
+    scores, guesses = ([replace(s, unseen=None) for s in group] for group in (scores, guesses))
+    assert len(draw_probe(probe_result(scores, guesses, None)).axes) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,13 +45,11 @@ def files(folder: Path, xml: str = XML, keys: str = KEYS) -> tuple[Path, Path]:
 
 def trouble(folder: Path, xml: str = XML, keys: str = KEYS) -> str:
     data, gold = files(folder, xml, keys)
-    said = complaint(lambda: TaggedCorpus(data, gold))
-    return said.replace(f"{folder}/", "")
+    return complaint(lambda: TaggedCorpus(data, gold)).replace(f"{folder}/", "")
 
 
 def test_words_of_several_words_are_several_tokens_and_all_keys_are_kept(tmp_path: Path) -> None:
-    found = list(read_tagged(*files(tmp_path)))
-    assert found == [
+    assert list(read_tagged(*files(tmp_path))) == [
         TaggedSentence(
             ('"', "River", "banks", "are", "R&D", "of", "this"),
             (
@@ -66,8 +65,9 @@ def test_words_of_several_words_are_several_tokens_and_all_keys_are_kept(tmp_pat
 
 
 @pytest.mark.parametrize(("extension", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
-def test_packed_files_say_the_same(tmp_path: Path, extension: str, pack: object) -> None:
-    assert callable(pack)
+def test_compressed_files_are_read_too(
+    tmp_path: Path, extension: str, pack: Callable[[bytes], bytes]
+) -> None:
     plain = files(tmp_path)
     packed = [path.with_name(path.name + extension) for path in plain]
     for path, other in zip(plain, packed, strict=True):
@@ -77,16 +77,16 @@ def test_packed_files_say_the_same(tmp_path: Path, extension: str, pack: object)
 
 def test_keys_may_be_in_another_order(tmp_path: Path) -> None:
     usual = list(read_tagged(*files(tmp_path)))
-    turned = "".join(reversed(KEYS.splitlines(keepends=True)))
-    assert list(read_tagged(*files(tmp_path, keys=turned))) == usual
+    reordered = "".join(reversed(KEYS.splitlines(keepends=True)))
+    assert list(read_tagged(*files(tmp_path, keys=reordered))) == usual
 
 
-def test_an_entity_is_refused_wherever_it_leads(tmp_path: Path) -> None:
+def test_any_entity_declaration_raises(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     for declared in ('"money"', f'SYSTEM "{tmp_path}/secret.txt"'):
         head = f"<!DOCTYPE corpus [\n<!ENTITY e {declared}>\n]>\n<corpus"
-        said = trouble(tmp_path, XML.replace("<corpus", head, 1).replace("Yes", "&e;"))
-        assert said == "data.xml, line 3: the file defines an entity 'e'"
+        message = trouble(tmp_path, XML.replace("<corpus", head, 1).replace("Yes", "&e;"))
+        assert message == "data.xml, line 3: the file defines an entity 'e'"
 
 
 def test_errors_name_the_line(tmp_path: Path) -> None:

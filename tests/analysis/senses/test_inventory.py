@@ -1,4 +1,4 @@
-"""Sense averages: what they are, what is learned from them, how they lie on the disk."""
+"""Sense averages: how they are built, what is learned from them, and their files."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ TEXT = [
 
 def vectors_by_hand(store: LayerStore) -> dict[tuple[str, str, str], list[np.ndarray]]:
     """The vectors of each sense's uses, straight from the model."""
-    found: dict[tuple[str, str, str], list[np.ndarray]] = {}
+    vectors: dict[tuple[str, str, str], list[np.ndarray]] = {}
     for each in TEXT:
         layers = store.elmo.embed_tokens(list(each.tokens)).layers
         for instance in each.instances:
             vector = layers[:, instance.start : instance.end].mean(axis=1)
             for key in instance.keys:
-                found.setdefault((instance.lemma, instance.pos, key), []).append(vector)
-    return found
+                vectors.setdefault((instance.lemma, instance.pos, key), []).append(vector)
+    return vectors
 
 
 def test_a_sense_is_the_mean_of_its_uses(store: LayerStore) -> None:
@@ -127,21 +127,22 @@ def test_a_use_is_compared_with_the_average_of_the_others() -> None:
     sums = np.stack([uses[name].sum(axis=0) for name in "abc"])
     mean = draw.normal(size=(3, 4)).astype(np.float32)
     own = uses["b"][1]
-    choice = leave_out(sums, np.array([4, 2, 1]), [1], own, mean)
+    correct = np.array([False, True, False])
+    choice = leave_out(sums, np.array([4, 2, 1]), correct, own, mean)
     assert choice is not None
     averages = np.stack([uses["a"].mean(axis=0), uses["b"][0], uses["c"][0]])
     assert np.allclose(choice.cosines, cosines_to(averages, own, mean), atol=1e-5)
     assert choice.counts.tolist() == [4, 1, 1]
-    assert choice.correct.tolist() == [False, True, False]
+    assert choice.correct.tolist() == correct.tolist()
 
 
-def test_a_use_is_left_out_where_nothing_is_left_to_choose() -> None:
+def test_a_use_is_skipped_if_there_is_nothing_to_choose() -> None:
     sums, own = np.ones((2, 1, 3), np.float32), np.ones((1, 3), np.float32)
     mean = np.zeros((1, 3), np.float32)
-    assert leave_out(sums, np.array([3, 1]), [1], own, mean) is None
-    assert leave_out(sums[:1], np.array([3]), [0], own, mean) is None
-    assert leave_out(sums, np.array([1, 1]), [0, 1], own, mean) is None
-    assert leave_out(sums, np.array([3, 1]), [0], own, mean) is not None
+    assert leave_out(sums, np.array([3, 1]), np.array([False, True]), own, mean) is None
+    assert leave_out(sums[:1], np.array([3]), np.array([True]), own, mean) is None
+    assert leave_out(sums, np.array([1, 1]), np.array([True, True]), own, mean) is None
+    assert leave_out(sums, np.array([3, 1]), np.array([True, False]), own, mean) is not None
 
 
 def test_the_uses_of_a_text_are_left_out_one_by_one(store: LayerStore) -> None:
@@ -187,7 +188,7 @@ def loss(choices: list[Choice], mix: Mix) -> float:
 
 
 @pytest.mark.parametrize("frequency", [False, True])
-def test_what_is_learned_is_the_best_around(frequency: bool) -> None:
+def test_the_learned_mix_is_better_than_those_near_it(frequency: bool) -> None:
     choices = made_up_choices()
     mix = learn_mix(choices, LAYERS, frequency=frequency)
     best = loss(choices, mix)
@@ -195,15 +196,15 @@ def test_what_is_learned_is_the_best_around(frequency: bool) -> None:
     assert mix.shares[1] == max(mix.shares)
     assert (0.3 < mix.frequency < 0.9) if frequency else mix.frequency == 0
     moves = product([-0.03, 0, 0.03], [-0.03, 0, 0.03], [0.9, 1, 1.1], [-0.1, 0, 0.1])
-    for first, second, scale, worth in moves:
+    for first, second, scale, weight in moves:
         shares = np.array(mix.shares) + np.array([first, second, -first - second])
-        other = Mix(tuple(shares), mix.scale * scale, mix.frequency + worth * frequency)
+        other = Mix(tuple(shares), mix.scale * scale, mix.frequency + weight * frequency)
         if shares.min() >= 0:
             assert loss(choices, other) >= best - 1e-6
     assert loss(choices, Mix((1 / 3,) * 3, 10.0)) > best + 0.01
 
 
-def test_a_frequent_sense_is_never_worth_less() -> None:
+def test_a_frequent_sense_never_counts_less() -> None:
     # Two senses of seven uses each: whichever is left out, its own sense is the rarer.
     draw = np.random.default_rng(5)
     choices = [
@@ -217,7 +218,7 @@ def test_a_frequent_sense_is_never_worth_less() -> None:
     assert mix == learn_mix(choices, LAYERS, frequency=False)
 
 
-def test_without_anything_to_learn_from_all_layers_count_the_same() -> None:
+def test_without_choices_all_layers_count_the_same() -> None:
     assert learn_mix([], LAYERS, frequency=True) == Mix((1 / 3,) * 3, 10.0)
 
 
@@ -243,11 +244,11 @@ def small_inventory(**changes: object) -> Inventory:
 def test_an_inventory_comes_back_from_its_folder(tmp_path: Path) -> None:
     inventory = small_inventory()
     inventory.save(tmp_path / "senses")
-    found = load_inventory(tmp_path / "senses")
+    loaded = load_inventory(tmp_path / "senses")
     for name in ("words", "senses", "centered", "mixes", "model", "fingerprint", "metadata"):
-        assert getattr(found, name) == getattr(inventory, name)
+        assert getattr(loaded, name) == getattr(inventory, name)
     for name in ("counts", "vectors", "mean"):
-        assert np.array_equal(getattr(found, name), getattr(inventory, name))
+        assert np.array_equal(getattr(loaded, name), getattr(inventory, name))
 
 
 def test_only_senses_are_overwritten_and_only_on_request(tmp_path: Path) -> None:
@@ -276,16 +277,16 @@ def damages() -> Iterator[tuple[str, str, str]]:
     yield "senses.tsv", "银行\tNOUN\t机构\t1\n", "do not match"
 
 
-@pytest.mark.parametrize(("file", "removed", "said"), list(damages()))
+@pytest.mark.parametrize(("file", "removed", "message"), list(damages()))
 def test_a_damaged_inventory_raises_with_its_reason(
-    tmp_path: Path, file: str, removed: str, said: str
+    tmp_path: Path, file: str, removed: str, message: str
 ) -> None:
     small_inventory().save(tmp_path / "senses")
     path = tmp_path / "senses" / file
     text = path.read_text(encoding="utf-8")
     assert removed in text
     path.write_text(text.replace(removed, '"other"' if removed[0] == '"' else "", 1), "utf-8")
-    assert said in complaint(lambda: load_inventory(tmp_path / "senses"))
+    assert message in complaint(lambda: load_inventory(tmp_path / "senses"))
 
 
 def test_truncated_vectors_raise(tmp_path: Path) -> None:
@@ -298,12 +299,11 @@ def test_truncated_vectors_raise(tmp_path: Path) -> None:
     assert "there are no senses in" in complaint(lambda: load_inventory(tmp_path))
 
 
-def test_another_model_is_refused(store: LayerStore) -> None:
+def test_another_model_raises(store: LayerStore) -> None:
     inventory = build_senses(store, TEXT, model_name="mine")
     inventory.check_model(store, "mine")
     other = LayerStore(tiny_elmo(seed=1), folder=store.folder)
-    said = complaint(lambda: inventory.check_model(other, "theirs"))
-    assert said == (
+    assert complaint(lambda: inventory.check_model(other, "theirs")) == (
         "the senses were built with another model (mine) than theirs: name the right one with "
         "--model, or build the senses again"
     )

@@ -7,18 +7,18 @@ from elmokit.analysis.senses.tag import find_lemma, known_words
 
 def test_lemmas_are_found_by_their_endings() -> None:
     known = {"bank", "stop", "city", "house", "box", "hope", "try", "play", "glass"}
-    found = {
+    lemmas = {
         word: find_lemma(word, known)
         for word in "Bank banks STOPPED stopping cities houses boxes hoping hoped tried trying "
         "plays glasses banker went s ing".split()
     }
-    assert list(found.values()) == [
+    assert list(lemmas.values()) == [
         "bank", "bank", "stop", "stop", "city", "house", "box", "hope", "hope", "try", "try",
         "play", "glass", None, None, None, None,
     ]  # fmt: skip
 
 
-def test_words_of_several_tokens_go_before_single_ones() -> None:
+def test_words_of_several_tokens_are_preferred_to_single_ones() -> None:
     known = {"new_york", "york", "bank", "river bank"}
     tokens = "New York banks , the river bank , York".split()
     assert list(known_words(tokens, known)) == [

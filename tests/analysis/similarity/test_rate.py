@@ -10,7 +10,6 @@ from scipy import stats
 from scipy.spatial.distance import cosine as scipy_distance
 from tiny import tiny_elmo
 
-from elmokit.analysis.similarity.cosines import pair_cosines, static_cosines, texts_of
 from elmokit.analysis.similarity.pairs import (
     Pair,
     detect_kind,
@@ -18,7 +17,12 @@ from elmokit.analysis.similarity.pairs import (
     read_sentence_pairs,
     read_wic,
 )
-from elmokit.analysis.similarity.rate import rate_similarity
+from elmokit.analysis.similarity.rate import (
+    pair_cosines,
+    rate_similarity,
+    static_cosines,
+    texts_of,
+)
 from elmokit.analysis.uses import Use, mean_vector
 from elmokit.store import LayerStore
 from elmokit.vectors.static.table import StaticVectors
@@ -82,10 +86,11 @@ def test_columns_of_sentences_are_found_by_name_or_number(tmp_path: Path) -> Non
 
 
 # ---------------------------------------------------------------------- cosines
-def pair(first: str, second: str, gold: float, place: int | None = None) -> Pair:
+def pair(first: str, second: str, gold: float, position: int | None = None) -> Pair:
     def use(text: str) -> Use:
         tokens = tuple(text.split())
-        return Use(tokens, place or 0, len(tokens) if place is None else place + 1, "")
+        start, end = (0, len(tokens)) if position is None else (position, position + 1)
+        return Use(tokens, start, end, "")
 
     return Pair(use(first), use(second), gold)
 
@@ -98,26 +103,24 @@ PAIRS = [
 
 
 def test_cosines_of_words_are_those_of_their_own_vectors(store: LayerStore) -> None:
-    pairs = [pair("the river bank", "a bank there", 1, place=1), pair("x y", "z w v", 0, place=1)]
+    pairs = [pair("the river bank", "a bank there", 1, 1), pair("x y", "z w v", 0, 1)]
     mean = mean_vector(store, texts_of(pairs))
-    found = pair_cosines(store, pairs, mean=mean)
+    cosines = pair_cosines(store, pairs, mean, ["mean"], quiet=True)
     texts = ["the river bank", "a bank there", "x y", "z w v"]
     layers = [store.elmo.embed_tokens(text.split()).layers for text in texts]
     everything = np.concatenate(layers, axis=1).mean(axis=1)
     for layer in range(3):
         raw = 1 - scipy_distance(layers[2][layer, 1], layers[3][layer, 1])
-        off = 1 - scipy_distance(*(layers[n][layer, 1] - everything[layer] for n in (2, 3)))
-        assert found[0, :, layer, 1] == pytest.approx([raw, off], abs=5e-3)
+        centered = 1 - scipy_distance(*(layers[i][layer, 1] - everything[layer] for i in (2, 3)))
+        assert cosines[0, :, layer, 1] == pytest.approx([raw, centered], abs=5e-3)
     whole = [value.mean(axis=0)[1] for value in layers[2:]]
-    assert found[0, 0, 3, 1] == pytest.approx(1 - scipy_distance(*whole), abs=5e-3)
+    assert cosines[0, 0, 3, 1] == pytest.approx(1 - scipy_distance(*whole), abs=5e-3)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "ends"])
-def test_the_mean_of_all_tokens_is_off_before_they_are_pooled(
-    store: LayerStore, pooling: str
-) -> None:
+def test_the_mean_is_subtracted_before_tokens_are_pooled(store: LayerStore, pooling: str) -> None:
     mean = mean_vector(store, texts_of(PAIRS))
-    found = pair_cosines(store, PAIRS, mean=mean, poolings=["min", pooling])
+    cosines = pair_cosines(store, PAIRS, mean, ["min", pooling], quiet=True)
     sides = []
     for text in texts_of(PAIRS)[:2]:
         tokens = store.elmo.embed_tokens(list(text)).layers[1] - mean[1]
@@ -129,41 +132,36 @@ def test_the_mean_of_all_tokens_is_off_before_they_are_pooled(
                 "ends": np.concatenate([tokens[-1, :half], tokens[0, half:]]),
             }[pooling]
         )
-    assert found[1, 1, 1, 0] == pytest.approx(1 - scipy_distance(*sides), abs=5e-3)
+    assert cosines[1, 1, 1, 0] == pytest.approx(1 - scipy_distance(*sides), abs=5e-3)
 
 
 def test_static_vectors_leave_unknown_words_out() -> None:
     vectors = StaticVectors(["river", "bank", "boat"], np.array([[1, 0], [0, 1], [1, 1]], "f4"))
     pairs = [pair("river zzz", "boat", 1), pair("zzz", "river", 0)]
-    found = static_cosines(vectors, pairs, whole=True)
-    assert found[0].tolist() == pytest.approx([np.sqrt(0.5), 0])
+    cosines = static_cosines(vectors, pairs, pairs, whole=True)
+    assert cosines[0].tolist() == pytest.approx([np.sqrt(0.5), 0])
     mean = np.array([3, 1]) / 3  # river, boat, river
-    off = 1 - scipy_distance(np.array([1, 0]) - mean, np.array([1, 1]) - mean)
-    assert found[1, 0] == pytest.approx(off, abs=1e-6)
+    centered = 1 - scipy_distance(np.array([1, 0]) - mean, np.array([1, 1]) - mean)
+    assert cosines[1, 0] == pytest.approx(centered, abs=1e-6)
 
 
 def test_ratings_are_correlated_with_the_cosines_of_each_layer(store: LayerStore) -> None:
     result = rate_similarity(store, PAIRS, kind="sentences", poolings=["mean", "max"])
     mean = mean_vector(store, texts_of(PAIRS))
-    cosines = pair_cosines(store, PAIRS, mean=mean, poolings=["mean", "max"])
+    cosines = pair_cosines(store, PAIRS, mean, ["mean", "max"], quiet=True)
     gold = [p.gold for p in PAIRS]
-    for number, row in enumerate(result.rows):
-        pooling, layer = divmod(number, 4)
+    for i, row in enumerate(result.rows):
+        pooling, layer = divmod(i, 4)
         assert row.pooling == ("mean", "max")[pooling]
-        for way, name in enumerate(("raw", "centered")):
-            x = cosines[pooling, way, layer]
-            assert getattr(row, name)["Pearson"] == pytest.approx(
-                stats.pearsonr(x, gold)[0], abs=1e-6
-            )
-            assert getattr(row, name)["Spearman"] == pytest.approx(
-                stats.spearmanr(x, gold)[0], abs=1e-6
-            )
+        for measures, x in zip((row.raw, row.centered), cosines[pooling, :, layer], strict=True):
+            assert measures["Pearson"] == pytest.approx(stats.pearsonr(x, gold)[0], abs=1e-6)
+            assert measures["Spearman"] == pytest.approx(stats.spearmanr(x, gold)[0], abs=1e-6)
 
 
 def test_a_threshold_is_learned_from_the_training_pairs_only(store: LayerStore) -> None:
     near, far = ("the river bank", "the river bank"), ("the river bank", "dogs bark at me")
-    train = [pair(*near, 1.0, place=1), pair(*far, 0.0, place=1)] * 2
-    test = [pair(*near, 0.0, place=1), pair(*far, 1.0, place=1)]  # the other way round
+    train = [pair(*near, 1.0, 1), pair(*far, 0.0, 1)] * 2
+    test = [pair(*near, 0.0, 1), pair(*far, 1.0, 1)]  # the opposite answers
     row = rate_similarity(store, test, kind="wic", training=train).rows[2]
     assert (row.name, row.raw["accuracy"]) == ("layer 1", 0.0)
     own = rate_similarity(store, test, kind="wic").rows

@@ -13,32 +13,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from elmokit.analysis.geometry import Array, unit
+from elmokit.analysis.geometry import Array, cosine, unit
 from elmokit.analysis.sampling import Corpus, frequent_words
-from elmokit.analysis.uses import Use, as_store, embed_uses, mean_vector
+from elmokit.analysis.uses import Model, Use, as_store, embed_uses, mean_vector
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_index, layer_names
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
 
 SPLITS = 10  # random halves whose mean is `halves`
 
 Measure = Literal["change", "apd", "prt"]
+Sides = tuple[list[Use], list[Use]]
+Distances = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class SampledUses:
     """Uses of words in two corpora."""
 
-    uses: dict[str, tuple[list[Use], list[Use]]]
+    uses: dict[str, Sides]
     """Uses of each word in the first and the second corpus."""
     left_out: dict[str, list[int]]
     """Words that are too rare, with how often they occur in each corpus."""
@@ -49,44 +47,38 @@ class WordChange:
     """One word in two corpora; arrays have a value for each of layers 0..L and their average."""
 
     word: str
-    """The word."""
-    uses: tuple[list[Use], list[Use]]
+    uses: Sides
     """Its uses in each corpus."""
-    apd: NDArray[np.float64]
+    apd: Distances
     """Average pairwise distance of uses in different corpora."""
-    within: tuple[NDArray[np.float64], NDArray[np.float64]]
+    within: tuple[Distances, Distances]
     """Average pairwise distance of uses inside each corpus."""
-    prt: NDArray[np.float64]
+    prt: Distances
     """Distance of the mean vectors (prototypes)."""
-    halves: tuple[NDArray[np.float64], NDArray[np.float64]]
+    halves: tuple[Distances, Distances]
     """Distance of the mean vectors of random halves of each corpus."""
     typical: tuple[list[int], list[int]]
     """Indices of the uses in each corpus, the most typical first: near to the mean vector of their
     own corpus and far from that of the other."""
 
     @property
-    def change(self) -> NDArray[np.float64]:
+    def change(self) -> Distances:
         """How much larger apd is than the distances inside the corpora."""
         return self.apd - (self.within[0] + self.within[1]) / 2
 
     def to_dict(self, examples: int = 3) -> dict[str, Any]:
         """Return all distances by layer and the most typical sentences, for JSON."""
-        names = layer_names(len(self.apd) - 2)
         measures = {"apd": self.apd, "change": self.change, "prt": self.prt}
         for side, letter in enumerate("ab"):
             measures[f"within_{letter}"] = self.within[side]
             measures[f"halves_{letter}"] = self.halves[side]
-        return {
-            "word": self.word,
-            "uses": [len(side) for side in self.uses],
-            "layers": {
-                name: {title: float(values[layer]) for title, values in measures.items()}
-                for layer, name in enumerate(names)
-            },
-            "examples": [
-                [use.marked() for use in self.examples(side, examples)] for side in (0, 1)
-            ],
+        layers = {
+            name: {title: float(values[layer]) for title, values in measures.items()}
+            for layer, name in enumerate(layer_names(len(self.apd) - 2))
         }
+        typical = [[use.marked() for use in self.examples(side, examples)] for side in (0, 1)]
+        uses = [len(side) for side in self.uses]
+        return {"word": self.word, "uses": uses, "layers": layers, "examples": typical}
 
     def examples(self, side: int, count: int) -> list[Use]:
         """Return the most typical uses of a side, without repeated sentences."""
@@ -140,36 +132,27 @@ def sample_both(
         seed: Seed of the random numbers.
     """
     if words is None:
-        words = frequent_words(
-            first.counts(),
-            second.counts(),
-            min_count=min_count,
-            max_words=max_words,
-            skip=skip_words,
-        )
+        counted = first.counts(), second.counts()
+        words = frequent_words(*counted, min_count=min_count, max_words=max_words, skip=skip_words)
     else:
         words = [word for word in dict.fromkeys(map(first.fold, words)) if word]
-    (uses, counts), (other_uses, other_counts) = (
-        corpus.sample(words, max_uses=max_uses, seed=2 * seed + side)
-        for side, corpus in enumerate((first, second))
-    )
+    uses, counts = first.sample(words, max_uses=max_uses, seed=2 * seed)
+    other_uses, other_counts = second.sample(words, max_uses=max_uses, seed=2 * seed + 1)
     totals = {word: [counts[word], other_counts[word]] for word in words}
     rare = {word: total for word, total in totals.items() if min(total) < min_count}
     kept = {word: (uses[word], other_uses[word]) for word in words if word not in rare}
+    if not totals:
+        raise ElmokitError("name words with --words, separated by commas")
     if not kept:
-        raise ElmokitError(_no_words(rare, min_count))
+        shown = ", ".join(f"{word} ({a} and {b})" for word, (a, b) in list(rare.items())[:5])
+        raise ElmokitError(
+            f"no word occurs {min_count} times in both corpora: {shown}; lower --min-count"
+        )
     return SampledUses(kept, rare)
 
 
-def _no_words(rare: dict[str, list[int]], min_count: int) -> str:
-    if not rare:
-        return "name words with --words, separated by commas"
-    shown = ", ".join(f"{word} ({a} and {b})" for word, (a, b) in list(rare.items())[:5])
-    return f"no word occurs {min_count} times in both corpora: {shown}; lower --min-count"
-
-
 def measure_drift(
-    model: Embedder | LayerStore,
+    model: Model,
     sampled: SampledUses,
     *,
     layer: str | int = "average",
@@ -189,42 +172,27 @@ def measure_drift(
         seed: Seed of the random halves.
         quiet: Do not show progress.
     """
-    store = as_store(model)
+    store, uses = as_store(model), sampled.uses
     index = layer_index(layer, store.elmo.config.num_layers)
-    changes = measure_changes(store, sampled.uses, layer=index, seed=seed, quiet=quiet)
-    changes.sort(key=lambda change: -getattr(change, measure)[index])
-    name = layer_names(store.elmo.config.num_layers)[index]
-    return DriftResult(changes, name, measure, sampled.left_out)
-
-
-def measure_changes(
-    store: LayerStore,
-    uses: dict[str, tuple[list[Use], list[Use]]],
-    *,
-    layer: int = -1,
-    seed: int = 1,
-    quiet: bool = True,
-) -> list[WordChange]:
-    """Measure each word; `layer` is the index of the layer that says which uses are typical."""
     texts = dict.fromkeys(use.tokens for pair in uses.values() for side in pair for use in side)
     store.prepare(texts, quiet=quiet)
     mean = mean_vector(store, texts)  # (L + 2, 1, dim)
     changes = []
     for word, sides in tqdm(uses.items(), unit=" words", desc="drift", disable=quiet):
         vectors = [embed_uses(store, side)[0] - mean for side in sides]
-        changes.append(measure_word(word, sides, vectors, layer=layer, seed=seed))
-    return changes
+        changes.append(measure_word(word, sides, vectors, layer=index, seed=seed))
+    changes.sort(key=lambda change: -getattr(change, measure)[index])
+    name = layer_names(store.elmo.config.num_layers)[index]
+    return DriftResult(changes, name, measure, sampled.left_out)
 
 
 def measure_word(
-    word: str,
-    uses: tuple[list[Use], list[Use]],
-    vectors: Sequence[Array],
-    *,
-    layer: int = -1,
-    seed: int = 1,
+    word: str, uses: Sides, vectors: Sequence[Array], *, layer: int = -1, seed: int = 1
 ) -> WordChange:
-    """Measure one word from the vectors of its uses in both corpora: (L + 2, uses, dim) each."""
+    """Measure one word from the vectors of its uses in both corpora: (L + 2, uses, dim) each.
+
+    `layer` is the index of the layer that says which uses are typical.
+    """
     first, second = (side.astype(np.float64) for side in vectors)
     rng = np.random.default_rng(seed)
     return WordChange(
@@ -245,13 +213,13 @@ def measure_word(
 # The mean cosine of all pairs is the dot product of the mean directions, so pairs are not formed.
 
 
-def pairwise_distance(first: Any, second: Any) -> NDArray[np.float64]:
+def pairwise_distance(first: Any, second: Any) -> Distances:
     """Return the mean 1 - cosine of all pairs of (layers, n, dim), (layers, m, dim): (layers,)."""
     means = unit(first).mean(axis=1), unit(second).mean(axis=1)
     return 1 - (means[0] * means[1]).sum(axis=1)  # type: ignore[no-any-return]
 
 
-def inner_distance(vectors: Any) -> NDArray[np.float64]:
+def inner_distance(vectors: Any) -> Distances:
     """Return the mean of 1 - cosine over all pairs of different vectors: (layers,)."""
     directions = unit(vectors)
     count = directions.shape[1]
@@ -262,13 +230,12 @@ def inner_distance(vectors: Any) -> NDArray[np.float64]:
     return 1 - (all_pairs - own) / (count * (count - 1))  # type: ignore[no-any-return]
 
 
-def prototype_distance(first: Any, second: Any) -> NDArray[np.float64]:
+def prototype_distance(first: Any, second: Any) -> Any:
     """Return 1 - cosine of the two mean vectors: (layers,)."""
-    means = unit(first.mean(axis=1)), unit(second.mean(axis=1))
-    return 1 - (means[0] * means[1]).sum(axis=1)  # type: ignore[no-any-return]
+    return 1 - cosine(first.mean(axis=1), second.mean(axis=1))
 
 
-def half_distance(vectors: Any, rng: np.random.Generator) -> NDArray[np.float64]:
+def half_distance(vectors: Any, rng: np.random.Generator) -> Distances:
     """Return the mean prototype distance of two random halves over several splits: (layers,)."""
     count = vectors.shape[1]
     if count < 2:
@@ -276,8 +243,8 @@ def half_distance(vectors: Any, rng: np.random.Generator) -> NDArray[np.float64]
     distances = []
     for _ in range(SPLITS):
         order = rng.permutation(count)
-        halves = vectors[:, order[: count // 2]], vectors[:, order[count // 2 :]]
-        distances.append(prototype_distance(*halves))
+        half, rest = order[: count // 2], order[count // 2 :]
+        distances.append(prototype_distance(vectors[:, half], vectors[:, rest]))
     return np.mean(distances, axis=0)  # type: ignore[no-any-return]
 
 

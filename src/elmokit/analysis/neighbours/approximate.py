@@ -19,7 +19,6 @@ from threading import Event
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.analysis.geometry import Array
@@ -53,7 +52,6 @@ def has_graphs(index: Index) -> bool:
     return (index.folder / GRAPHS).is_file()
 
 
-# ---------------------------------------------------------------------- building
 def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = False) -> None:
     """Build those graphs that the folder of an index does not have yet."""
     require_usearch()
@@ -61,12 +59,10 @@ def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = Fals
     stop = Event()
     max_graphs = MAX_BUILD_BYTES // (SEGMENT * (index.dim + NODE_BYTES))
     workers = max(1, min(threads or os.cpu_count() or 1, max_graphs, len(starts)))
-    bar = tqdm(
-        total=len(index), desc="graphs", unit=" uses", unit_scale=True, disable=quiet, leave=False
-    )
+    style: Any = {"desc": "graphs", "unit": " uses", "unit_scale": True, "leave": False}
     with (
         explain_disk_errors(index.folder, kept=index.folder),
-        bar,
+        tqdm(total=len(index), disable=quiet, **style) as bar,
         ThreadPoolExecutor(workers) as pool,
     ):
         running = [pool.submit(_build, index, start, stop, bar.update) for start in starts]
@@ -75,15 +71,14 @@ def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = Fals
                 future.result()
         except BaseException:
             stop.set()
-            for future in running:
-                future.cancel()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
         write_json(index.folder / GRAPHS, {"segment": SEGMENT, "uses": len(index)})
 
 
 def _build(index: Index, start: int, stop: Event, on_uses: Callable[[int], object]) -> None:
     """Build the graph of the uses from `start` on, unless it exists."""
-    path, end = graph_path(index, start), min(start + SEGMENT, len(index))
+    path, end = _graph_path(index, start), min(start + SEGMENT, len(index))
     if path.is_file():
         on_uses(end - start)
         return
@@ -110,12 +105,10 @@ def _empty(dim: int) -> Any:
     )
 
 
-def graph_path(index: Index, start: int) -> Path:
-    """Return the path of the graph of the uses from `start` on."""
+def _graph_path(index: Index, start: int) -> Path:
     return index.folder / f"graph-{start // SEGMENT:06d}.usearch"
 
 
-# ---------------------------------------------------------------------- searching
 @dataclass(frozen=True)
 class Graphs:
     """The graphs of an index, memory-mapped."""
@@ -127,30 +120,30 @@ class Graphs:
     def search(self, queries: Array, count: int) -> list[tuple[Array, Rows]]:
         """Return most of the vectors nearest to each query (q, dim), the nearest first.
 
-        For each query they are dot products (found,) and rows (found,), as of `exact_search`.
+        For each query they are dot products (n,) and rows (n,), as of `exact_search`.
         """
-        return [self._search(query, count) for query in queries]
-
-    def _search(self, query: Array, count: int) -> tuple[Array, Rows]:
-        candidates: list[NDArray[Any]] = []
-        for start, graph in self.graphs:
+        for _, graph in self.graphs:
             graph.expansion_search = max(EXPANSION_SEARCH, 2 * count)
-            keys = graph.search(query, min(count, len(graph)), threads=1).keys
-            candidates.append(start + keys.astype(np.int64))
-        rows = np.concatenate(candidates)
-        scores = self.index.vectors[rows].astype(np.float32) @ query
-        order = np.argsort(-scores, kind="stable")[:count]
-        return scores[order], rows[order]
+        results = []
+        for query in queries:
+            candidates = [
+                start + graph.search(query, min(count, len(graph)), threads=1).keys.astype(np.int64)
+                for start, graph in self.graphs
+            ]
+            rows = np.concatenate(candidates)
+            scores = self.index.vectors[rows].astype(np.float32) @ query
+            order = np.argsort(-scores, kind="stable")[:count]
+            results.append((scores[order], rows[order]))
+        return results
 
 
 def open_graphs(index: Index) -> Graphs:
     """Open the graphs of an index, memory-mapped."""
-    metadata = read_json(index.folder / GRAPHS)
-    if metadata != {"segment": SEGMENT, "uses": len(index)}:
+    if read_json(index.folder / GRAPHS) != {"segment": SEGMENT, "uses": len(index)}:
         raise _unreadable(index, "they were built for another index or by another version")
     graphs = []
     for start in range(0, len(index), SEGMENT):
-        path = graph_path(index, start)
+        path = _graph_path(index, start)
         graph = _empty(index.dim)
         try:
             graph.view(str(path))

@@ -19,7 +19,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,15 +38,6 @@ FILES = (VECTORS, USES, SENTENCES, STARTS, WORDS, STATIC, MEANS)
 BLOCK_BYTES = 4 << 20  # of vectors in float32: a block fits the cache of the processor
 
 Rows = NDArray[np.int64]
-
-
-class Blocks(Protocol):
-    """Unit vectors that are read a block at a time: an array or a file."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __getitem__(self, rows: Any) -> NDArray[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -71,7 +62,6 @@ class Index:
     """A finished index of the uses of words."""
 
     folder: Path
-    """Where its files are."""
     metadata: dict[str, Any]
     """The content of index.json."""
 
@@ -135,13 +125,9 @@ class Index:
         spellings = [i for i, other in enumerate(self.words) if other.lower() == word.lower()]
         return np.isin(self.uses[:, 0], spellings)
 
-    def query(self, vectors: Array) -> Array:
-        """Normalize vectors (n, dim) of the layer of the uses as in the index."""
-        return unit(vectors - self.means[1])
-
-    def static_query(self, vectors: Array) -> Array:
-        """Normalize vectors (n, dim) of layer 0 as in the index."""
-        return unit(vectors - self.means[0])
+    def query(self, vectors: Array, *, static: bool = False) -> Array:
+        """Normalize vectors (n, dim) of the layer of the uses, or of layer 0, as in the index."""
+        return unit(vectors - self.means[0 if static else 1])
 
     def bytes_on_disk(self) -> int:
         """Return the size of all its files."""
@@ -164,8 +150,7 @@ def open_index(folder: str | Path) -> Index:
     """Open a finished index without reading its large files."""
     path = Path(folder)
     if not (path / METADATA).is_file():
-        unfinished = parts_folder(path)
-        if not path.exists() and (unfinished / METADATA).is_file():
+        if not path.exists() and (parts_folder(path) / METADATA).is_file():
             raise ElmokitError(
                 f"the index {path} is not finished: resume it with elmokit neighbours index "
                 "--resume"
@@ -175,8 +160,7 @@ def open_index(folder: str | Path) -> Index:
     if not metadata["complete"]:
         raise ElmokitError(f"the index {path} is not finished")
     for name, size in metadata["sizes"].items():
-        actual = (path / name).stat().st_size if (path / name).is_file() else None
-        if actual != size:
+        if not (path / name).is_file() or (path / name).stat().st_size != size:
             raise ElmokitError(f"the index {path} is damaged: {name} has another size than written")
     return Index(path, metadata)
 
@@ -198,11 +182,12 @@ def read_metadata(folder: Path) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------- exact search
 def exact_search(
-    vectors: Blocks,
+    vectors: VectorFile | NDArray[Any],
     queries: Array,
     count: int,
     *,
     keep: NDArray[np.bool_] | None = None,
+    normalize: bool = False,
     block_bytes: int = BLOCK_BYTES,
 ) -> tuple[Array, Rows]:
     """Return the vectors with the largest dot product with each query, the largest first.
@@ -212,6 +197,7 @@ def exact_search(
         queries: Vectors to compare with: (q, dim).
         count: How many to find for each query; fewer if there are fewer.
         keep: Which vectors to search (default: all): (n,).
+        normalize: Scale the vectors to length 1 as they are read.
         block_bytes: Size of a block of vectors in float32.
 
     Returns:
@@ -225,23 +211,19 @@ def exact_search(
     rows = torch.empty((len(queries), 0), dtype=torch.long)
     block = max(1, block_bytes // (4 * dim))
     for start in range(0, total, block):
-        chosen = None if keep is None else np.flatnonzero(keep[start : start + block])
-        if chosen is not None and not len(chosen):
-            continue
-        part = vectors[start : start + block]
-        part = part if chosen is None else part[chosen]
-        scores = query @ _as_float32(part).T  # (q, block)
+        part: NDArray[Any] = vectors[start : start + block]
+        indices = np.arange(start, start + len(part))
+        if keep is not None:
+            chosen = keep[start : start + block]
+            part, indices = part[chosen], indices[chosen]
+        if normalize:
+            part = unit(np.array(part, np.float32))
+        # torch converts float16 several times faster than NumPy.
+        tensor = torch.from_numpy(np.require(part, requirements=["C", "W"])).float()
+        scores = query @ tensor.T  # (q, block)
         top = scores.topk(min(count, scores.shape[1]))
-        indices = top.indices if chosen is None else torch.from_numpy(chosen)[top.indices]
         best = torch.cat([best, top.values], dim=1)
-        rows = torch.cat([rows, indices + start], dim=1)
+        rows = torch.cat([rows, torch.from_numpy(indices)[top.indices]], dim=1)
         kept = best.topk(min(count, best.shape[1]))
         best, rows = kept.values, rows.gather(1, kept.indices)
     return best.numpy(), rows.numpy()
-
-
-def _as_float32(vectors: NDArray[Any]) -> Any:
-    """Return a block as a tensor; torch converts float16 several times faster than NumPy."""
-    import torch
-
-    return torch.from_numpy(np.require(vectors, requirements=["C", "W"])).float()

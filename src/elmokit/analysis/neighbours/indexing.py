@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,13 @@ from elmokit.analysis.neighbours.index import (
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
 from elmokit.io.jsonfile import write_json
-from elmokit.io.resumable import ResumableFolder, check_settings, damaged, explain_disk_errors
+from elmokit.io.resumable import (
+    ResumableFolder,
+    check_settings,
+    damaged,
+    explain_disk_errors,
+    other_input,
+)
 from elmokit.layers import layer_index, layer_weights
 
 if TYPE_CHECKING:
@@ -83,17 +89,20 @@ def index_uses(
     selector: str | int = index if index <= num_layers else "average"
     weights = layer_weights(selector, num_layers)[0]  # (L + 1,)
     chosen = None if words is None else {word.lower() for word in words}
-    own = {
+    settings = {
         "fingerprint": elmo.fingerprint(),
         "layer": selector,
         "words": None if chosen is None else sorted(chosen),
+        **(settings or {}),
     }
-    writer = IndexWriter(
-        out, {**own, **(settings or {})}, elmo.dim, resume=resume, overwrite=overwrite
-    )
+    writer = IndexWriter(out, settings, elmo.dim, resume=resume, overwrite=overwrite)
     with locked(writer.folder), writer:
         first = 0
-        texts = () if writer.is_complete else with_words(sentences, chosen)
+        texts = (
+            list(tokens)
+            for tokens in (() if writer.is_complete else sentences)
+            if tokens and (chosen is None or any(token.lower() in chosen for token in tokens))
+        )
         for window in elmo.windows(texts, kept=num_layers + 1):
             if first < writer.num_sentences:  # written before the run was stopped
                 writer.check(first, window)
@@ -104,28 +113,13 @@ def index_uses(
                 on_tokens(sum(map(len, window)))
             first += len(window)
         if not writer.is_complete and first < writer.num_sentences:
-            raise writer.other_input()
+            raise other_input("the corpus", out)
+        if not writer.num_sentences and words is None:
+            raise ElmokitError("the corpus has no tokens, so there is nothing to index")
         if not writer.num_sentences:
-            raise ElmokitError(_nothing_to_index(words))
-        writer.complete()
-        finish(Index(writer.folder, writer.metadata))
-        writer.rename()
+            raise ElmokitError(f"none of the words {', '.join(words or ())} occurs in the corpus")
+        writer.complete(finish)
     return open_index(out)
-
-
-def with_words(
-    sentences: Iterable[Sequence[str]], words: Collection[str] | None
-) -> Iterator[list[str]]:
-    """Yield the sentences that have tokens and, if words are given, one of them."""
-    for tokens in sentences:
-        if tokens and (words is None or any(token.lower() in words for token in tokens)):
-            yield list(tokens)
-
-
-def _nothing_to_index(words: Collection[str] | None) -> str:
-    if words is None:
-        return "the corpus has no tokens, so there is nothing to index"
-    return f"none of the words {', '.join(words)} occurs in the corpus"
 
 
 class IndexWriter(ResumableFolder):
@@ -135,13 +129,7 @@ class IndexWriter(ResumableFolder):
     FILES = (METADATA, f"{METADATA}.tmp", *FILES, *GRAPH_FILES)
 
     def __init__(
-        self,
-        out: str | Path,
-        settings: dict[str, Any],
-        dim: int,
-        *,
-        resume: bool = False,
-        overwrite: bool = False,
+        self, out: str | Path, settings: dict[str, Any], dim: int, *, resume: bool, overwrite: bool
     ) -> None:
         self.metadata: dict[str, Any] = {
             "version": VERSION,
@@ -166,7 +154,6 @@ class IndexWriter(ResumableFolder):
         """Number of sentences that are committed."""
         return int(self.metadata["sizes"][STARTS]) // 8
 
-    # ------------------------------------------------------------------ resuming
     def _is_replaceable(self, out: Path) -> bool:
         with suppress(ElmokitError):
             return bool(read_metadata(out))
@@ -178,8 +165,7 @@ class IndexWriter(ResumableFolder):
     def _start(self) -> None:
         for name in FILES:
             (self.folder / name).touch()
-        self.metadata["settings"] = self.settings
-        write_json(self.folder / METADATA, self.metadata)
+        self._write_metadata(settings=self.settings)
 
     def _resume(self) -> None:
         if not (self.folder / METADATA).is_file():  # killed before the first files were written
@@ -197,31 +183,22 @@ class IndexWriter(ResumableFolder):
         self.word_ids = {word: i for i, word in enumerate(before.words)}
         self.means = before.means if self.num_sentences else None
 
-    # ------------------------------------------------------------------ windows
     def check(self, first: int, window: Sequence[Sequence[str]]) -> None:
         """Raise if the sentences that were written from index `first` on are not these."""
         starts = np.fromfile(self.folder / STARTS, "<u8", 1, offset=8 * first)
         with (self.folder / SENTENCES).open("rb") as file:
             file.seek(int(starts[0]))
             if any(file.readline() != _line(tokens) for tokens in window):
-                raise self.other_input()
-
-    def other_input(self) -> ElmokitError:
-        """Return the error for another corpus than that of the run that was stopped."""
-        return ElmokitError(
-            f"the corpus is not the one that {self.folder} was started with: resume with the same "
-            "corpus, or start again with --overwrite"
-        )
+                raise other_input("the corpus", self.out)
 
     def write(
         self, window: Iterable[Sentence], weights: Array, words: Collection[str] | None
     ) -> None:
         """Add the sentences of a window; when this returns, they are safely on disk."""
         sentences = list(window)
+        added: dict[str, list[bytes]] = {name: [] for name in FILES}
         if self.means is None:
             self.means = _means(sentences, weights)
-        added: dict[str, list[bytes]] = {name: [] for name in FILES}
-        if not self.num_sentences:
             added[MEANS].append(self.means.astype("<f4").tobytes())
         end = self.metadata["sizes"][SENTENCES]
         for i, sentence in enumerate(sentences, self.num_sentences):
@@ -229,41 +206,22 @@ class IndexWriter(ResumableFolder):
             added[SENTENCES].append(line)
             added[STARTS].append(end.to_bytes(8, "little"))
             end += len(line)
-            self._add_words(sentence, added)
-            self._add_uses(i, sentence, weights, words, added)
+            new, positions = [], []
+            for position, word in enumerate(sentence.tokens):
+                if word not in self.word_ids:
+                    self.word_ids[word] = len(self.word_ids)
+                    added[WORDS].append(_line(word))
+                    new.append(position)
+                if words is None or word.lower() in words:
+                    positions.append(position)
+            uses = [(self.word_ids[sentence.tokens[p]], i, p) for p in positions]
+            added[USES].append(np.array(uses, "<u4").tobytes())
+            static = unit(sentence.layers[0, new] - self.means[0])  # (new words, dim)
+            added[STATIC].append(static.astype("<f2").tobytes())
+            layer = np.tensordot(weights, sentence.layers, 1)  # (tokens, dim)
+            vectors = unit(layer[positions] - self.means[1])  # (uses, dim)
+            added[VECTORS].append(vectors.astype("<f2").tobytes())
         self._commit(added)
-
-    def _add_words(self, sentence: Sentence, added: dict[str, list[bytes]]) -> None:
-        """Add the new words of a sentence and their vectors in layer 0."""
-        assert self.means is not None
-        new = []
-        for position, word in enumerate(sentence.tokens):
-            if word not in self.word_ids:
-                self.word_ids[word] = len(self.word_ids)
-                added[WORDS].append(_line(word))
-                new.append(position)
-        static = unit(sentence.layers[0, new] - self.means[0])
-        added[STATIC].append(static.astype("<f2").tobytes())
-
-    def _add_uses(
-        self,
-        i: int,
-        sentence: Sentence,
-        weights: Array,
-        words: Collection[str] | None,
-        added: dict[str, list[bytes]],
-    ) -> None:
-        """Add the uses of words in sentence `i` and their vectors."""
-        assert self.means is not None
-        positions = [
-            position
-            for position, word in enumerate(sentence.tokens)
-            if words is None or word.lower() in words
-        ]
-        vectors = _mix(sentence, weights)[positions]  # (uses, dim)
-        added[VECTORS].append(unit(vectors - self.means[1]).astype("<f2").tobytes())
-        uses = [(self.word_ids[sentence.tokens[position]], i, position) for position in positions]
-        added[USES].append(np.array(uses, "<u4").tobytes())
 
     def _commit(self, added: dict[str, list[bytes]]) -> None:
         sizes = dict(self.metadata["sizes"])
@@ -274,19 +232,18 @@ class IndexWriter(ResumableFolder):
                     file.flush()
                     os.fsync(file.fileno())
                     sizes[name] = file.tell()
-            metadata = {**self.metadata, "sizes": sizes}
-            write_json(self.folder / METADATA, metadata)
+            self._write_metadata(sizes=sizes)
+
+    def _write_metadata(self, **changes: Any) -> None:
+        metadata = {**self.metadata, **changes}
+        write_json(self.folder / METADATA, metadata)
         self.metadata = metadata
 
-    # ------------------------------------------------------------------ the end
-    def complete(self) -> None:
-        """Record that all windows are written."""
-        self.metadata["complete"] = True
+    def complete(self, finish: Callable[[Index], None]) -> None:
+        """Record that all windows are written, call `finish`, and give the folder its name."""
         with explain_disk_errors(self.out):
-            write_json(self.folder / METADATA, self.metadata)
-
-    def rename(self) -> None:
-        """Give the folder its final name."""
+            self._write_metadata(complete=True)
+        finish(Index(self.folder, self.metadata))
         with explain_disk_errors(self.out):
             self._publish()
 
@@ -296,16 +253,10 @@ def _line(content: str | Sequence[str]) -> bytes:
     return json.dumps(content).encode("ascii") + b"\n"
 
 
-def _mix(sentence: Sentence, weights: Array) -> Array:
-    """Return one layer of a sentence, or the average: (tokens, dim)."""
-    return np.tensordot(weights, sentence.layers, 1)
-
-
 def _means(sentences: Sequence[Sentence], weights: Array) -> Array:
     """Return the means over all tokens of layer 0 and of the layer of the uses: (2, dim)."""
     total = np.zeros((2, sentences[0].layers.shape[2]))
     for sentence in sentences:
         total[0] += sentence.layers[0].sum(axis=0, dtype=np.float64)
-        total[1] += _mix(sentence, weights).sum(axis=0, dtype=np.float64)
-    tokens = sum(len(sentence.tokens) for sentence in sentences)
-    return (total / tokens).astype(np.float32)
+        total[1] += np.tensordot(weights, sentence.layers, 1).sum(axis=0, dtype=np.float64)
+    return (total / sum(len(sentence.tokens) for sentence in sentences)).astype(np.float32)

@@ -11,21 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours.approximate import Graphs
-from elmokit.analysis.neighbours.index import Blocks, Index, Rows, exact_search
-from elmokit.analysis.uses import Use, as_store, embed_uses
+from elmokit.analysis.neighbours.index import Index, Rows, exact_search
+from elmokit.analysis.uses import Model, Use, as_store, embed_uses
 from elmokit.errors import ElmokitError
 from elmokit.vectors.static.table import StaticVectors
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
 
 Only = Literal["same-word", "other-words"]
 NearWords = list[tuple[str, float]]
@@ -39,7 +34,6 @@ class Neighbour:
     """A use in the index."""
 
     use: Use
-    """The word in its sentence."""
     score: float
     """Cosine of its vector and that of the query, the mean subtracted."""
 
@@ -49,7 +43,6 @@ class QueryResult:
     """The neighbours of a marked word."""
 
     query: Use
-    """The marked word."""
     neighbours: list[Neighbour]
     """The nearest uses, the nearest first."""
     static: dict[str, NearWords | None]
@@ -58,12 +51,8 @@ class QueryResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the query, its neighbours and the nearest words, for JSON."""
         neighbours = [
-            {
-                "score": round(neighbour.score, 4),
-                "word": neighbour.use.word,
-                "sentence": neighbour.use.marked(),
-            }
-            for neighbour in self.neighbours
+            {"score": round(near.score, 4), "word": near.use.word, "sentence": near.use.marked()}
+            for near in self.neighbours
         ]
         static = {
             name: None if near is None else [[word, round(score, 4)] for word, score in near]
@@ -73,7 +62,7 @@ class QueryResult:
 
 
 def find_neighbours(
-    model: Embedder | LayerStore,
+    model: Model,
     index: Index,
     uses: Sequence[Use],
     *,
@@ -96,15 +85,18 @@ def find_neighbours(
     store = as_store(model)
     if store.elmo.fingerprint() != index.settings["fingerprint"]:
         raise ElmokitError(
-            f"{index.folder} was made with another model ({index.settings['model']}) than "
-            f"{store.elmo.source}: its vectors cannot be compared"
+            f"{index.folder} was made with another model ({index.settings.get('model', 'unknown')})"
+            f" than {store.elmo.source}: its vectors cannot be compared"
         )
     layer = index.settings["layer"]
     vectors, _ = embed_uses(store, uses)  # (L + 2, uses, dim)
     queries = index.query(vectors[-1 if layer == "average" else layer])  # (uses, dim)
     nearest = nearest_uses(index, uses, queries, k, only, graphs)
+    scores, rows = exact_search(index.static, index.query(vectors[0], static=True), k + 1)
     columns: dict[str, list[NearWords | None]] = {
-        "layer 0": nearest_in_layer_0(index, uses, index.static_query(vectors[0]), k)
+        "layer 0": [
+            _other_words(index.words, use.word, scores[i], rows[i], k) for i, use in enumerate(uses)
+        ]
     }
     if static is not None:
         columns[Path(static.source).name] = [nearest_static(static, use, k) for use in uses]
@@ -119,13 +111,13 @@ def nearest_uses(
     uses: Sequence[Use],
     queries: Array,
     k: int,
-    only: Only | None = None,
-    graphs: Graphs | None = None,
+    only: Only | None,
+    graphs: Graphs | None,
 ) -> list[list[Neighbour]]:
-    """Return the `k` uses nearest to each query (uses, dim), one per sentence.
+    """Return the `k` uses nearest to each query (uses, dim), one per sentence but not its own.
 
-    The query's own sentence is left out. Queries that search among the same uses are searched for
-    together.
+    Queries that search among the same uses are searched for together. If graphs or sentences with
+    several candidates give fewer than `k` uses, more candidates are looked for.
     """
     groups: dict[str, list[int]] = {}
     for i, use in enumerate(uses):
@@ -133,66 +125,35 @@ def nearest_uses(
     results: dict[int, list[Neighbour]] = {}
     for lemma, members in groups.items():
         keep = None if only is None else index.uses_of(lemma) == (only == "same-word")
-        search = Search(index, keep, graphs if only != "same-word" else None)
         missing, count = members, OVERSAMPLING * k
         while missing:
-            candidates = search(queries[missing], count)
+            if graphs is None or only == "same-word" or count > MAX_CANDIDATES:
+                best = exact_search(index.vectors, queries[missing], count, keep=keep)
+                candidates = list(zip(*best, strict=True))
+            else:
+                candidates = graphs.search(queries[missing], count)
             for i, (scores, rows) in zip(missing, candidates, strict=True):
-                results[i] = distinct(index, uses[i], scores, rows, k)
+                kept = slice(None) if keep is None else keep[rows]
+                results[i] = distinct(index, uses[i], scores[kept], rows[kept], k)
             if count >= len(index):
                 break
             missing, count = [i for i in missing if len(results[i]) < k], 8 * count
     return [results[i] for i in range(len(uses))]
 
 
-@dataclass(frozen=True)
-class Search:
-    """A search among all uses of an index, or among those to `keep`."""
-
-    index: Index
-    keep: NDArray[np.bool_] | None
-    graphs: Graphs | None
-
-    def __call__(self, queries: Array, count: int) -> list[tuple[Array, Rows]]:
-        """Return dot products and rows of `count` uses near each query; graphs may find fewer."""
-        if self.graphs is None or count > MAX_CANDIDATES:
-            best = exact_search(self.index.vectors, queries, count, keep=self.keep)
-            return list(zip(*best, strict=True))
-        candidates = self.graphs.search(queries, count)
-        if self.keep is None:
-            return candidates
-        return [(scores[self.keep[rows]], rows[self.keep[rows]]) for scores, rows in candidates]
-
-
 def distinct(index: Index, query: Use, scores: Array, rows: Rows, k: int) -> list[Neighbour]:
     """Return the first `k` uses in different sentences that are not the query's."""
-    neighbours: list[Neighbour] = []
-    seen_indices: set[int] = set()
-    seen = {query.tokens}
+    neighbours: dict[tuple[str, ...], Neighbour] = {}
     for score, row in zip(scores, rows, strict=True):
         _, i, position = (int(x) for x in index.uses[row])
-        if i in seen_indices:
-            continue
-        seen_indices.add(i)
         tokens = index.sentence(i)
-        if tokens not in seen:  # The same sentence may occur in a corpus many times.
-            seen.add(tokens)
+        # The same sentence may occur in a corpus many times.
+        if tokens != query.tokens and tokens not in neighbours:
             use = Use(tokens, position, position + 1, tokens[position].lower())
-            neighbours.append(Neighbour(use, float(score)))
-            if len(neighbours) == k:
-                break
-    return neighbours
-
-
-# ---------------------------------------------------------------------- without context
-def nearest_in_layer_0(
-    index: Index, uses: Sequence[Use], queries: Array, k: int
-) -> list[NearWords | None]:
-    """Return the words of an index that are nearest in layer 0 to each of some words."""
-    scores, rows = exact_search(index.static, queries, k + 1)
-    return [
-        _other_words(index.words, use.word, scores[i], rows[i], k) for i, use in enumerate(uses)
-    ]
+            neighbours[tokens] = Neighbour(use, float(score))
+        if len(neighbours) == k:
+            break
+    return list(neighbours.values())
 
 
 def nearest_static(static: StaticVectors, use: Use, k: int) -> NearWords | None:
@@ -201,23 +162,8 @@ def nearest_static(static: StaticVectors, use: Use, k: int) -> NearWords | None:
     if own is None:
         return None
     query = unit(np.array(static.vectors[own : own + 1], np.float32))
-    scores, rows = exact_search(UnitBlocks(static.vectors), query, k + 1)
+    scores, rows = exact_search(static.vectors, query, k + 1, normalize=True)
     return _other_words(static.words, static.words[own], scores[0], rows[0], k)
-
-
-@dataclass(frozen=True)
-class UnitBlocks:
-    """Vectors of any length, scaled to length 1 as they are read."""
-
-    vectors: Blocks
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the vectors: (n, dim)."""
-        return self.vectors.shape
-
-    def __getitem__(self, rows: Any) -> Array:
-        return unit(np.array(self.vectors[rows], np.float32))
 
 
 def _other_words(words: Sequence[str], word: str, scores: Array, rows: Rows, k: int) -> NearWords:

@@ -14,7 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.analysis.plots.maps import PLACES, Mixes, TokenPair, WordMap
-from elmokit.figures import COLORS, ELMO, FAINT, INK, MARKERS, SHADES, WIDTH, styled
+from elmokit.figures import (
+    COLORS,
+    ELMO,
+    FAINT,
+    INK,
+    MARKERS,
+    SHADES,
+    WIDTH,
+    legend_entries,
+    new_figure,
+    styled,
+)
 from elmokit.text.unicode import text_width
 
 if TYPE_CHECKING:
@@ -47,24 +58,31 @@ def short(word: str) -> str:
 
 def rotation(words: Sequence[str], space: float) -> dict[str, Any]:
     """Return how to rotate words below an axis if each has `space` inches."""
-    needed = CHARACTER * (max(map(text_width, words)) + 1)
-    if needed <= space:
+    if _width(words) + CHARACTER <= space:
         return {"rotation": 0}
     if space < 0.3:
         return {"rotation": 90}
     return {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
 
 
+def _width(words: Sequence[str]) -> float:
+    """Return the width of the longest word in inches."""
+    return CHARACTER * max(map(text_width, words))
+
+
+def _height(words: Sequence[str], turn: dict[str, Any]) -> float:
+    """Return the height in inches of words that are rotated as `turn` says."""
+    return _width(words) * math.sin(math.radians(turn["rotation"]))
+
+
 # ---------------------------------------------------------------------- a word's uses
 @styled()
 def draw_uses(maps: Sequence[WordMap]) -> Any:
     """Draw the uses of each word, a panel for each layer, in the style of their senses."""
-    from matplotlib.figure import Figure
-
     count = len(maps[0].points)
     rows = math.ceil(count / MAX_PANELS)
     heights = [0.65 + 1.75 * rows + 0.18 * _legend_rows(word_map) for word_map in maps]
-    figure: Any = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+    figure = new_figure(WIDTH, sum(heights))
     parts = figure.subfigures(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
     for part, word_map in zip(parts, maps, strict=True):
         _draw_word(part, word_map, rows, math.ceil(count / rows))
@@ -72,14 +90,13 @@ def draw_uses(maps: Sequence[WordMap]) -> Any:
 
 
 def _legend_rows(word_map: WordMap) -> int:
-    return (
-        math.ceil(len(word_map.senses) / _legend_columns(word_map)) if any(word_map.senses) else 0
-    )
+    count = len(word_map.senses)
+    return math.ceil(count / _legend_columns(word_map)) if any(word_map.senses) else 0
 
 
 def _legend_columns(word_map: WordMap) -> int:
-    widest = max(map(text_width, word_map.senses)) + 5
-    return max(1, min(len(word_map.senses), int(WIDTH / (CHARACTER * widest))))
+    columns = int(WIDTH / (_width(word_map.senses) + 5 * CHARACTER))
+    return max(1, min(len(word_map.senses), columns))
 
 
 def _draw_word(part: Any, word_map: WordMap, rows: int, columns: int) -> None:
@@ -119,15 +136,11 @@ def _draw_points(axes: Any, word_map: WordMap, layer: int) -> None:
 @styled()
 def draw_weights(models: Sequence[Mixes]) -> Any:
     """Draw the share of each layer in the mixes of task models, a panel for each place."""
-    from matplotlib.figure import Figure
-
     places = [place for place in PLACES if any(place in model.places for model in models)]
     layers = max(len(shares) for model in models for shares in model.places.values())
     names = [f"{short(model.name)} ({model.task})" for model in models]
-    space = CHARACTER * max(map(text_width, names))
-    width = min(WIDTH, 0.5 + space + len(places) * 0.62 * layers)
-    size = (max(width, 2.8), 0.75 + 0.28 * len(models))
-    figure: Any = Figure(figsize=size, layout="constrained")
+    width = min(WIDTH, 0.5 + _width(names) + len(places) * 0.62 * layers)
+    figure = new_figure(max(width, 2.8), 0.75 + 0.28 * len(models))
     panels = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
     for axes, place in zip(panels, places, strict=True):
         shares = np.full((len(models), layers), np.nan)
@@ -146,16 +159,13 @@ def draw_weights(models: Sequence[Mixes]) -> Any:
 @styled()
 def draw_pair(pair: TokenPair, layer: int) -> Any:
     """Draw the cosines of the tokens of two sentences in one layer as a heat map."""
-    from matplotlib.figure import Figure
-
     cosines = pair.cosines[layer]
     rows, columns = [short(t) for t in pair.first], [short(t) for t in pair.second]
-    beside = CHARACTER * max(map(text_width, rows)) + 1.0  # the words and the color bar
+    beside = _width(rows) + 1.0  # the words and the color bar
     cell = min(0.5, (WIDTH - beside) / len(columns))
     turn = rotation(columns, cell)
-    above = CHARACTER * max(map(text_width, columns)) * math.sin(math.radians(turn["rotation"]))
-    size = (max(beside + cell * len(columns), 2.8), 0.8 + above + 0.25 * len(rows))
-    figure: Any = Figure(figsize=size, layout="constrained")
+    height = 0.8 + _height(columns, turn) + 0.25 * len(rows)
+    figure = new_figure(max(beside + cell * len(columns), 2.8), height)
     axes = figure.subplots()
     low = min(0.0, math.floor(10 * float(cosines.min())) / 10)
     mesh = _draw_cells(axes, cosines, low=low, numbers=len(columns) <= MAX_NUMBERS)
@@ -196,17 +206,11 @@ def _draw_cells(
 @styled()
 def draw_surprisal(sentences: Sequence[Surprisal]) -> Any:
     """Draw the surprisal of each word of a text in both directions, in rows of 34 words."""
-    from matplotlib.figure import Figure
-
-    total = sum(len(sentence.tokens) for sentence in sentences)
-    count = math.ceil(total / ROW_WORDS)
-    width = WIDTH if count > 1 else min(WIDTH, max(3.8, 1.0 + 0.42 * total))
     words = [short(token) for sentence in sentences for token in sentence.tokens]
-    row_words = min(total, ROW_WORDS)
+    count, row_words = math.ceil(len(words) / ROW_WORDS), min(len(words), ROW_WORDS)
+    width = WIDTH if count > 1 else min(WIDTH, max(3.8, 1.0 + 0.42 * len(words)))
     turn = rotation(words, (width - 0.7) / row_words)
-    below = CHARACTER * max(map(text_width, words)) * math.sin(math.radians(turn["rotation"]))
-    size = (width, 0.5 + count * (1.45 + below))
-    figure: Any = Figure(figsize=size, layout="constrained")
+    figure = new_figure(width, 0.5 + count * (1.45 + _height(words, turn)))
     rows = figure.subplots(count, 1, sharey=True, squeeze=False)[:, 0]
     for i, axes in enumerate(rows):
         start = i * ROW_WORDS
@@ -219,10 +223,9 @@ def draw_surprisal(sentences: Sequence[Surprisal]) -> Any:
         axes.grid(axis="y", color="0.9", lw=0.6)
         axes.set_axisbelow(True)
     rows[0].set_ylim(bottom=0)
-    legends = [axes.get_legend_handles_labels() for axes in rows]
-    labeled = {label: handle for both in legends for handle, label in zip(*both, strict=True)}
-    order = [label for label in (*LABELS.values(), UNKNOWN) if label in labeled]
-    handles = [labeled[label] for label in order]
+    entries = legend_entries(figure)
+    order = [label for label in (*LABELS.values(), UNKNOWN) if label in entries]
+    handles = [entries[label] for label in order]
     figure.legend(handles, order, loc="outside upper left", ncols=len(order))
     return figure
 

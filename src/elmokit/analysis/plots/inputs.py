@@ -20,7 +20,6 @@ MAX_TEXT = 1000  # words of a text
 SEED = 1
 
 
-# ---------------------------------------------------------------------- uses
 def read_table_uses(path: str, words: list[str] | None, max_uses: int) -> list[Use]:
     """Return the first uses of each word in a table, of all words or of some."""
     uses: dict[str, list[Use]] = {}
@@ -61,7 +60,6 @@ def sample_text_uses(
     return uses
 
 
-# ---------------------------------------------------------------------- text
 def read_text(text: str, tokenizer: str) -> Iterator[list[str]]:
     """Yield the tokenized sentences of a file, or of the text itself if it is not a file name."""
     looks_like_file = re.fullmatch(r"\S+\.\w{1,7}|\S*[/\\]\S*", text) is not None

@@ -7,10 +7,11 @@ folders of task models ─► the weights that they gave the layers ─► Mixes
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +26,9 @@ from elmokit.analysis.geometry import (
     unit,
 )
 from elmokit.analysis.senses.induce import induce_senses
-from elmokit.analysis.uses import Use, as_store, embed_uses, with_average
+from elmokit.analysis.uses import Model, Use, as_store, embed_uses, with_average
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_names
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
 
 MIN_USES = 3  # Two points are always on a line.
 PLACES = ("input", "output")
@@ -43,7 +40,6 @@ class WordMap:
     """The uses of a word as points, for layers 0..L and their average."""
 
     word: str
-    """The word."""
     uses: list[Use]
     """Its uses, with their senses."""
     points: Array
@@ -69,21 +65,20 @@ class WordMap:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the uses, and the points and measures of each layer, for JSON."""
-        layers = {}
-        for i, name in enumerate(self.names):
-            layers[name] = {
+        layers = {
+            name: {
                 "purity": None if self.purity is None else float(self.purity[i]),
                 "silhouette": None if self.silhouette is None else float(self.silhouette[i]),
                 "variance": self.shares[i].tolist(),
                 "points": self.points[i].tolist(),
             }
+            for i, name in enumerate(self.names)
+        }
         uses = [{"sense": use.sense or None, "sentence": use.marked()} for use in self.uses]
         return {"uses": uses, "layers": layers}
 
 
-def map_uses(
-    model: Embedder | LayerStore, uses: Sequence[Use], *, quiet: bool = True
-) -> list[WordMap]:
+def map_uses(model: Model, uses: Sequence[Use], *, quiet: bool = True) -> list[WordMap]:
     """Return a map for each word of some uses; the mean of all their tokens is subtracted.
 
     Args:
@@ -95,9 +90,10 @@ def map_uses(
     store.prepare([use.tokens for use in uses], quiet=quiet)
     vectors, mean = embed_uses(store, uses)  # (L + 2, uses, dim), (L + 2, 1, dim)
     vectors -= mean
-    words = dict.fromkeys(use.lemma for use in uses)
-    rows = {word: [i for i, use in enumerate(uses) if use.lemma == word] for word in words}
-    return [map_word(word, [uses[i] for i in rows[word]], vectors[:, rows[word]]) for word in words]
+    rows: dict[str, list[int]] = {}
+    for i, use in enumerate(uses):
+        rows.setdefault(use.lemma, []).append(i)
+    return [map_word(word, [uses[i] for i in own], vectors[:, own]) for word, own in rows.items()]
 
 
 def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
@@ -107,34 +103,21 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
             f"a map needs at least {MIN_USES} uses of a word, and {word!r} has {len(uses)}"
         )
     projected = [principal_components(unit(layer)) for layer in vectors]
-    one = _is_one_point(vectors)  # There the components are only rounding.
-    points = np.where(one[:, None, None], 0, np.stack([points for points, _ in projected]))
-    shares = np.where(one[:, None], 0, np.stack([shares for _, shares in projected]))
-    cosines = cosine_matrix(vectors)
-    senses = [use.sense for use in uses]
-    has_senses = len(set(senses)) > 1
-    return WordMap(
-        word,
-        uses,
-        points.astype(np.float32),
-        shares.astype(np.float32),
-        one,
-        purity(cosines, senses) if has_senses else None,
-        silhouette(cosines, senses) if has_senses else None,
+    points, shares = (
+        np.stack(arrays).astype(np.float32) for arrays in zip(*projected, strict=True)
     )
-
-
-def _is_one_point(vectors: Array) -> NDArray[np.bool_]:
     distance = np.linalg.norm(vectors - vectors[:, :1], axis=2).max(axis=1)  # (layers,)
-    return distance <= TIE * np.linalg.norm(vectors[:, 0], axis=1)  # type: ignore[no-any-return]
+    one = distance <= TIE * np.linalg.norm(vectors[:, 0], axis=1)
+    points[one], shares[one] = 0, 0  # There the components are only rounding.
+    cosines, senses = cosine_matrix(vectors), [use.sense for use in uses]
+    measures: tuple[Array | None, Array | None] = (None, None)
+    if len(set(senses)) > 1:
+        measures = purity(cosines, senses), silhouette(cosines, senses)
+    return WordMap(word, uses, points, shares, one, *measures)
 
 
 def map_clusters(
-    model: Embedder | LayerStore,
-    uses: Sequence[Use],
-    clusters: int | None = None,
-    *,
-    quiet: bool = True,
+    model: Model, uses: Sequence[Use], clusters: int | None = None, *, quiet: bool = True
 ) -> WordMap:
     """Return the map of one word whose senses are unknown, by the clusters of `induce_senses`.
 
@@ -157,9 +140,7 @@ class TokenPair:
     """How similar the tokens of two sentences are."""
 
     first: list[str]
-    """Tokens of one sentence."""
     second: list[str]
-    """Tokens of the other."""
     cosines: Array
     """In layers 0..L and their average: (L + 2, tokens of the first, tokens of the second)."""
 
@@ -174,9 +155,7 @@ class TokenPair:
         return {"first": self.first, "second": self.second, "cosines": cosines}
 
 
-def compare_tokens(
-    model: Embedder | LayerStore, first: Sequence[str], second: Sequence[str]
-) -> TokenPair:
+def compare_tokens(model: Model, first: Sequence[str], second: Sequence[str]) -> TokenPair:
     """Return the cosine of each token of one tokenized sentence with each of another."""
     if not first or not second:
         raise ElmokitError("a sentence has no tokens")
@@ -201,15 +180,11 @@ class Mixes:
 
 
 def short_names(folders: Sequence[str]) -> list[str]:
-    """The names of folders, with as much of their paths as tells them apart.
+    """Return the names of folders, with as much of their paths as tells them apart.
 
     >>> short_names(["runs/a/ner", "runs/b/ner"])
     ['a/ner', 'b/ner']
     """
     parts = [Path(folder).expanduser().absolute().parts for folder in folders]
-    longest = max(map(len, parts))
-    for count in range(1, longest + 1):
-        names = ["/".join(part[-count:]) for part in parts]
-        if len(set(names)) == len(set(parts)):
-            return names
-    return ["/".join(part) for part in parts]
+    by_length = (["/".join(part[-count:]) for part in parts] for count in itertools.count(1))
+    return next(names for names in by_length if len(set(names)) == len(set(parts)))

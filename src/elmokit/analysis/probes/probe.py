@@ -42,13 +42,15 @@ from elmokit.vectors.static.table import StaticVectors
 BLOCK_BYTES = 64 << 20  # of the vectors in memory
 MIN_EPOCHS, MIN_STEPS = 10, 1000  # if no number of epochs is given
 
+Texts = Sequence[Sequence[str]]
+Labels = Sequence[NDArray[np.int64]]
+
 
 @dataclass(frozen=True)
 class ProbeResult:
     """How well a linear classifier predicts the labels from each layer, and from no layer."""
 
     labels: list[str]
-    """Names of the labels."""
     guesses: list[Score]
     """Scores of the majority label and of each word's majority label."""
     layers: list[Score]
@@ -60,9 +62,7 @@ class ProbeResult:
     epochs: list[list[float]]
     """Dev accuracy of every classifier after every epoch; that on static vectors comes last."""
     train_tokens: int
-    """Number of training tokens."""
     dev_tokens: int
-    """Number of dev tokens."""
     unseen_tokens: int
     """Number of dev tokens that the training text does not have."""
 
@@ -81,10 +81,6 @@ class Block:
     """Static vectors (tokens, static dim); the dim is 0 if there are none."""
     labels: Tensor
     """(tokens,)"""
-
-    def take(self, which: Tensor) -> Block:
-        """Return a block of these tokens only."""
-        return Block(self.layers[:, which], self.static[which], self.labels[which])
 
 
 @dataclass(frozen=True)
@@ -107,48 +103,30 @@ class Vectors:
     store: LayerStore
     static: StaticVectors | None = None
 
-    @property
-    def block_tokens(self) -> int:
-        """Number of tokens of a block."""
-        return max(
-            1, BLOCK_BYTES // (4 * (self.store.elmo.config.num_layers + 2) * self.store.elmo.dim)
-        )
-
     def blocks(
-        self,
-        sentences: Sequence[Sequence[str]],
-        labels: Sequence[NDArray[np.int64]],
-        order: Iterable[int] | None = None,
+        self, sentences: Texts, labels: Labels, order: Sequence[int] | None = None
     ) -> Iterator[Block]:
         """Yield the tokens of the sentences in that order, in blocks of bounded size."""
-        chosen = list(range(len(sentences)) if order is None else order)
-        stream = self.store.stream(sentences[i] for i in chosen)
-        block: list[NDArray[np.float16]] = []
+        elmo = self.store.elmo
+        max_tokens = BLOCK_BYTES // (4 * (elmo.config.num_layers + 2) * elmo.dim)
+        order = range(len(sentences)) if order is None else order
+        stream = self.store.stream(sentences[i] for i in order)
+        parts: list[NDArray[np.float16]] = []
         first = tokens = 0
         for end, layers in enumerate(stream, start=1):
-            block.append(layers)
+            parts.append(layers)
             tokens += layers.shape[1]
-            if tokens >= self.block_tokens or end == len(chosen):
-                members = chosen[first:end]
-                words = [word for i in members for word in sentences[i]]
-                yield self._make_block(block, words, [labels[i] for i in members])
-                block, first, tokens = [], end, 0
-
-    def _make_block(
-        self,
-        layers: Sequence[NDArray[np.float16]],
-        words: Sequence[str],
-        labels: Sequence[NDArray[np.int64]],
-    ) -> Block:
-        device = self.store.elmo.device
-        joined = (
-            torch.from_numpy(np.concatenate(layers, axis=1)).to(device).float()
-        )  # (L + 1, n, D)
-        return Block(
-            torch.cat([joined, joined.mean(dim=0, keepdim=True)]),
-            torch.from_numpy(self._static(words)).to(device),
-            torch.from_numpy(np.concatenate(labels)).to(device),
-        )
+            if tokens >= max_tokens or end == len(order):
+                members = order[first:end]
+                arrays = (
+                    np.concatenate(parts, axis=1),  # (L + 1, n, D)
+                    self._static([word for i in members for word in sentences[i]]),
+                    np.concatenate([labels[i] for i in members]),
+                )
+                own, static, ids = (torch.from_numpy(array).to(elmo.device) for array in arrays)
+                own = own.float()
+                yield Block(torch.cat([own, own.mean(dim=0, keepdim=True)]), static, ids)
+                parts, first, tokens = [], end, 0
 
     def _static(self, words: Sequence[str]) -> NDArray[np.float32]:
         """Return static vectors (words, static dim); 0 for unknown words."""
@@ -244,14 +222,13 @@ def probe_layers(
             best.update(probes, evaluate(probes, scale, vectors.blocks(dev.sentences, dev_ids)))
             bar.set_postfix_str(f"dev {100 * max(best.accuracies[-1]):.2f}", refresh=False)
     known = seen_words(train, dev)  # (tokens,)
-    titles = [*layer_names(num_layers), "mix"]
+    titles = [*layer_names(num_layers), "mix", *(["static vectors"] if static_dim else [])]
+    scores = [Score.of(*row, known) for row in zip(titles, best.correct, strict=True)]
     return ProbeResult(
         labels=names,
         guesses=score_guesses(train, dev),
-        layers=[
-            Score.of(title, row, known) for title, row in zip(titles, best.correct, strict=False)
-        ],
-        static=Score.of("static vectors", best.correct[-1], known) if static_dim else None,
+        layers=scores[: num_layers + 3],
+        static=scores[-1] if static_dim else None,
         mix=best.shares,
         epochs=best.accuracies,
         train_tokens=train.num_tokens,
@@ -281,34 +258,28 @@ class BestEpochs:
 
 def measure_scale(blocks: Iterable[Block]) -> Scale:
     """Measure the mean and standard deviation of every dimension; a deviation of 0 counts as 1."""
-    count, sums = 0, None
+    count = 0
+    sums = [torch.zeros(())] * 2  # layers and static vectors: values and squares (2, …, 1, D)
     for block in blocks:
-        parts = [block.layers.double(), block.static.double()]
-        more = [part.sum(dim=-2, keepdim=True) for part in parts]
-        more += [part.square().sum(dim=-2, keepdim=True) for part in parts]
-        sums = more if sums is None else [a + b for a, b in zip(sums, more, strict=True)]
+        for i, part in enumerate((block.layers.double(), block.static.double())):
+            both = [values.sum(dim=-2, keepdim=True) for values in (part, part.square())]
+            sums[i] = sums[i] + torch.stack(both)
         count += len(block.labels)
-    assert sums is not None
-    means = [total / count for total in sums]
     pairs = []
-    for mean, square in zip(means[:2], means[2:], strict=True):
+    for mean, square in (total / count for total in sums):
         deviation = (square - mean.square()).clamp_min(0).sqrt()
         pairs.append((mean.float(), torch.where(deviation > 1e-6, deviation, 1.0).float()))
     return Scale(*pairs)
 
 
 def minibatches(
-    vectors: Vectors,
-    sentences: Sequence[Sequence[str]],
-    labels: Sequence[NDArray[np.int64]],
-    size: int,
-    rng: np.random.Generator,
+    vectors: Vectors, sentences: Texts, labels: Labels, size: int, rng: np.random.Generator
 ) -> Iterator[Block]:
     """Yield all tokens once: shuffle the sentences, then the tokens inside each block of them."""
     for block in vectors.blocks(sentences, labels, rng.permutation(len(sentences)).tolist()):
         shuffled = torch.from_numpy(rng.permutation(len(block.labels)))
         for which in torch.split(shuffled.to(block.labels.device), size):
-            yield block.take(which)
+            yield Block(block.layers[:, which], block.static[which], block.labels[which])
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from sys import intern
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,15 +82,9 @@ def read_tagged_text(
         kind: Kind of file; "auto" decides by its extension.
         bad: Whether bad lines are skipped, and their count (default: raise at the first).
     """
-    text = TaggedText()
-    for example in read_tagged(
-        path,
-        column=column,
-        token_column=token_column,
-        kind=kind,
-        scheme="plain",
-        bad=bad or BadLines(),
-    ):
+    text, bad = TaggedText(), bad or BadLines()
+    columns: Any = {"column": column, "token_column": token_column}
+    for example in read_tagged(path, **columns, kind=kind, scheme="plain", bad=bad):
         text.sentences.append(tuple(map(intern, example.texts[0])))
         text.labels.append(tuple(map(intern, example.tags or ())))
     if not text.num_tokens:
@@ -119,16 +114,10 @@ def label_ids(text: TaggedText, names: Sequence[str]) -> list[NDArray[np.int64]]
     return [np.array([ids.get(label, -1) for label in row], np.int64) for row in text.labels]
 
 
-# ---------------------------------------------------------------------- guessing
 def seen_words(train: TaggedText, text: TaggedText) -> NDArray[np.bool_]:
     """Tell which tokens of a text the training text has, as they are written: (tokens,)."""
     known = set(train.words())
     return np.array([word in known for word in text.words()], bool)
-
-
-def majority_label(train: TaggedText) -> str:
-    """Return the label that most tokens have."""
-    return _most_frequent(Counter(train.tags()))
 
 
 def word_majorities(train: TaggedText) -> tuple[dict[str, str], str]:
@@ -141,11 +130,11 @@ def word_majorities(train: TaggedText) -> tuple[dict[str, str], str]:
     for word, label in zip(train.words(), train.tags(), strict=True):
         counts[word][label] += 1
     once = Counter(next(iter(c)) for c in counts.values() if c.total() == 1)
-    unseen = _most_frequent(once) if once else majority_label(train)
-    return {word: _most_frequent(c) for word, c in counts.items()}, unseen
+    unseen = most_frequent(once or Counter(train.tags()))
+    return {word: most_frequent(c) for word, c in counts.items()}, unseen
 
 
-def _most_frequent(counts: Counter[str]) -> str:
+def most_frequent(counts: Counter[str]) -> str:
     """Return the most frequent label; of equally frequent ones the first in the alphabet."""
     return min(counts, key=lambda label: (-counts[label], label))
 
@@ -156,6 +145,6 @@ def score_guesses(train: TaggedText, dev: TaggedText) -> list[Score]:
     majorities, unseen = word_majorities(train)
     guesses = np.array([majorities.get(word, unseen) for word in dev.words()])
     return [
-        Score.of("majority label", gold == majority_label(train), seen),
+        Score.of("majority label", gold == most_frequent(Counter(train.tags())), seen),
         Score.of("word's majority", gold == guesses, seen),
     ]

@@ -6,7 +6,7 @@ second pass: each use against the averages without it ─► how much each layer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import tee
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +19,16 @@ from elmokit.analysis.sampling import sample
 from elmokit.analysis.senses.data import Instance, TaggedCorpus, TaggedSentence
 from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, Word, method_names
 from elmokit.analysis.senses.mix import MAX_CHOICES, Choice, Mix, learn_mix, leave_out, nearest
-from elmokit.analysis.uses import as_store, span_vector
+from elmokit.analysis.uses import Model, as_store, span_vector
 
 if TYPE_CHECKING:
-    from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
 MOST_FREQUENT = "most frequent sense"
 
 
 def build_senses(
-    model: Embedder | LayerStore,
+    model: Model,
     corpus: TaggedCorpus | Sequence[TaggedSentence],
     *,
     center: bool = False,
@@ -46,29 +45,22 @@ def build_senses(
         quiet: Do not show progress.
     """
     store = as_store(model)
-    num_layers = store.elmo.config.num_layers
-    sums = sum_senses(store, _show(corpus, "averages", quiet))
+    progress: Any = {"total": len(corpus), "unit": " sentences", "disable": quiet}
+    sums = sum_senses(store, tqdm(corpus, desc="averages", **progress))
     mean = sums.mean if center else np.zeros_like(sums.mean)
-    choices, _ = sample(
-        choices_of(store, _show(corpus, "mix", quiet), sums, mean), MAX_CHOICES, seed=0
-    )
+    choices = choices_of(store, tqdm(corpus, desc="mix", **progress), sums, mean)
+    sampled, _ = sample(choices, MAX_CHOICES, seed=0)
     mixes = {
-        MIX: learn_mix(choices, num_layers, frequency=False),
-        WITH_FREQUENCY: learn_mix(choices, num_layers, frequency=True),
+        name: learn_mix(sampled, store.elmo.config.num_layers, frequency=name == WITH_FREQUENCY)
+        for name in (MIX, WITH_FREQUENCY)
     }
     return sums.inventory(
         centered=center,
         mixes=mixes,
         model=model_name,
         fingerprint=store.elmo.fingerprint(),
-        metadata={"choices": len(choices), "leave_one_out": leave_one_out(choices, mixes)},
+        metadata={"choices": len(sampled), "leave_one_out": leave_one_out(sampled, mixes)},
     )
-
-
-def _show(
-    corpus: TaggedCorpus | Sequence[TaggedSentence], name: str, quiet: bool
-) -> Iterable[TaggedSentence]:
-    return tqdm(corpus, total=len(corpus), unit=" sentences", desc=name, disable=quiet)
 
 
 class SenseSums:
@@ -76,9 +68,8 @@ class SenseSums:
 
     def __init__(self, num_layers: int, dim: int) -> None:
         self.rows: dict[Word, dict[str, int]] = {}
-        self.counts = np.zeros(64, np.int64)
-        self.sums = np.zeros((64, num_layers + 1, dim), np.float32)
-        self.senses = 0
+        self.counts: list[int] = []
+        self.sums: list[Array] = []
         self._total = np.zeros((num_layers + 1, dim))
         self._tokens = 0
 
@@ -97,26 +88,25 @@ class SenseSums:
         own = self.rows.setdefault((instance.lemma, instance.pos), {})
         for key in dict.fromkeys(instance.keys):
             if key not in own:
-                own[key] = self._new_row()
+                own[key] = len(self.counts)
+                self.counts.append(0)
+                self.sums.append(np.zeros_like(vector))
             self.sums[own[key]] += vector
             self.counts[own[key]] += 1
 
-    def _new_row(self) -> int:
-        if self.senses == len(self.counts):
-            self.counts = np.concatenate([self.counts, np.zeros_like(self.counts)])
-            self.sums = np.concatenate([self.sums, np.zeros_like(self.sums)])
-        self.senses += 1
-        return self.senses - 1
+    def _take(self, rows: Collection[int]) -> tuple[Array, NDArray[np.int64]]:
+        """Return the sums and counts of some senses: (rows, L + 1, dim), (rows,)."""
+        sums = np.array([self.sums[row] for row in rows], np.float32)
+        counts = np.array([self.counts[row] for row in rows], np.int64)
+        return sums.reshape(len(rows), *self._total.shape), counts
 
     def choice(self, instance: Instance, vector: Array, mean: Array) -> Choice | None:
         """Compare a use that was added with its word's senses without it."""
         own = self.rows[instance.lemma, instance.pos]
         if len(own) < 2:
             return None
-        rows = np.fromiter(own.values(), np.intp)
-        names = list(own)
-        correct = [names.index(key) for key in dict.fromkeys(instance.keys)]
-        return leave_out(self.sums[rows], self.counts[rows], correct, vector, mean)
+        correct = [key in instance.keys for key in own]
+        return leave_out(*self._take(own.values()), np.array(correct), vector, mean)
 
     def inventory(self, **values: Any) -> Inventory:
         """Return the averages by word, each word with its most frequent sense first."""
@@ -128,27 +118,28 @@ class SenseSums:
             words[word] = slice(len(senses), len(senses) + len(ranked))
             senses += ranked
             order += [own[key] for key in ranked]
-        counts = self.counts[order]
-        vectors = self.sums[order]
+        vectors, counts = self._take(order)
         vectors /= counts[:, None, None]
         return Inventory(words, senses, counts, vectors, self.mean, **values)
 
 
 def embed_tagged(
     store: LayerStore, sentences: Iterable[TaggedSentence]
-) -> Iterator[tuple[TaggedSentence, NDArray[np.float16]]]:
-    """Yield sentences with their layers (L + 1, tokens, dim), in bounded memory."""
+) -> Iterator[tuple[NDArray[np.float16], list[tuple[Instance, Array]]]]:
+    """Yield the layers (L + 1, tokens, dim) of each sentence, and its instances with vectors."""
     sentences, texts = tee(sentences)
-    return zip(sentences, store.stream(sentence.tokens for sentence in texts), strict=True)
+    stream = store.stream(sentence.tokens for sentence in texts)
+    for sentence, layers in zip(sentences, stream, strict=True):
+        yield layers, [(i, span_vector(layers, i.start, i.end)) for i in sentence.instances]
 
 
 def sum_senses(store: LayerStore, sentences: Iterable[TaggedSentence]) -> SenseSums:
     """Sum the vectors of all senses of a text."""
     sums = SenseSums(store.elmo.config.num_layers, store.elmo.dim)
-    for sentence, layers in embed_tagged(store, sentences):
+    for layers, instances in embed_tagged(store, sentences):
         sums.add_tokens(layers)
-        for instance in sentence.instances:
-            sums.add(instance, span_vector(layers, instance.start, instance.end))
+        for instance, vector in instances:
+            sums.add(instance, vector)
     return sums
 
 
@@ -156,12 +147,9 @@ def choices_of(
     store: LayerStore, sentences: Iterable[TaggedSentence], sums: SenseSums, mean: Array
 ) -> Iterator[Choice]:
     """Yield each use of a text that was summed, compared with the senses without it."""
-    for sentence, layers in embed_tagged(store, sentences):
-        for instance in sentence.instances:
-            vector = span_vector(layers, instance.start, instance.end)
-            choice = sums.choice(instance, vector, mean)
-            if choice is not None:
-                yield choice
+    for _, instances in embed_tagged(store, sentences):
+        choices = (sums.choice(instance, vector, mean) for instance, vector in instances)
+        yield from (choice for choice in choices if choice is not None)
 
 
 def leave_one_out(choices: Sequence[Choice], mixes: dict[str, Mix]) -> dict[str, float]:
@@ -171,11 +159,9 @@ def leave_one_out(choices: Sequence[Choice], mixes: dict[str, Mix]) -> dict[str,
     num_layers = choices[0].cosines.shape[0] - 2
     correct = dict.fromkeys([*method_names(num_layers), MOST_FREQUENT], 0)
     for choice in choices:
-        scores = [*choice.cosines]
-        scores += [
-            mixes[name].scores(choice.cosines, choice.counts) for name in (MIX, WITH_FREQUENCY)
-        ]
-        answers = [*map(nearest, scores), 0]  # The first sense is the most frequent one.
+        mixed = [mixes[m].scores(choice.cosines, choice.counts) for m in (MIX, WITH_FREQUENCY)]
+        # The first sense is the most frequent one.
+        answers = [*map(nearest, [*choice.cosines, *mixed]), 0]
         for name, sense in zip(correct, answers, strict=True):
             correct[name] += bool(choice.correct[sense])
     return {name: count / len(choices) for name, count in correct.items()}

@@ -16,7 +16,8 @@ from typing import Any
 from xml.parsers import expat
 
 from elmokit.analysis.uses import read_uses
-from elmokit.data.lines import decoded_lines
+from elmokit.data.labeled import BadLines
+from elmokit.data.lines import good_lines
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of, read_blocks
 from elmokit.text.readers import extension_of
@@ -24,16 +25,7 @@ from elmokit.text.readers import extension_of
 # Parts of speech by their number in WordNet's keys, such as bank%1:17:01::
 PARTS_OF_SPEECH = {"1": "NOUN", "2": "VERB", "3": "ADJ", "4": "ADV", "5": "ADJ"}
 # The Penn Treebank's names of quotes and brackets; the models were trained on the characters.
-PENN_NAMES = {
-    "``": '"',
-    "''": '"',
-    "-LRB-": "(",
-    "-RRB-": ")",
-    "-LSB-": "[",
-    "-RSB-": "]",
-    "-LCB-": "{",
-    "-RCB-": "}",
-}
+PENN_NAMES = dict(zip("`` '' -LRB- -RRB- -LSB- -RSB- -LCB- -RCB-".split(), '""()[]{}', strict=True))
 
 
 @dataclass(frozen=True)
@@ -80,12 +72,7 @@ class TaggedCorpus:
     """The sentences of a sense-tagged file, read again each time they are iterated over."""
 
     def __init__(self, data: FilePath, keys: FilePath | None = None) -> None:
-        """Read the file once, to find errors in it and to count.
-
-        Args:
-            data: A file in Raganato's XML or a table of uses, as `read_tagged` reads it.
-            keys: The senses of an XML file's instances.
-        """
+        """Read the files, as `read_tagged` does, once to find errors in them and to count."""
         if STANDARD_INPUT in (data, keys):
             raise ElmokitError("sense-tagged text is read more than once: give a file")
         self.data, self.keys = data, keys
@@ -122,11 +109,11 @@ class Keys:
     def of(self, instance: str) -> tuple[str, ...]:
         """Return the senses of an instance, which may be asked for once."""
         while instance not in self._waiting:
-            line, name, keys = next(self._lines, (0, "", ()))
+            where, name, keys = next(self._lines, ("", "", ()))
             if not name:
                 raise ElmokitError(f"{name_of(self.path)} has no keys for {instance!r}")
             if name in self._waiting:
-                raise ElmokitError(f"{name_of(self.path)}, line {line}: {name!r} already has keys")
+                raise ElmokitError(f"{where}: {name!r} already has keys")
             self._waiting[name] = keys
         return self._waiting.pop(instance)
 
@@ -140,14 +127,13 @@ class Keys:
             )
 
 
-def _key_lines(path: FilePath) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    for line, text, problem in decoded_lines(path):
+def _key_lines(path: FilePath) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for where, text in good_lines(path, BadLines()):
         name, *keys = text.split() or [""]
-        if problem or (name and not keys):
-            reason = problem or "expected an id and one or more keys"
-            raise ElmokitError(f"{name_of(path)}, line {line}: {reason}")
+        if name and not keys:
+            raise ElmokitError(f"{where}: expected an id and one or more keys")
         if name:
-            yield line, name, tuple(keys)
+            yield where, name, tuple(keys)
 
 
 # ---------------------------------------------------------------------- XML
@@ -185,38 +171,32 @@ class _XmlReader:
         try:
             self.parser.Parse(block, last)
         except expat.ExpatError as error:
-            reason = expat.ErrorString(error.code)
-            raise ElmokitError(
-                f"{self.name}, line {error.lineno}: not valid XML: {reason}"
-            ) from None
+            raise self.error(f"not valid XML: {expat.ErrorString(error.code)}") from None
         done, self.done = self.done, []
         return done
 
-    def where(self) -> str:
-        """Return the position in the file, for messages."""
-        return f"{self.name}, line {self.parser.CurrentLineNumber}"
+    def error(self, problem: str) -> ElmokitError:
+        """Return the error for a problem at the current line."""
+        return ElmokitError(f"{self.name}, line {self.parser.CurrentLineNumber}: {problem}")
 
     def reject_entity(self, name: str, *_: Any) -> None:
         """Reject entity declarations (entity-expansion attacks)."""
-        raise ElmokitError(f"{self.where()}: the file defines an entity {name!r}")
+        raise self.error(f"the file defines an entity {name!r}")
 
     def begin(self, tag: str, attributes: dict[str, str]) -> None:
-        """Handle an opening tag."""
         if tag == "sentence":
             self.tokens, self.instances = [], []
         elif tag in ("wf", "instance"):
-            missing = {"id", "lemma", "pos"} - set(attributes) if tag == "instance" else set()
-            if missing:
-                raise ElmokitError(f"{self.where()}: the instance has no {min(missing)}")
+            missing = {"id", "lemma", "pos"} - set(attributes)
+            if tag == "instance" and missing:
+                raise self.error(f"the instance has no {min(missing)}")
             self.word, self.text = attributes, ""
 
     def characters(self, text: str) -> None:
-        """Handle text between tags."""
         if self.word is not None:
             self.text += text
 
     def end(self, tag: str) -> None:
-        """Handle a closing tag."""
         if tag == "sentence":
             self.done.append(TaggedSentence(tuple(self.tokens), tuple(self.instances)))
         elif tag in ("wf", "instance") and self.word is not None:
@@ -229,7 +209,7 @@ class _XmlReader:
     def instance(self, word: dict[str, str], start: int) -> Instance:
         """Return the word that has just ended."""
         if len(self.tokens) == start:
-            raise ElmokitError(f"{self.where()}: the instance {word['id']!r} has no word")
+            raise self.error(f"the instance {word['id']!r} has no word")
         lemma = "_".join(word["lemma"].lower().split())
         keys = self.keys.of(word["id"])
         return Instance(word["id"], start, len(self.tokens), lemma, word["pos"], keys)
@@ -239,15 +219,15 @@ class _XmlReader:
 def read_first_senses(path: FilePath) -> dict[tuple[str, str], str]:
     """Return the first sense of each lemma and part of speech, from WordNet's `index.sense`."""
     first: dict[tuple[str, str], str] = {}
-    for line, text, problem in decoded_lines(path):
+    for where, text in good_lines(path, BadLines()):
         cells = text.split()
-        if not cells and not problem:
+        if not cells:
             continue
-        lemma, percent, rest = cells[0].partition("%") if cells else ("", "", "")
+        lemma, _, rest = cells[0].partition("%")
         pos = PARTS_OF_SPEECH.get(rest[:1])
-        if problem or len(cells) != 4 or not percent or pos is None or not cells[2].isdecimal():
-            reason = problem or "expected a sense key, an offset, a sense number and a count"
-            raise ElmokitError(f"{name_of(path)}, line {line}: {reason}")
+        if len(cells) != 4 or pos is None or not cells[2].isdecimal():
+            reason = "expected a sense key, an offset, a sense number and a count"
+            raise ElmokitError(f"{where}: {reason}")
         if int(cells[2]) == 1:
             first[lemma.lower(), pos] = cells[0]
     if not first:

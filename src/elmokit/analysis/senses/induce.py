@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,9 @@ from elmokit.analysis.geometry import (
     subtract_mean,
     unit,
 )
-from elmokit.analysis.uses import Use, as_store, embed_uses
+from elmokit.analysis.uses import Model, Use, as_store, embed_uses
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_index, layer_names
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
 
 MIN_USES = 3
 MAX_CLUSTERS = 8  # number of clusters that are tried
@@ -91,7 +87,7 @@ class InducedSenses:
 
 
 def induce_senses(
-    model: Embedder | LayerStore,
+    model: Model,
     uses: Sequence[Use],
     *,
     layer: str | int = "average",
@@ -121,13 +117,10 @@ def induce_senses(
     store.prepare([use.tokens for use in lowered], quiet=quiet)
     vectors = subtract_mean(embed_uses(store, lowered)[0])  # (L + 2, uses, dim)
     labels, centers, tried = cluster_uses(vectors, index, clusters, seed)
+    described = _describe_clusters(uses, unit(vectors[index]), labels, centers)
     names = layer_names(num_layers)
-    return InducedSenses(
-        _describe_clusters(uses, unit(vectors[index]), labels, centers),
-        names[index],
-        tried,
-        _silhouettes(vectors, labels, names),
-    )
+    by_layer = dict(zip(names, _silhouettes(vectors, labels).tolist(), strict=True))
+    return InducedSenses(described, names[index], tried, by_layer)
 
 
 def _lower_word(use: Use) -> Use:
@@ -155,40 +148,31 @@ def _describe_clusters(
 def cluster_uses(
     vectors: Array, layer: int, clusters: int | None, seed: int
 ) -> tuple[NDArray[np.intp], Array, dict[int, float]]:
-    """Cluster uses (layers, n, dim) in one layer.
+    """Cluster uses (layers, n, dim) in one layer, by default with the best number of clusters.
 
-    Without a number of clusters, take the smallest whose silhouette is nearly the highest.
-
-    Returns:
-        Labels (n,), centers (clusters, dim), and the silhouette of each number that was tried.
+    That is the smallest whose silhouette is nearly the highest. Return labels (n,), centers
+    (clusters, dim), and the silhouette of each number that was tried.
     """
     directions = unit(vectors[layer])
-    cosines = _cosines(directions[None])
     largest = min(MAX_CLUSTERS, len(directions) - 1)
     counts = range(2, largest + 1) if clusters is None else [clusters]
-    tried: dict[int, float] = {}
-    results: dict[int, tuple[NDArray[np.intp], Array]] = {}
-    for count in counts:
-        results[count] = spherical_kmeans(directions, count, seed)
-        labels = results[count][0].astype(str).tolist()
-        tried[count] = float(silhouette(cosines, labels)[0]) if count > 1 else 0.0
+    results = {count: spherical_kmeans(directions, count, seed) for count in counts}
+    tried = {
+        count: float(_silhouettes(directions[None], labels)[0])
+        for count, (labels, _) in results.items()
+    }
     enough = max(tried.values()) - MIN_GAIN
     return *results[next(count for count in tried if tried[count] >= enough)], tried
 
 
-def _cosines(vectors: Array) -> Array:
-    """Return cosines (layers, n, n), where also a zero vector has cosine 1 with itself."""
+def _silhouettes(vectors: Array, labels: NDArray[np.intp]) -> Array:
+    """Return the silhouette of clusters in each layer of (layers, n, dim); 0 for one cluster."""
+    if labels.max() == labels.min():
+        return np.zeros(len(vectors), np.float32)
     cosines = cosine_matrix(vectors)
     diagonal = np.arange(vectors.shape[1])
-    cosines[:, diagonal, diagonal] = 1
-    return cosines
-
-
-def _silhouettes(vectors: Array, labels: NDArray[np.intp], names: list[str]) -> dict[str, float]:
-    if len(set(labels.tolist())) < 2:
-        return dict.fromkeys(names, 0.0)
-    values = silhouette(_cosines(vectors), labels.astype(str).tolist())
-    return dict(zip(names, map(float, values), strict=True))
+    cosines[:, diagonal, diagonal] = 1  # also of a zero vector with itself
+    return silhouette(cosines, labels.astype(str).tolist())
 
 
 # ---------------------------------------------------------------------- typical words

@@ -23,6 +23,7 @@ from elmokit.analysis.senses.mix import Mix, cosines_to
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import atomic_folder, check_replaceable
 from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.paths import check_output
 from elmokit.layers import layer_names
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ class Inventory:
     words: dict[Word, slice]
     """Rows of the senses of a lemma and part of speech, the most frequent first."""
     senses: list[str]
-    """Names of the senses."""
     counts: NDArray[np.int64]
     """Number of uses of each sense in the training text: (senses,)."""
     vectors: Array
@@ -83,20 +83,12 @@ class Inventory:
         return max((len(lemma.replace("_", " ").split()) for lemma in self.lemmas), default=1)
 
     @property
-    def num_layers(self) -> int:
-        """L, the number of layers above the tokens."""
-        return int(self.vectors.shape[1]) - 1
-
-    @property
     def methods(self) -> list[str]:
         """Methods to choose a sense, in the order of `scores`."""
-        return method_names(self.num_layers)
+        return method_names(self.vectors.shape[1] - 1)
 
     def rows(self, lemma: str, pos: str = "") -> NDArray[np.intp]:
-        """Return the rows of a word's senses, the most frequent first.
-
-        Without a part of speech they are those of all parts of speech.
-        """
+        """Return the rows of a word's senses, of any part of speech if none is given, by count."""
         own = self.words.get((lemma, pos))
         parts = [own] if own is not None else [] if pos else self._of_lemma.get(lemma, [])
         rows = np.array([row for part in parts for row in range(part.start, part.stop)], np.intp)
@@ -132,7 +124,6 @@ class Inventory:
             **self.metadata,
         }
 
-    # ------------------------------------------------------------------ on disk
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the inventory as a folder, which appears complete or not at all."""
         from safetensors.numpy import save_file
@@ -142,10 +133,7 @@ class Inventory:
             "model": self.model,
             "fingerprint": self.fingerprint,
             "centered": self.centered,
-            "mixes": {
-                name: {"shares": mix.shares, "scale": mix.scale, "frequency": mix.frequency}
-                for name, mix in self.mixes.items()
-            },
+            "mixes": {name: vars(mix) for name, mix in self.mixes.items()},
             "metadata": self.metadata,
         }
         lines = [
@@ -167,8 +155,7 @@ def check_output_folder(folder: str | Path, overwrite: bool) -> None:
     check_replaceable(folder, FILES if overwrite else None)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / SENSES).is_file():
         raise ElmokitError(f"{folder} is not an inventory of senses, so it is not replaced")
-    if not folder.absolute().parent.is_dir():
-        raise ElmokitError(f"there is no folder {folder.absolute().parent} to write it into")
+    check_output(str(folder))
 
 
 def load_inventory(folder: str | Path) -> Inventory:
@@ -182,26 +169,17 @@ def load_inventory(folder: str | Path) -> Inventory:
     if config.get("format") != FORMAT:
         raise ElmokitError(f"{folder} was written by another version: build the senses again")
     words, senses, counts = _read_senses(folder / SENSES)
-    vectors, mean = _read_vectors(folder / VECTORS, len(senses))
+    arrays = np.array(counts, np.int64), *_read_vectors(folder / VECTORS, len(senses))
     try:
         mixes = {
             name: Mix(tuple(mix["shares"]), float(mix["scale"]), float(mix["frequency"]))
             for name, mix in config["mixes"].items()
         }
-        if any(len(mixes[name].shares) != vectors.shape[1] for name in (MIX, WITH_FREQUENCY)):
+        if any(len(mixes[name].shares) != len(arrays[2]) for name in (MIX, WITH_FREQUENCY)):
             raise ValueError("the mixes have another number of layers")
-        return Inventory(
-            words,
-            senses,
-            np.array(counts, np.int64),
-            vectors,
-            mean,
-            bool(config["centered"]),
-            mixes,
-            str(config["model"]),
-            str(config["fingerprint"]),
-            dict(config["metadata"]),
-        )
+        names = str(config["model"]), str(config["fingerprint"])
+        metadata = dict(config["metadata"])
+        return Inventory(words, senses, *arrays, bool(config["centered"]), mixes, *names, metadata)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ElmokitError(f"{folder / CONFIG} is damaged: {error}") from None
 

@@ -63,22 +63,14 @@ def cosines_to(averages: Array, vector: Array, mean: Array) -> Array:
 
 
 def leave_out(
-    sums: Array, counts: NDArray[np.int64], correct: Sequence[int], vector: Array, mean: Array
+    sums: Array, counts: NDArray[np.int64], own: NDArray[np.bool_], vector: Array, mean: Array
 ) -> Choice | None:
-    """Compare a use with its word's senses computed without it.
+    """Compare a use that has its `own` senses with the senses of its word computed without it.
 
-    Return None if there is nothing to choose: its sense has no other use, or the word no other
-    sense.
-
-    Args:
-        sums: Sum of the vectors of each sense's uses, this one included: (senses, L + 1, dim).
-        counts: Number of uses of each sense.
-        correct: Indices of the senses that it has.
-        vector: Its vector: (L + 1, dim).
-        mean: Vector to subtract: (L + 1, dim).
+    `sums` (senses, L + 1, dim) and `counts` (senses,) of the uses of each sense include this one
+    with its vector (L + 1, dim); `mean` (L + 1, dim) is subtracted. Return None if there is nothing
+    to choose: its sense has no other use, or the word no other sense.
     """
-    own = np.zeros(len(counts), bool)
-    own[list(correct)] = True
     left = counts - own
     order = np.argsort(-left, kind="stable")
     order = order[left[order] > 0]
@@ -101,10 +93,16 @@ def learn_mix(choices: Sequence[Choice], num_layers: int, *, frequency: bool) ->
     one.
     """
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
     if not choices:
         return Mix((1 / (num_layers + 1),) * (num_layers + 1), FIRST_SCALE)
-    cosines, counts, correct = (torch.from_numpy(array) for array in _padded(choices, num_layers))
+    columns = ((c.cosines[: num_layers + 1].T, c.counts, c.correct) for c in choices)
+    # (uses, senses, L + 1), (uses, senses), (uses, senses); padded with 0
+    cosines, counts, correct = (
+        pad_sequence([torch.from_numpy(array).double() for array in column], batch_first=True)
+        for column in zip(*columns, strict=True)
+    )
     shares = torch.zeros(num_layers + 1, dtype=torch.float64, requires_grad=True)
     scale = torch.tensor(FIRST_SCALE, dtype=torch.float64).log().requires_grad_()
     weight = torch.zeros((), dtype=torch.float64, requires_grad=frequency)
@@ -118,7 +116,7 @@ def learn_mix(choices: Sequence[Choice], num_layers: int, *, frequency: bool) ->
         optimizer.zero_grad()
         mixed = torch.einsum("l,ucl->uc", shares.softmax(0), cosines)  # (uses, senses)
         scores = (scale.exp() * mixed + weight * logs).masked_fill(counts == 0, -torch.inf)
-        of_correct = scores.masked_fill(~correct, -torch.inf).logsumexp(1)  # (uses,)
+        of_correct = scores.masked_fill(correct == 0, -torch.inf).logsumexp(1)  # (uses,)
         value = (scores.logsumexp(1) - of_correct).mean()
         value.backward()  # type: ignore[no-untyped-call]
         return float(value.detach())
@@ -130,19 +128,3 @@ def learn_mix(choices: Sequence[Choice], num_layers: int, *, frequency: bool) ->
     return Mix(
         tuple(shares.softmax(0).tolist()), float(scale.detach().exp()), float(weight.detach())
     )
-
-
-def _padded(
-    choices: Sequence[Choice], num_layers: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Return cosines (uses, senses, L + 1), counts and correct (uses, senses), padded with 0."""
-    widest = max(len(choice.counts) for choice in choices)
-    cosines = np.zeros((len(choices), widest, num_layers + 1))
-    counts = np.zeros((len(choices), widest))
-    correct = np.zeros((len(choices), widest), bool)
-    for row, choice in enumerate(choices):
-        senses = len(choice.counts)
-        cosines[row, :senses] = choice.cosines[: num_layers + 1].T
-        counts[row, :senses] = choice.counts
-        correct[row, :senses] = choice.correct
-    return cosines, counts, correct

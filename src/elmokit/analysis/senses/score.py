@@ -8,19 +8,15 @@ if WordNet's index is given, and otherwise no answer.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.senses.build import MOST_FREQUENT, embed_tagged
 from elmokit.analysis.senses.data import PARTS_OF_SPEECH, Instance, TaggedSentence
 from elmokit.analysis.senses.inventory import Inventory, Word
 from elmokit.analysis.senses.mix import nearest
-from elmokit.analysis.uses import as_store, span_vector
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
+from elmokit.analysis.uses import Model, as_store
 
 FIRST_SENSE = "first sense"
 ALL = "all"
@@ -28,14 +24,11 @@ ALL = "all"
 
 @dataclass
 class Tally:
-    """Counts of one method on one set of instances."""
+    """How many instances of a set one method has answered, and how many correctly."""
 
     instances: int = 0
-    """Number of instances."""
     answered: int = 0
-    """Number of instances for which a sense was found."""
     correct: int = 0
-    """Number of instances for which a correct sense was found."""
 
     def add(self, answer: str | None, instance: Instance) -> None:
         """Count an answer."""
@@ -61,14 +54,8 @@ class Tally:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and scores, for JSON."""
-        return {
-            "instances": self.instances,
-            "answered": self.answered,
-            "correct": self.correct,
-            "precision": self.precision,
-            "recall": self.recall,
-            "f1": self.f1,
-        }
+        scores = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+        return {**asdict(self), **scores}
 
 
 @dataclass
@@ -102,7 +89,7 @@ class SenseScores:
 
 
 def score_senses(
-    model: Embedder | LayerStore,
+    model: Model,
     inventory: Inventory,
     sentences: Iterable[TaggedSentence],
     first_senses: dict[Word, str] | None = None,
@@ -117,9 +104,8 @@ def score_senses(
             inventory does not know, and one more method to score.
     """
     scores = SenseScores()
-    for sentence, layers in embed_tagged(as_store(model), sentences):
-        for instance in sentence.instances:
-            vector = span_vector(layers, instance.start, instance.end)
+    for _, instances in embed_tagged(as_store(model), sentences):
+        for instance, vector in instances:
             answers = find_answers(inventory, first_senses or {}, instance, vector)
             if first_senses is not None:
                 answers[FIRST_SENSE] = first_senses.get((instance.lemma, instance.pos))
@@ -132,15 +118,11 @@ def find_answers(
 ) -> dict[str, str | None]:
     """Return the sense that each method finds for a use with the vector (L + 1, dim)."""
     rows = inventory.rows(instance.lemma, instance.pos)
+    methods = [*inventory.methods, MOST_FREQUENT]
     if len(rows) == 0:
-        fallback = first_senses.get((instance.lemma, instance.pos))
-        return dict.fromkeys([*inventory.methods, MOST_FREQUENT], fallback)
-    scores = inventory.scores(rows, vector)
-    answers = {
-        method: inventory.senses[rows[nearest(row)]]
-        for method, row in zip(inventory.methods, scores, strict=True)
-    }
-    return {**answers, MOST_FREQUENT: inventory.senses[rows[0]]}
+        return dict.fromkeys(methods, first_senses.get((instance.lemma, instance.pos)))
+    best = [*map(nearest, inventory.scores(rows, vector)), 0]  # The most frequent sense is first.
+    return {method: inventory.senses[rows[i]] for method, i in zip(methods, best, strict=True)}
 
 
 def score_first_senses(
@@ -148,8 +130,6 @@ def score_first_senses(
 ) -> SenseScores:
     """Score WordNet's first senses alone."""
     scores = SenseScores()
-    for sentence in sentences:
-        for instance in sentence.instances:
-            answer = first_senses.get((instance.lemma, instance.pos))
-            scores.add({FIRST_SENSE: answer}, instance)
+    for instance in (instance for sentence in sentences for instance in sentence.instances):
+        scores.add({FIRST_SENSE: first_senses.get((instance.lemma, instance.pos))}, instance)
     return scores

@@ -11,17 +11,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import tee
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory
 from elmokit.analysis.senses.mix import nearest
-from elmokit.analysis.uses import as_store, span_vector
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
+from elmokit.analysis.uses import Model, as_store, span_vector
 
 # Endings and what a lemma may have in their place, tried in this order.
 ENDINGS = (
@@ -48,7 +45,6 @@ class Tag:
     lemma: str
     """The word as the inventory has it."""
     sense: str
-    """The sense that was chosen."""
     score: float
     """Its probability among the word's senses; for a layer or the average its cosine."""
 
@@ -58,9 +54,7 @@ class SentenceTags:
     """A sentence with the senses of those of its words that the inventory knows."""
 
     tokens: Sequence[str]
-    """The sentence."""
     tags: list[Tag]
-    """The words with senses, in their order."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tokens and senses, for JSON."""
@@ -68,7 +62,7 @@ class SentenceTags:
 
 
 def tag_senses(
-    model: Embedder | LayerStore,
+    model: Model,
     inventory: Inventory,
     sentences: Iterable[Sequence[str]],
     method: str = WITH_FREQUENCY,
@@ -82,29 +76,29 @@ def tag_senses(
         method: How to choose a sense: "layer 0" and so on, "average", "mix" or "mix + frequency".
     """
     inventory.check_method(method)
-    return _tag(as_store(model), inventory, sentences, method)
+    sentences, texts = tee(sentences)
+    max_tokens = min(MAX_WORD, inventory.longest_word)
+    return (
+        SentenceTags(tokens, list(_tag(inventory, tokens, layers, method, max_tokens)))
+        for tokens, layers in zip(sentences, as_store(model).stream(texts), strict=True)
+    )
 
 
 def _tag(
-    store: LayerStore, inventory: Inventory, sentences: Iterable[Sequence[str]], method: str
-) -> Iterator[SentenceTags]:
-    row = inventory.methods.index(method)
-    max_tokens = min(MAX_WORD, inventory.longest_word)
-    sentences, texts = tee(sentences)
-    for tokens, layers in zip(sentences, store.stream(texts), strict=True):
-        tags = []
-        for start, end, lemma in known_words(tokens, inventory.lemmas, max_tokens):
-            senses = inventory.rows(lemma)
-            scores = inventory.scores(senses, span_vector(layers, start, end))[row]
-            best = nearest(scores)
-            if method in (MIX, WITH_FREQUENCY):
-                scores = np.exp(scores - scores.max())
-                scores /= scores.sum()
-            tags.append(Tag(start, end, lemma, inventory.senses[senses[best]], float(scores[best])))
-        yield SentenceTags(tokens, tags)
+    inventory: Inventory, tokens: Sequence[str], layers: NDArray[Any], method: str, max_tokens: int
+) -> Iterator[Tag]:
+    """Yield the words with senses of a sentence with the layers (L + 1, tokens, dim)."""
+    for start, end, lemma in known_words(tokens, inventory.lemmas, max_tokens):
+        senses = inventory.rows(lemma)
+        methods = inventory.scores(senses, span_vector(layers, start, end))
+        scores = methods[inventory.methods.index(method)]
+        best = nearest(scores)
+        if method in (MIX, WITH_FREQUENCY):
+            scores = np.exp(scores - scores.max())
+            scores /= scores.sum()
+        yield Tag(start, end, lemma, inventory.senses[senses[best]], float(scores[best]))
 
 
-# ---------------------------------------------------------------------- which words are known
 def find_lemma(word: str, known: Container[str]) -> str | None:
     """Return the lemma of a word among the known ones, or None.
 
@@ -133,15 +127,11 @@ def known_words(
     start = 0
     while start < len(tokens):
         for end in range(min(start + max_tokens, len(tokens)), start, -1):
-            lemma = _find_lemma_of_tokens(tokens[start:end], known)
+            joined = (separator.join(tokens[start:end]).lower() for separator in ("_", " "))
+            lemma = next((word for word in joined if word in known), None)
+            if lemma is None and end == start + 1:
+                lemma = find_lemma(tokens[start], known)
             if lemma is not None:
                 yield start, end, lemma
                 break
         start = end
-
-
-def _find_lemma_of_tokens(tokens: Sequence[str], known: Container[str]) -> str | None:
-    if len(tokens) == 1:
-        return find_lemma(tokens[0], known)
-    joined = (separator.join(tokens).lower() for separator in ("_", " "))
-    return next((lemma for lemma in joined if lemma in known), None)

@@ -5,11 +5,11 @@ file ─► Pair: two uses and the rating of people
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from elmokit.analysis.uses import Use
 from elmokit.data.labeled import FIRST, SECOND, BadLines
@@ -18,11 +18,6 @@ from elmokit.data.tables import ColumnSpec, read_table
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of, read_lines
 from elmokit.text.readers import Tokenize
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Rows: TypeAlias = "Iterator[tuple[str, str]]"
 
 KINDS = ("scws", "wic", "sentences")
 MARKED = re.compile(r"<b>(.*?)</b>", re.DOTALL)
@@ -78,31 +73,23 @@ def read_pairs(
         score_column: Column of the score.
     """
     if kind == "scws":
-        return read_scws(path, tokenize, errors=errors)
-    if kind == "wic":
-        return read_wic(path, gold, errors=errors)
-    return read_sentence_pairs(
-        path,
-        tokenize,
-        first_column=first_column,
-        second_column=second_column,
-        score_column=score_column,
-    )
+        pairs = read_scws(path, tokenize, errors=errors)
+    elif kind == "wic":
+        pairs = read_wic(path, gold, errors=errors)
+    else:
+        pairs = read_sentence_pairs(path, tokenize, first_column, second_column, score_column)
+    if len(pairs) < 2:
+        raise ElmokitError(f"{name_of(path)} has {len(pairs) or 'no'} pairs: at least 2 are needed")
+    return pairs
 
 
-def _read_filled(path: FilePath, errors: str) -> Rows:
+def _read_filled(path: FilePath, errors: str) -> Iterator[tuple[str, str]]:
     """Yield the lines that are not blank, each with its position in the file."""
     for piece in read_lines(path, errors=errors):
         if not piece.ended:
             raise ElmokitError(f"{location(path, piece.line)}: the line is too long")
         if piece.text.strip():
             yield location(path, piece.line), piece.text
-
-
-def _check_count(path: FilePath, pairs: list[Pair]) -> list[Pair]:
-    if len(pairs) < 2:
-        raise ElmokitError(f"{name_of(path)} has {len(pairs) or 'no'} pairs: at least 2 are needed")
-    return pairs
 
 
 # ---------------------------------------------------------------------- SCWS
@@ -121,28 +108,26 @@ def read_scws(path: FilePath, tokenize: Tokenize, *, errors: str = "strict") -> 
             )
         first, second = (_use_in_context(where, cell, tokenize) for cell in cells[5:7])
         pairs.append(Pair(first, second, _parse_number(where, cells[7])))
-    return _check_count(path, pairs)
+    return pairs
 
 
 def _use_in_context(where: str, text: str, tokenize: Tokenize) -> Use:
     match = MARKED.search(text)
     if match is None or not match[1].strip():
         raise ElmokitError(f"{where}: no word of the context is marked with <b> and </b>")
-    before, after = MARKED.sub(r"\1", text[: match.start()]), text[match.end() :]
-    parts = [tokenize(part) for part in (before, match[1], MARKED.sub(r"\1", after))]
-    start = len(parts[0])
-    end = start + len(parts[1])
-    return Use((*parts[0], *parts[1], *parts[2]), start, end, " ".join(parts[1]).lower())
+    parts = text[: match.start()], match[1], text[match.end() :]
+    before, word, after = (tokenize(MARKED.sub(r"\1", part)) for part in parts)
+    start, end = len(before), len(before) + len(word)
+    return Use((*before, *word, *after), start, end, " ".join(word).lower())
 
 
 def _parse_number(where: str, text: str) -> float:
     try:
-        value = float(text)
+        if math.isfinite(value := float(text)):
+            return value
     except ValueError:
-        value = float("nan")
-    if value != value or abs(value) == float("inf"):
-        raise ElmokitError(f"{where}: {text.strip()!r} is not a number")
-    return value
+        pass
+    raise ElmokitError(f"{where}: {text.strip()!r} is not a number")
 
 
 # ---------------------------------------------------------------------- WiC
@@ -173,7 +158,7 @@ def read_wic(path: FilePath, gold: FilePath | None = None, *, errors: str = "str
         pairs.append(Pair(first, second, answer))
     if next(answers, None) is not None:
         raise ElmokitError(f"{name_of(path)} has {len(pairs)} pairs, but its gold file has more")
-    return _check_count(path, pairs)
+    return pairs
 
 
 def _use_at(where: str, word: str, sentence: str, position: int) -> Use:
@@ -205,7 +190,6 @@ def _read_answers(path: FilePath, errors: str) -> Iterator[float]:
 def read_sentence_pairs(
     path: FilePath,
     tokenize: Tokenize,
-    *,
     first_column: str | None = None,
     second_column: str | None = None,
     score_column: str | None = None,
@@ -224,10 +208,10 @@ def read_sentence_pairs(
     for where, (*texts, score) in read_table(path, columns, BadLines()):
         first, second = (_whole_sentence(where, text, tokenize) for text in texts)
         pairs.append(Pair(first, second, _parse_number(where, str(score))))
-    return _check_count(path, pairs)
+    return pairs
 
 
-def _whole_sentence(where: str, text: object, tokenize: Callable[[str], list[str]]) -> Use:
+def _whole_sentence(where: str, text: object, tokenize: Tokenize) -> Use:
     tokens = tuple(text) if isinstance(text, list) else tuple(tokenize(str(text or "")))
     if not tokens:
         raise ElmokitError(f"{where}: a sentence is empty")

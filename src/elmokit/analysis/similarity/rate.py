@@ -1,8 +1,11 @@
 """Compare cosines with what people say: correlation with ratings, accuracy of a threshold.
 
-pairs ─► cosines of layers and of static vectors ─► a row for each, raw and centered
+    pairs ─► pass 1: mean vector of all tokens ─► pass 2: pooled vectors of both sides ─► cosines
+    cosines of layers and of static vectors ─► a row for each, raw and centered
 
-"Centered" means that the mean vector of all tokens is subtracted first.
+"Centered" means that the mean vector of all tokens is subtracted first. The layers come from the
+store, which keeps them on disk, so the second pass computes nothing again. Only one number per pair
+stays in memory.
 """
 
 from __future__ import annotations
@@ -13,28 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
-from elmokit.analysis.geometry import Array, accuracy, best_threshold, pearson, spearman
-from elmokit.analysis.similarity.cosines import (
-    check_poolings,
-    pair_cosines,
-    static_cosines,
-    texts_of,
-)
+from elmokit.analysis.geometry import Array, best_threshold, cosine, pearson, spearman
 from elmokit.analysis.similarity.pairs import Pair
-from elmokit.analysis.uses import as_store, mean_vector
-from elmokit.layers import layer_names
+from elmokit.analysis.uses import Model, Use, as_store, mean_vector, with_average
+from elmokit.errors import ElmokitError
+from elmokit.layers import layer_names, pool
 from elmokit.vectors.static.table import StaticVectors
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
     # Cosines (2, pairs), raw and centered, by the name of a row and its pooling.
     Cosines: TypeAlias = "dict[tuple[str, str], NDArray[np.float64]]"
     Measures: TypeAlias = "dict[str, float | None]"
+
+# The sum is not among them: its cosine is that of the mean.
+POOLINGS = ("mean", "max", "min", "first", "last", "ends")
+DIGITS = 6  # Cosines are rounded, so that rounding errors do not break ties.
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,6 @@ class SimilarityResult:
     kind: str
     """"scws", "wic" or "sentences"."""
     pairs: int
-    """Number of pairs."""
     rows: list[SimilarityRow]
     """Baselines, layers 0..L, their average, and static vectors."""
 
@@ -69,7 +70,7 @@ class SimilarityResult:
 
 
 def rate_similarity(
-    model: Embedder | LayerStore,
+    model: Model,
     pairs: Sequence[Pair],
     *,
     kind: str,
@@ -96,75 +97,100 @@ def rate_similarity(
     mean = mean_vector(store, texts_of(learned))  # (L + 2, 1, dim)
 
     def cosines_of(some: Sequence[Pair]) -> Cosines:
-        layers = layer_cosines(store, some, mean, poolings, quiet=quiet)
-        return layers | _static_rows(static, some, learned, kind)
+        of_layers = pair_cosines(store, some, mean, poolings, quiet=quiet)
+        cosines = {
+            (name, pooling): of_layers[p, :, layer]
+            for p, pooling in enumerate(poolings)
+            for layer, name in enumerate(layer_names(store.elmo.config.num_layers))
+        }
+        if static is not None and kind != "sentences":
+            cosines["static, word", "mean"] = static_cosines(static, some, learned, whole=False)
+        if static is not None:
+            name = "static vectors" if kind == "sentences" else "static, text"
+            cosines[name, "mean"] = static_cosines(static, some, learned, whole=True)
+        return cosines
 
     cosines = cosines_of(pairs)
     learned_cosines = cosines if training is None else cosines_of(training)
-    rows = [_majority(pairs)] if kind == "wic" else []
-    for (name, pooling), scores in cosines.items():
-        if kind == "wic":
-            before = learned_cosines[name, pooling]
-            measures = [_accuracy(before[i], learned, scores[i], pairs) for i in range(2)]
-        else:
-            measures = [_correlations(scores[i], pairs, kind) for i in range(2)]
-        rows.append(SimilarityRow(name, pooling, *measures))
+    gold, learned_gold = ([pair.gold for pair in some] for some in (pairs, learned))
+    rows = []
+    if kind == "wic":  # the accuracy of always giving the more frequent answer
+        share = float(np.mean(gold))
+        guess: Measures = {"accuracy": max(share, 1 - share), "threshold": None}
+        rows.append(SimilarityRow("majority answer", "", guess, guess))
+    for key, scores in cosines.items():
+        measures: list[Measures] = []
+        for own, learned_scores in zip(scores, learned_cosines[key], strict=True):
+            if kind == "wic":
+                threshold = best_threshold(learned_scores, learned_gold)
+                share = float(((own >= threshold) == np.array(gold, bool)).mean())
+                measures.append({"accuracy": share, "threshold": threshold})
+            elif kind == "scws":
+                measures.append({"Spearman": spearman(own, gold)})
+            else:
+                measures.append({"Pearson": pearson(own, gold), "Spearman": spearman(own, gold)})
+        rows.append(SimilarityRow(*key, *measures))
     return SimilarityResult(kind, len(pairs), rows)
 
 
-def layer_cosines(
-    store: LayerStore,
-    pairs: Sequence[Pair],
-    mean: Array,
-    poolings: Sequence[str],
-    *,
-    quiet: bool = True,
-) -> Cosines:
-    """Return the cosines of every layer and pooling."""
-    cosines = pair_cosines(store, pairs, mean=mean, poolings=poolings, quiet=quiet)
-    names = layer_names(store.elmo.config.num_layers)
-    return {
-        (name, pooling): cosines[p, :, layer]
-        for p, pooling in enumerate(poolings)
-        for layer, name in enumerate(names)
-    }
+def check_poolings(names: Sequence[str]) -> None:
+    """Raise if there are no poolings or one of them is unknown."""
+    unknown = next((name for name in names if name not in POOLINGS), None)
+    if unknown is not None or not names:
+        raise ElmokitError(
+            f"pooling must be one or more of {', '.join(POOLINGS)}, not {unknown or ''!r}"
+        )
 
 
-def _static_rows(
-    vectors: StaticVectors | None, pairs: Sequence[Pair], learned: Sequence[Pair], kind: str
-) -> Cosines:
-    if vectors is None:
-        return {}
-    text = static_cosines(vectors, pairs, whole=True, mean_of=learned)
-    if kind == "sentences":
-        return {("static vectors", "mean"): text}
-    word = static_cosines(vectors, pairs, whole=False, mean_of=learned)
-    return {("static, word", "mean"): word, ("static, text", "mean"): text}
+def texts_of(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
+    """Return the texts of all pairs, the two sides of each one after the other."""
+    return [side.tokens for pair in pairs for side in (pair.first, pair.second)]
 
 
-def _gold(pairs: Sequence[Pair]) -> list[float]:
-    return [pair.gold for pair in pairs]
+def pair_cosines(
+    store: LayerStore, pairs: Sequence[Pair], mean: Array, poolings: Sequence[str], *, quiet: bool
+) -> NDArray[np.float64]:
+    """Return the cosines of the two sides: (poolings, 2, L + 2, pairs), raw and centered.
+
+    A side is the vectors of its word, or of all its tokens, pooled. Subtracting the mean (L + 2, 1,
+    dim) from the pooled vector equals subtracting it from every token, whatever the pooling.
+    """
+    cosines = np.empty((len(poolings), 2, store.elmo.config.num_layers + 2, len(pairs)))
+    stream = store.stream(texts_of(pairs))
+    for i, pair in enumerate(tqdm(pairs, unit=" pairs", desc="cosines", disable=quiet)):
+        first = _pool(next(stream), pair.first, poolings)  # (poolings, L + 2, dim)
+        second = _pool(next(stream), pair.second, poolings)
+        cosines[:, 0, :, i] = cosine(first, second)
+        cosines[:, 1, :, i] = cosine(first - mean[:, 0], second - mean[:, 0])
+    return cosines.round(DIGITS)
 
 
-def _correlations(scores: NDArray[np.float64], pairs: Sequence[Pair], kind: str) -> Measures:
-    rank: Measures = {"Spearman": spearman(scores, _gold(pairs))}
-    return rank if kind == "scws" else {"Pearson": pearson(scores, _gold(pairs)), **rank}
+def _pool(layers: NDArray[np.float16], use: Use, poolings: Sequence[str]) -> Array:
+    """Return the pooled vectors of one side: (poolings, L + 2, dim)."""
+    span = with_average(layers[:, use.start : use.end].astype(np.float32))
+    return np.stack([pool(span, name) for name in poolings])  # type: ignore[arg-type]
 
 
-def _accuracy(
-    learned_scores: NDArray[np.float64],
-    learned: Sequence[Pair],
-    scores: NDArray[np.float64],
-    pairs: Sequence[Pair],
-) -> Measures:
-    """Return the accuracy with the threshold that is best for the `learned` pairs."""
-    threshold = best_threshold(learned_scores, list(map(bool, _gold(learned))))
-    share = accuracy(scores, list(map(bool, _gold(pairs))), threshold)
-    return {"accuracy": share, "threshold": threshold}
+def static_cosines(
+    vectors: StaticVectors, pairs: Sequence[Pair], mean_of: Sequence[Pair], *, whole: bool
+) -> NDArray[np.float64]:
+    """Return the cosines of the mean static vectors of both sides: (2, pairs), raw and centered.
+
+    A side is its word, or with `whole` its text. Unknown words are left out; the cosine of a side
+    without any known word is 0. The tokens of `mean_of` give the mean to subtract.
+    """
+    rows = vectors.rows([token for text in texts_of(mean_of) for token in text])
+    known, counts = np.unique(rows[rows >= 0], return_counts=True)
+    mean = (counts @ vectors.vectors[known]) / max(counts.sum(), 1)  # (dim,)
+    cosines = np.zeros((2, len(pairs)))
+    for i, pair in enumerate(pairs):
+        first, second = (_static_mean(vectors, use, whole) for use in (pair.first, pair.second))
+        if first is not None and second is not None:
+            cosines[:, i] = [cosine(first, second), cosine(first - mean, second - mean)]
+    return cosines.round(DIGITS)
 
 
-def _majority(pairs: Sequence[Pair]) -> SimilarityRow:
-    """Return the accuracy of always giving the more frequent answer."""
-    share = float(np.mean(_gold(pairs)))
-    measures: Measures = {"accuracy": max(share, 1 - share), "threshold": None}
-    return SimilarityRow("majority answer", "", measures, measures)
+def _static_mean(vectors: StaticVectors, use: Use, whole: bool) -> Array | None:
+    rows = vectors.rows(use.tokens if whole else use.tokens[use.start : use.end])
+    known = rows[rows >= 0]
+    return vectors.vectors[known].mean(axis=0, dtype=np.float64) if len(known) else None

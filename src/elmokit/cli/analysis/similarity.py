@@ -59,9 +59,8 @@ def similarity(
     """
     settings = dict(locals())
     check_output(json)
-    from elmokit.analysis.similarity.cosines import check_poolings
     from elmokit.analysis.similarity.pairs import detect_kind, read_pairs
-    from elmokit.analysis.similarity.rate import rate_similarity
+    from elmokit.analysis.similarity.rate import check_poolings, rate_similarity
     from elmokit.text.tokenize import tokenizer as find_tokenizer
     from elmokit.vectors.static.table import read_static_vectors
 
