@@ -269,7 +269,7 @@ def test_names_are_known_by_their_ends(
             lambda t: t.update({"bilm/CNN_proj/W": t.pop("bilm/CNN_proj/W_proj")}),
             r"unknown variables: 'bilm/CNN_proj/W' \[15, 6\]",
         ),
-        (lambda t: t.pop("aggregation/scaling"), "has only one of them"),
+        (lambda t: t.pop("aggregation/scaling"), "has weights or scaling of its layers, not both"),
         (
             lambda t: t.update({"aggregation/weights": np.zeros(2, np.float32)}),
             "'aggregation/weights' does not fit the model",

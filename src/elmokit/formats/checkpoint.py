@@ -75,25 +75,29 @@ def check_tensors(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]
                 f"{where} has an unexpected tensor {name!r}: its configuration has none"
             )
     for name, shape in expected.items():
-        if name not in checkpoint.tensors:
+        tensor = checkpoint.tensors.get(name)
+        if tensor is None:
             raise UnsupportedFormat(f"{where} lacks the tensor {name!r}")
-        _check_tensor(where, name, checkpoint.tensors[name], shape)
+        if tensor.shape != shape:
+            raise UnsupportedFormat(
+                f"{where}: the tensor {name!r} has the shape {list(tensor.shape)} "
+                f"but its configuration needs {list(shape)}"
+            )
+        if not is_finite(tensor):
+            raise UnsupportedFormat(
+                f"{where}: the tensor {name!r} has values that are not finite (NaN)"
+            )
     _check_dictionaries(checkpoint)
     _check_vocabulary(checkpoint)
 
 
-def _check_tensor(
-    where: str, name: str, tensor: NDArray[np.float32], shape: tuple[int, ...]
-) -> None:
-    if tensor.shape != shape:
-        raise UnsupportedFormat(
-            f"{where}: the tensor {name!r} has the shape {list(tensor.shape)} "
-            f"but its configuration needs {list(shape)}"
-        )
-    if not is_finite(tensor):
-        raise UnsupportedFormat(
-            f"{where}: the tensor {name!r} has values that are not finite (NaN)"
-        )
+def check_fixed(config: BiLMConfig, format: str, fixed: Mapping[str, Any]) -> None:
+    """Raise if a field has another value than the one that a format has for all models."""
+    for name, value in fixed.items():
+        if (ours := getattr(config, name)) != value:
+            raise UnsupportedFormat(
+                f"the {format} format has {name} {value!r}, but this model has {ours!r}"
+            )
 
 
 def _check_vocabulary(checkpoint: Checkpoint) -> None:

@@ -70,10 +70,8 @@ def read_rows(
         known_by: what determined the map, for messages.
     """
     rows = list(rows)
-    if extra := sorted(set(shapes) - {row.theirs for row in rows}):
-        raise UnsupportedFormat(
-            f"{where} has a {kind} {extra[0]!r} that {known_by} do not describe"
-        )
+    if extra := min(shapes.keys() - {row.theirs for row in rows}, default=""):
+        raise UnsupportedFormat(f"{where} has a {kind} {extra!r} that {known_by} do not describe")
     for row in rows:
         if row.theirs not in shapes:
             raise UnsupportedFormat(f"{where} lacks the {kind} {row.theirs!r}")
