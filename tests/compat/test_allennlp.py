@@ -331,9 +331,9 @@ def test_sentences_become_all_layers(files: Files, reference: Reference) -> None
     expected = [reference.embed(sentence) for sentence in BATCH] + [np.zeros((3, 0, 12))]
     expected += [reference.embed(sentence) for sentence in LATER]
     one_by_one = [embedder.embed_sentence(sentence) for sentence in sentences]
-    streamed = embedder.embed_sentences(iter(sentences), batch_size=2)
-    assert inspect.isgenerator(streamed)
-    for result in (one_by_one, embedder.embed_batch(sentences), list(streamed)):
+    assert inspect.isgenerator(embedder.embed_sentences(iter(sentences)))
+    streamed = list(embedder.embed_sentences(iter(sentences), batch_size=2))
+    for result in (one_by_one, embedder.embed_batch(sentences), streamed):
         assert [array.shape for array in result] == [(3, len(s), 12) for s in sentences]
         for array, target in zip(result, expected, strict=True):
             assert isinstance(array, np.ndarray)

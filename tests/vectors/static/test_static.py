@@ -9,6 +9,8 @@ import os
 import random
 import struct
 import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from elmokit.vectors.static.table import StaticVectors, load, read_static_vector
 
 WORDS = ["the", "Bank", "银行", "naïve", "don't", "2008", "…", "a\u00a0b", "x\u0085y", "z\u2028z"]
 FORMATS = "glove word2vec crlf fasttext binary unbroken".split()
-PACKERS = {
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
     ".xz": lzma.compress,
@@ -166,8 +168,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "FILE has no word vectors in it"),
     "blank": (b"\n\n \n", "FILE has no word vectors in it"),
     "header alone": (b"0 3\n", "line 1 of FILE says that there are no words"),
-    "no columns": (b"3 0\n", "line 1 of FILE says that vectors have 0 columns"),
-    "wide": (b"3 99999999\n" + b"\0" * 9, "line 1 of FILE says that vectors have 99999999 columns"),
+    "no columns": (b"3 0\n", "line 1 of FILE gives 0 columns"),
+    "wide": (b"3 99999999\n" + b"\0" * 9, "line 1 of FILE gives 99999999 columns"),
     "gigantic": (b"999999999999 300\na 1\n", "but a file of 21 bytes is too short for that"),
     "fewer words": (b"3 1\na 1.5555\nb 2.5\n", "FILE has 2 words instead of the 3 of its line 1"),
     "more words": (b"1 1\na 1.5\nb 2.5\n", "FILE has more words than the 1 of its line 1"),
@@ -189,7 +191,7 @@ def test_a_bad_file_is_told_of_with_its_line(name: str, tmp_path: Path, own_cach
     path = tmp_path / "vectors"
     path.write_bytes(content)
     for cache in (None, own_cache):
-        said = complaint(lambda cache=cache: read_static_vectors(path, cache=cache))
+        said = complaint(partial(read_static_vectors, path, cache=cache))
         assert sentence.replace("FILE", str(path)) in said
     assert list(own_cache.iterdir()) == []  # nothing of it is kept
 
@@ -197,7 +199,7 @@ def test_a_bad_file_is_told_of_with_its_line(name: str, tmp_path: Path, own_cach
 def test_a_bad_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "v").write_text("a 1 2\nb 1\n")
     times: list[int] = []
-    read_rows = static.read_rows
+    read_rows = static_rows.read_rows
 
     def counted(*args: Any, **settings: Any) -> Any:
         times.append(1)
@@ -438,7 +440,7 @@ def test_another_process_may_have_been_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, kept = make(tmp_path), tmp_path / "kept"
-    rows = static.read_rows
+    rows = static_rows.read_rows
 
     def slow(*args: Any, **settings: Any) -> Any:
         monkeypatch.setattr(static, "read_rows", rows)
@@ -468,6 +470,7 @@ def test_saved_vectors_are_the_same_after_loading(tmp_path: Path) -> None:
     assert found.vectors.dtype == np.float32
     np.testing.assert_array_equal(found.vectors, vectors.vectors.astype(np.float16))
     row = vectors.row("99")
+    assert row is not None
     part = StaticVectors([vectors.words[row]], vectors.vectors[[row]], digit=vectors.digit)
     save(part, tmp_path / "half")  # what is ours may be replaced
     assert load(tmp_path / "half").row("42") == 0
@@ -478,15 +481,14 @@ def test_what_cannot_be_saved_is_told_of_and_nothing_is_left(tmp_path: Path) -> 
     assert "float16 cannot hold" in complaint(lambda: save(large, tmp_path / "new"))
     for word in ("two\nlines", "half a \ud800 character"):
         vectors = StaticVectors([word], np.zeros((1, 2), np.float32))
-        assert "cannot be a line of words.txt" in complaint(
-            lambda vectors=vectors: save(vectors, tmp_path / "new")
-        )
+        problem = complaint(partial(save, vectors, tmp_path / "new"))
+        assert "cannot be a line of words.txt" in problem
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     good = vectors_of("a")
     assert "it is not replaced" in complaint(lambda: save(good, tmp_path / "mine"))
     bad_type: Any = "int8"
-    assert "float16 or float32" in complaint(lambda: save(good, tmp_path / "new", dtype=bad_type))
+    assert "float32 or float16" in complaint(lambda: save(good, tmp_path / "new", dtype=bad_type))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
