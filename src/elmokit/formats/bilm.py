@@ -25,9 +25,13 @@ import numpy as np
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
-from elmokit.formats.checkpoint import Checkpoint, check_fixed
+from elmokit.formats.checkpoint import (
+    Checkpoint,
+    check_fixed,
+    new_model_folder,
+    published_metadata,
+)
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
-from elmokit.formats.model_folder import new_model_folder, published_metadata
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
 from elmokit.io.jsonfile import read_json
 from elmokit.text.vocabulary import Vocabulary

@@ -1,21 +1,26 @@
-"""`Checkpoint`, what every format reads and writes: configuration, tensors, words, metadata."""
+"""`Checkpoint`, what every format reads and writes, its checks, and the folder it is written to."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import UnsupportedFormat
+from elmokit.errors import ElmokitError, UnsupportedFormat
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json
 from elmokit.text.dictionaries import Dictionaries
 
 Tensors = dict[str, NDArray[np.float32]]
+MODEL_FILES = ("config.json", "options.json", "model.safetensors", "*.hdf5")
 
 
 @dataclass(frozen=True)
@@ -134,3 +139,22 @@ def _check_dictionaries(checkpoint: Checkpoint) -> None:
                 f"{checkpoint.source}: the dictionary of {name} has {len(entries or [])} entries "
                 f"but the model has {rows}"
             )
+
+
+@contextmanager
+def new_model_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Like `atomic_folder`, but replace only a folder that is empty or has a model in it."""
+    if overwrite and folder.exists():
+        is_empty = folder.is_dir() and not any(folder.iterdir())
+        if not is_empty and not any(next(folder.glob(name), None) for name in MODEL_FILES):
+            raise ElmokitError(f"{folder} is not a model folder, so it is not replaced")
+    with atomic_folder(folder, overwrite=overwrite) as temporary:
+        yield temporary
+
+
+def published_metadata(folder: Path) -> dict[str, Any]:
+    """Return the contents of `meta.json`, which archives of the NLPL repository have."""
+    try:
+        return {"meta": read_json(folder / "meta.json")}
+    except ElmokitError:  # The file is missing or of another kind.
+        return {}

@@ -22,9 +22,14 @@ import numpy as np
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
-from elmokit.formats.checkpoint import Checkpoint, Tensors, check_fixed
+from elmokit.formats.checkpoint import (
+    Checkpoint,
+    Tensors,
+    check_fixed,
+    new_model_folder,
+    published_metadata,
+)
 from elmokit.formats.containers import state_dict
-from elmokit.formats.model_folder import new_model_folder, published_metadata
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, write_rows
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.paths import is_file

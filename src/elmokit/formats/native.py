@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
-from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.model_folder import new_model_folder
+from elmokit.formats.checkpoint import Checkpoint, Tensors, new_model_folder
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary

@@ -61,13 +61,8 @@ def read_rows(
 ) -> Tensors:
     """Read all tensors of a file by our names; raise if one is missing, unexpected or damaged.
 
-    Args:
-        rows: the map.
-        shapes: shapes of the tensors in the file, checked before anything is read.
-        fetch: reads a tensor by its name in the file.
-        where: name of the file, for messages.
-        kind: what the format calls a tensor, for messages.
-        known_by: what determined the map, for messages.
+    The shapes are checked before `fetch` reads anything. Messages name the file (`where`), what
+    its format calls a tensor (`kind`), and what determined the map (`known_by`).
     """
     rows = list(rows)
     if extra := min(shapes.keys() - {row.theirs for row in rows}, default=""):

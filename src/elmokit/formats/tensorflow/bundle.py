@@ -210,14 +210,14 @@ def _entry(name: str, value: bytes) -> Entry:
     integers = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
     shape: list[int] = []
     in_slices = False
-    for number, field in _fields(value):
-        if number in integers and isinstance(field, int):
-            integers[number] = field
-        elif number == 2 and isinstance(field, bytes):
+    for tag, field in _fields(value):
+        if tag in integers and isinstance(field, int):
+            integers[tag] = field
+        elif tag == 2 and isinstance(field, bytes):
             shape += _shape(field)
-        elif number == 7:
+        elif tag == 7:
             in_slices = True
-        elif number <= 7:
+        elif tag <= 7:
             raise Damaged(f"the entry of the tensor {name!r} is invalid")
     if len(shape) > MAX_DIMENSIONS:
         raise Damaged(f"the tensor {name!r} has {len(shape)} dimensions")
@@ -227,8 +227,8 @@ def _entry(name: str, value: bytes) -> Entry:
 
 def _shape(value: bytes) -> Iterator[int]:
     """Yield the sizes of a TensorShapeProto: field 2 is a dimension, whose field 1 is its size."""
-    for number, dimension in _fields(value):
-        if number == 2 and isinstance(dimension, bytes):
+    for tag, dimension in _fields(value):
+        if tag == 2 and isinstance(dimension, bytes):
             length = dict(_fields(dimension)).get(1, 0)
             if not isinstance(length, int) or length >= 1 << 40:
                 raise Damaged("a tensor has a dimension of invalid size")
