@@ -62,14 +62,14 @@ def test_the_elmo_may_be_anywhere_in_the_model(
     assert difference(result, reference.embed(SENTENCE)) < 2e-6
 
 
-@pytest.mark.parametrize("place", [FTA, "elmo_options.json", "named"])
-def test_options_are_found_where_they_are(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("location", [FTA, "elmo_options.json", "named"])
+def test_options_are_found_where_they_are(tmp_path: Path, location: str) -> None:
     # no published model has these, so that nothing but the file can say them
     options = make_options(activation="tanh", cell_clip=0.25, proj_clip=0.125)
     reference = make_reference(options, scale=2.0)
     named = "/nowhere/elmo_options.json"
-    files = {place: options}
-    if place == "named":
+    files = {location: options}
+    if location == "named":
         named, files = str(tmp_path / "elmo_options.json"), {}
         Path(named).write_text(json.dumps(options))
     path = save_task_model(reference, tmp_path / "task", settings=settings_of(named), files=files)

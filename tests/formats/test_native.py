@@ -204,7 +204,7 @@ def test_a_process_killed_while_writing_leaves_no_half_model(
     assert subprocess.run(command, timeout=100).returncode == -signal.SIGKILL
     assert not (tmp_path / "new").exists()
     assert read_checkpoint(tmp_path / "old").fingerprint() == checkpoint.fingerprint()
-    native.write(checkpoint, tmp_path / "new")  # what the killed one left is in nobody's way
+    native.write(checkpoint, tmp_path / "new")  # What the killed run left does not matter.
     assert read_checkpoint(tmp_path / "new").fingerprint() == checkpoint.fingerprint()
 
 

@@ -93,9 +93,9 @@ def lists(bilm: Path) -> list[Batch]:
     return [[text.split() for text in sentences] for sentences in texts]
 
 
-def expected_top(bilm: Path, number: int, sentence: int) -> np.ndarray:
+def expected_top(bilm: Path, index: int, sentence: int) -> np.ndarray:
     """The top layer of a sentence, forward and backward side by side: (tokens, 32)."""
-    with h5py.File(bilm / f"lm_embeddings_{number}.hdf5") as file:
+    with h5py.File(bilm / f"lm_embeddings_{index}.hdf5") as file:
         return np.concatenate(list(file[str(sentence)][...]), axis=1)
 
 
@@ -206,7 +206,7 @@ def test_an_export_of_the_training_script_loads_and_gives_its_vectors(shared: Pa
     texts = json.loads((folder / "sentences.json").read_text())
     sentences = [text.split() if isinstance(text, str) else text for text in texts]
     with np.load(folder / "expected.npz") as file:
-        expected = [file[f"layers_{number}"] for number in range(len(file.files))]
+        expected = [file[f"layers_{i}"] for i in range(len(file.files))]
     assert len(sentences) == len(expected) > 5
     for run in (ByTraining(elmo), ByInference(elmo)):
         actual, _ = run(sentences)

@@ -205,7 +205,7 @@ def test_fields_that_are_not_known_are_passed_over(tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_bundle(tmp_path / "model").read("b"), SMALL["b"])
 
 
-def test_a_name_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
+def test_a_repeated_name_is_refused(tmp_path: Path) -> None:
     one = np.array([1], np.float32)
     pairs = [header(), entry("a", one, 0, 0), entry("a", one, 0, 4)]
     write_index(tmp_path / "model", table(pairs), one.tobytes() * 2)
