@@ -67,9 +67,8 @@ def _load(path: Path) -> Any:
     except ElmokitError:
         raise
     except Exception:  # torch raises many kinds, most with long texts.
-        raise UnsupportedFormat(
-            f"{path} is damaged or has more than tensors in it; nothing in it was executed"
-        ) from None
+        problem = "is damaged or has more than tensors in it; nothing in it was executed"
+        raise UnsupportedFormat(f"{path} {problem}") from None
 
 
 def _check_zip(path: Path) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from elmokit.config import BiLMConfig
 from elmokit.errors import UnsupportedFormat
 from elmokit.formats import bilm
-from elmokit.formats.checkpoint import Checkpoint, Tensors
+from elmokit.formats.checkpoint import Checkpoint, Shapes, Tensors
 from elmokit.formats.tensorflow.bundle import INDEX, Bundle, open_bundle
 from elmokit.formats.weight_map import padded, read_rows
 from elmokit.io.jsonfile import read_json
@@ -47,8 +47,6 @@ PARTS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 AGGREGATION = re.compile(r"(?:.*/)?(?:aggregation/(weights|scaling)|\w*ELMo_(W|gamma))")
 # Variables of the training, and the LSTM state that bilm-tf carries from batch to batch.
 IGNORED = re.compile(r"(?:.*/)?(?:global_step|train_perplexity|beta[12]_power|Variable(?:_\d+)?)")
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 def dataset_name(variable: str) -> str | None:

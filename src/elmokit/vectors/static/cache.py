@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,8 @@ from elmokit.io.atomic import atomic_folder
 from elmokit.io.jsonfile import read_json
 from elmokit.io.npy import write_npy_header
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-Table: TypeAlias = "NDArray[np.float32]"
-WordRows: TypeAlias = "tuple[list[str], Table]"  # n words and (n, columns)
+Table = NDArray[np.float32]
+WordRows = tuple[list[str], Table]  # n words and (n, columns)
 
 VERSION = 2  # Entries of another version are replaced.
 METADATA, WORDS, VECTORS = "metadata.json", "words.txt", "vectors.npy"

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,7 @@ from numpy.typing import NDArray
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import BYTE_ORDER_MARK, COMPRESSIONS, FilePath, name_of, read_blocks
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-Rows: TypeAlias = "tuple[list[bytes], NDArray[np.float32]]"  # n words and (n, columns)
+Rows = tuple[list[bytes], NDArray[np.float32]]  # n words and (n, columns)
 
 BLOCK_BYTES = 4 << 20  # parsed at once
 MAX_LINE_BYTES = 1 << 20
