@@ -222,8 +222,7 @@ class ElmoEmbedder:
         refuse_strings(batch)
         if not self.stateful or not any(map(len, batch)):
             return [sentence.layers for sentence in self.elmo.stream(map(list, batch))]
-        weight = torch.empty(0, device=self.elmo.device)  # for its device and dtype
-        state = with_rows(self._state, len(batch), self.elmo.config, weight)
+        state = with_rows(self._state, len(batch), self.elmo.config, self.elmo.device)
         sentences, self._state = self.elmo.embed_batch(list(map(list, batch)), state=state)
         return [sentence.layers for sentence in sentences]
 

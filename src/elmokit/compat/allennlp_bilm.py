@@ -65,9 +65,9 @@ class CharacterBiLM(nn.Module):
         batch = self._batch(self._characters(inputs, word_inputs))
         trained = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
         weight = next(self.parameters())
-        state = None
+        state, rows = None, len(batch.lengths)
         if self.stateful:
-            state = with_rows(self._state, len(batch.lengths), self.config, weight)
+            state = with_rows(self._state, rows, self.config, weight.device, weight.dtype)
         if weight.dtype == torch.float32 and not trained:
             output = self._fast_layers(batch, state)
         else:
@@ -156,10 +156,16 @@ class CharacterBiLM(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **settings)
 
 
-def with_rows(state: BiLMState | None, rows: int, config: BiLMConfig, like: Tensor) -> BiLMState:
+def with_rows(
+    state: BiLMState | None,
+    rows: int,
+    config: BiLMConfig,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+) -> BiLMState:
     """Return a carried state with at least `rows` rows; new ones are zeros."""
     more = max(0, rows - (0 if state is None else state.rows))
-    zeros = BiLMState.zeros(config, more, like.device, like.dtype)
+    zeros = BiLMState.zeros(config, more, device, dtype)
     return zeros if state is None else BiLMState.cat([state, zeros])
 
 

@@ -192,10 +192,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 # ---------------------------------------------------------------------- the values
 def _file_count(value: bytes) -> int:
-    """Return the number of data files from a BundleHeaderProto.
-
-    Field 1 is that number, field 2 is 1 for big-endian tensors.
-    """
+    """Return field 1 of a BundleHeaderProto, the number of data files; 2 is the byte order."""
     fields = dict(_fields(value))
     count = fields.get(1, 1)
     if fields.get(2, 0) != 0:
