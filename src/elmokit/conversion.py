@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat
 from elmokit.formats import bilm, many_langs, native
-from elmokit.formats.checkpoint import Checkpoint
+from elmokit.formats.checkpoint import Checkpoint, new_model_folder
 from elmokit.formats.detect import read_checkpoint
-from elmokit.formats.model_folder import new_model_folder
 
 Format = Literal["native", "bilm", "many_langs"]
 Stored = Literal["float32", "float16"]

@@ -55,8 +55,8 @@ def averages(reference: Reference, batch: list[list[str]], **settings: Any) -> n
     return padded([reference.embed(sentence, **settings).mean(0) for sentence in batch])
 
 
-def output(elmo: Elmo, batch: list[list[str]], number: int = 0) -> np.ndarray:
-    result = elmo(batch_to_ids(batch))["elmo_representations"][number]
+def output(elmo: Elmo, batch: list[list[str]], index: int = 0) -> np.ndarray:
+    result = elmo(batch_to_ids(batch))["elmo_representations"][index]
     return np.asarray(result.detach().numpy())
 
 
@@ -131,7 +131,7 @@ def test_given_weights_are_kept(files: Files, reference: Reference) -> None:
     assert difference(output(elmo, BATCH), expected) < 2e-6
     assert not any(parameter.requires_grad for parameter in elmo.parameters())
     message = complaint(lambda: Elmo(*files, 1, scalar_mix_parameters=[1.0, 2.0]))
-    assert message == "3 layers need as many initial weights, not 2"
+    assert message == "3 layers need as many weights, not 2"
 
 
 def test_the_mixes_learn_and_the_bilm_only_where_asked(files: Files) -> None:
@@ -277,7 +277,7 @@ def test_a_mix_with_equal_weights_is_the_scaled_average() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "message"),
     [
         (torch.ones(2, 3, 49, dtype=torch.long), "character ids of shape (sentences, tokens, 50)"),
         (torch.ones(2, 3, 50), "character ids of shape (sentences, tokens, 50)"),
@@ -287,8 +287,8 @@ def test_a_mix_with_equal_weights_is_the_scaled_average() -> None:
          "padding (character ids of 0) before its end"),
     ],
 )  # fmt: skip
-def test_other_inputs_are_refused(files: Files, inputs: torch.Tensor, said: str) -> None:
-    assert said in complaint(lambda: Elmo(*files, 1)(inputs))
+def test_other_inputs_are_refused(files: Files, inputs: torch.Tensor, message: str) -> None:
+    assert message in complaint(lambda: Elmo(*files, 1)(inputs))
 
 
 def test_sentences_without_tokens_have_no_vectors(files: Files) -> None:
@@ -331,9 +331,9 @@ def test_sentences_become_all_layers(files: Files, reference: Reference) -> None
     expected = [reference.embed(sentence) for sentence in BATCH] + [np.zeros((3, 0, 12))]
     expected += [reference.embed(sentence) for sentence in LATER]
     one_by_one = [embedder.embed_sentence(sentence) for sentence in sentences]
-    streamed = embedder.embed_sentences(iter(sentences), batch_size=2)
-    assert inspect.isgenerator(streamed)
-    for result in (one_by_one, embedder.embed_batch(sentences), list(streamed)):
+    assert inspect.isgenerator(embedder.embed_sentences(iter(sentences)))
+    streamed = list(embedder.embed_sentences(iter(sentences), batch_size=2))
+    for result in (one_by_one, embedder.embed_batch(sentences), streamed):
         assert [array.shape for array in result] == [(3, len(s), 12) for s in sentences]
         for array, target in zip(result, expected, strict=True):
             assert isinstance(array, np.ndarray)
@@ -387,7 +387,7 @@ def test_a_file_may_have_sentences_as_keys_or_none(files: Files, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "settings", "said"),
+    ("text", "settings", "message"),
     [
         ("a\na\n", {"use_sentence_keys": True}, "'a' occurs twice"),
         ("a\na/b\n", {"use_sentence_keys": True}, "'a/b' cannot be a key in HDF5"),
@@ -396,12 +396,12 @@ def test_a_file_may_have_sentences_as_keys_or_none(files: Files, tmp_path: Path)
     ],
 )
 def test_a_file_that_cannot_be_embedded_leaves_what_was_there(
-    files: Files, tmp_path: Path, text: str, settings: dict[str, Any], said: str
+    files: Files, tmp_path: Path, text: str, settings: dict[str, Any], message: str
 ) -> None:
     embedder, target = ElmoEmbedder(*files), tmp_path / "vectors.hdf5"
     target.write_text("before")
     result = complaint(lambda: embedder.embed_file(io.StringIO(text), target, **settings))
-    assert said in result
+    assert message in result
     assert target.read_text() == "before"
 
 
@@ -422,21 +422,21 @@ def test_everything_is_as_allennlp_has_it(
     expected = np.load(tmp_path / "expected.npz")
     state = torch.load(tmp_path / "elmo.th", weights_only=True)
     files = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    ways: dict[str, dict[str, Any]] = {
+    modes: dict[str, dict[str, Any]] = {
         "plain": {},
         "normed": {"do_layer_norm": True},
         "framed": {"keep_sentence_boundaries": True},
     }
-    for way, settings in ways.items():
+    for mode, settings in modes.items():
         elmo = Elmo(*files, 2, dropout=0.0, stateful=True, **settings)
         elmo.load_state_dict(state)
         for i, batch in enumerate(batches):
             ids = batch_to_ids(batch)
             np.testing.assert_array_equal(ids, expected[f"ids_{i}"])
             result = elmo(ids)
-            np.testing.assert_array_equal(result["mask"], expected[f"{way}_{i}_mask"])
+            np.testing.assert_array_equal(result["mask"], expected[f"{mode}_{i}_mask"])
             for k, one in enumerate(result["elmo_representations"]):
-                target = expected[f"{way}_{i}_{k}"]
+                target = expected[f"{mode}_{i}_{k}"]
                 assert difference(one.detach().numpy(), target) < 2e-6
     own = elmo.state_dict()
     assert {n: t.shape for n, t in own.items()} == {n: t.shape for n, t in state.items()}

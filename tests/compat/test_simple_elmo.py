@@ -36,7 +36,7 @@ def model(tmp_path: Path, reference: Reference) -> ElmoModel:
 
 
 def top_scores(reference: Reference, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The scores of the vocabulary in the place of each word: (words, vocabulary) each way."""
+    """The scores of the vocabulary for each word: (words, vocabulary) per direction."""
     top = reference.embed(words, boundaries=True)[-1]
     weight, bias = reference.stored["softmax/W"], reference.stored["softmax/b"]
     forward, backward = np.split(top, 2, axis=1)
@@ -185,7 +185,7 @@ def test_sentence_boundaries_are_substitutes_if_asked_for(tmp_path: Path) -> Non
 
 
 # ---------------------------------------------------------------------- refusals
-def test_what_cannot_be_done_is_said(tmp_path: Path, model: ElmoModel) -> None:
+def test_what_cannot_be_done_is_reported(tmp_path: Path, model: ElmoModel) -> None:
     assert "call load first" in complaint(lambda: ElmoModel().get_elmo_vectors([["a"]]))
     for wrong in ("first", 0, None):
         assert "layers must be one of average, top, all" in complaint(
@@ -208,16 +208,16 @@ import numpy as np
 import tensorflow as tf
 from simple_elmo import ElmoModel
 folder, out, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-model, found = ElmoModel(), {}
+model, arrays = ElmoModel(), {}
 model.load(folder)
 for layers in ("average", "top", "all"):
-    found["vectors_" + layers] = model.get_elmo_vectors(texts, warmup=False, layers=layers)
-    found["means_" + layers] = model.get_elmo_vector_average(texts, warmup=False, layers=layers)
+    arrays["vectors_" + layers] = model.get_elmo_vectors(texts, warmup=False, layers=layers)
+    arrays["means_" + layers] = model.get_elmo_vector_average(texts, warmup=False, layers=layers)
 tf.compat.v1.reset_default_graph()
 model = ElmoModel()
 model.load(folder, max_batch_size=1, full=True)
 words = model.get_elmo_substitutes([" ".join(text) for text in texts] + ["end"], topn=3)
-np.savez(out, substitutes=json.dumps(words), **found)
+np.savez(out, substitutes=json.dumps(words), **arrays)
 """
 
 

@@ -66,10 +66,10 @@ def expected_outputs(
     return result
 
 
-def assert_outputs(found: dict[str, np.ndarray], expected: list[dict[str, np.ndarray]]) -> None:
+def assert_outputs(actual: dict[str, np.ndarray], expected: list[dict[str, np.ndarray]]) -> None:
     """Equal where there are tokens, 0 behind them."""
-    assert sorted(found) == NAMES
-    for name, arrays in found.items():
+    assert sorted(actual) == NAMES
+    for name, arrays in actual.items():
         assert arrays.dtype == np.float32
         for row, target in zip(arrays, expected, strict=True):
             if name == "default":
@@ -269,7 +269,7 @@ def test_names_are_known_by_their_ends(
             lambda t: t.update({"bilm/CNN_proj/W": t.pop("bilm/CNN_proj/W_proj")}),
             r"unknown variables: 'bilm/CNN_proj/W' \[15, 6\]",
         ),
-        (lambda t: t.pop("aggregation/scaling"), "has only one of them"),
+        (lambda t: t.pop("aggregation/scaling"), "has weights or scaling of its layers, not both"),
         (
             lambda t: t.update({"aggregation/weights": np.zeros(2, np.float32)}),
             "'aggregation/weights' does not fit the model",
@@ -323,14 +323,14 @@ layers = BidirectionalLanguageModel(options, weights)(ids)
 mixed = weight_layers("elmo_output", layers, l2_coef=0.0)["weighted_op"]
 batcher = Batcher(vocabulary, 50)
 with tf.Session() as session:
-    found = {}
-    for number, sentence in enumerate(json.load(sys.stdin)):
+    arrays = {}
+    for i, sentence in enumerate(json.load(sys.stdin)):
         session.run(tf.global_variables_initializer())  # forget the sentence before
         session.run([v.assign([1, -0.5, 0.25]) for v in tf.global_variables() if "_W" in v.name])
         session.run([v.assign([1.75]) for v in tf.global_variables() if "_gamma" in v.name])
-        found[str(number)] = session.run(mixed, {ids: batcher.batch_sentences([sentence])})[0]
+        arrays[str(i)] = session.run(mixed, {ids: batcher.batch_sentences([sentence])})[0]
     tf.saved_model.simple_save(session, folder, {"ids": ids}, {"elmo": mixed})
-np.savez(out, **found)
+np.savez(out, **arrays)
 """
 
 
@@ -343,7 +343,7 @@ def test_a_saved_model_of_the_original_program_is_read(
     weights = reference.save(tmp_path / "bilm")
     (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
     paths = (weights.with_name("options.json"), weights, tmp_path / "vocab.txt")
-    outputs = (tmp_path / "module", tmp_path / "found.npz")
+    outputs = (tmp_path / "module", tmp_path / "original.npz")
     done = subprocess.run(
         [tensorflow_python, "-c", EXPORT, *map(str, paths + outputs)],
         input=json.dumps(SPLIT), capture_output=True, text=True, check=False,
@@ -353,7 +353,7 @@ def test_a_saved_model_of_the_original_program_is_read(
     assert done.returncode == 0, done.stderr[-2000:]
     module = elmokit.hub.load(tmp_path / "module")
     result = module({"tokens": SPLIT, "sequence_len": list(map(len, SPLIT))}, signature="tokens")
-    with np.load(tmp_path / "found.npz") as expected:
+    with np.load(tmp_path / "original.npz") as expected:
         for i, sentence in enumerate(SPLIT):
             row = result["elmo"][i, : len(sentence)]
             np.testing.assert_allclose(row, expected[str(i)], atol=CLOSE)

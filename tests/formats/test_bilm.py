@@ -365,7 +365,7 @@ FOREIGN: dict[str, tuple[Callable[[h5py.File], object], str]] = {
     "virtual": (virtual, "'char_embed' is not a plain dataset"),
     "a type": (lambda f: f.__setitem__("t", np.dtype("f4")), "'t' is not a plain dataset"),
     "circle": (circle, "nested too deeply"),
-    "thicket": (thicket, "more datasets and groups than a model can have"),
+    "thicket": (thicket, "more datasets and groups than a model has"),
     "nan": (nan, f"the dataset '{CELL}/B' has values that are not finite"),
     "infinite": (infinite, "the dataset 'CNN_proj/b_proj' has values that are not finite"),
     "too large": (too_large_for_float32, "the dataset 'char_embed' has values that are not"),
@@ -475,10 +475,10 @@ def test_a_model_on_words_without_its_vocabulary_is_refused(tmp_path: Path) -> N
 
 # ---------------------------------------------------------------------- writing
 def test_what_the_format_cannot_say_is_not_written(tmp_path: Path) -> None:
-    values = {"lstm_dim": 4, "projection_dim": 3, "filters": ((1, 2),)}
+    values: dict[str, Any] = {"lstm_dim": 4, "projection_dim": 3, "filters": ((1, 2),)}
     for change, sentence in (
-        ({"forget_bias": 0.5}, "forget bias of 1.0, but this model has 0.5"),
-        ({"n_characters": 300}, "has 261 characters, but this model has 300"),
+        ({"forget_bias": 0.5}, "has forget_bias 1.0, but this model has 0.5"),
+        ({"n_characters": 300}, "has n_characters 261, but this model has 300"),
     ):
         checkpoint = Checkpoint(BiLMConfig(**values, **change), {})
         with pytest.raises(ElmokitError, match=sentence):

@@ -176,7 +176,7 @@ def test_no_format_is_imported_but_the_one_that_is_there(native_folder: Path) ->
         for line in run.stdout.splitlines()
     )
     assert before == {"elmokit.formats.detect"}
-    used = {"native", "checkpoint", "model_folder"}
+    used = {"native", "checkpoint"}
     assert after - before == {f"elmokit.formats.{name}" for name in used}
     assert "numpy" not in run.stdout.splitlines()[0].split()
 
@@ -257,9 +257,9 @@ def test_a_model_trained_with_the_chinese_tokenizer_is_loaded_with_it(tmp_path: 
     assert named.embed("渔夫离开了港口。").tokens != elmo.embed("渔夫离开了港口。").tokens
 
 
-@pytest.mark.parametrize("said", ["whitespace", "elmokit", None, 7, ["chinese"]])
-def test_no_other_tokenizer_is_taken_over(tmp_path: Path, said: object) -> None:
-    folder = trained_with(tmp_path, said)
+@pytest.mark.parametrize("name", ["whitespace", "elmokit", None, 7, ["chinese"]])
+def test_no_other_tokenizer_is_taken_over(tmp_path: Path, name: object) -> None:
+    folder = trained_with(tmp_path, name)
     assert elmokit.load(folder).tokenizer_name == "elmokit"
     assert own_tokenizer(folder) == "elmokit"
 
@@ -301,7 +301,7 @@ def test_a_lasting_name_means_the_same_model_from_every_folder(
         (tmp_path / name).touch()
     for name in ("mine", "models.zip/small", "model.ckpt"):
         assert lasting_name(name) == str(tmp_path / name)
-    for name in ("shipped", "owner/name"):  # which are no places on a disk
+    for name in ("shipped", "owner/name"):  # These are not paths.
         assert lasting_name(name) == name
 
 

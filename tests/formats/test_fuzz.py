@@ -166,7 +166,7 @@ def fuzzer() -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
 
         def ask(job: dict[str, Any]) -> dict[str, Any]:
             print(json.dumps(job), file=process.stdin, flush=True)
-            return json.loads(process.stdout.readline())  # type: ignore[no-any-return,union-attr]
+            return json.loads(process.stdout.readline())  # type: ignore[union-attr]
 
         yield ask
         process.stdin.close()

@@ -39,7 +39,7 @@ from elmokit.model.bilm import expected_shapes
 from elmokit.pretrain import adapt, pretrain
 
 # At a value of 6 float32 has steps of 5e-7: there two of them are allowed on top.
-CLOSE = {"atol": 1e-6, "rtol": 2.4e-7}
+CLOSE: dict[str, Any] = {"atol": 1e-6, "rtol": 2.4e-7}
 KINDS: dict[str, dict[str, Any]] = {
     "characters and words": {},
     "tanh and no highway": {"activation": "tanh", "highways": 0, "layers": 3},
@@ -273,7 +273,7 @@ def test_other_formats_refuse_what_they_cannot_hold(tmp_path: Path, folder: Path
         (
             folder,
             "bilm",
-            "the bilm format cannot hold dictionaries of Unicode characters and words",
+            "the bilm format cannot hold dictionaries of Unicode characters",
         ),
         ("shipped", "many_langs", "has token_encoder 'unicode', but this model has 'characters'"),
     ):
@@ -443,11 +443,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a number for a tensor": (
         change_tensor(ENCODER, BIAS, lambda tensor: 5),
-        f"{ENCODER} is not a state dict: it has something other than tensors by name",
+        f"{ENCODER} is not a state dict: it has more than tensors by name",
     ),
     "one value repeated": (
         change_tensor(ENCODER, BIAS, lambda tensor: tensor[:1].clone().expand(10**12)),
-        rf"{ENCODER} declares 4,000,000,\d+,\d+ bytes of weights but has only",
+        rf"{ENCODER} declares 4,000,000,\d+,\d+ bytes of weights but has",
     ),
     "a list": (lambda folder: save(folder, ENCODER, [1]), NO_TENSORS),
     "nothing": (lambda folder: save(folder, ENCODER, {}), NO_TENSORS),

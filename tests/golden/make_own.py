@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from reference import make_options, make_reference
@@ -38,7 +39,9 @@ def main() -> None:
     sentences = [text.split() for text in SENTENCES]
     text = json.dumps(sentences, ensure_ascii=False, indent=1)
     (FOLDER / "sentences.json").write_text(text + "\n", encoding="utf-8")
-    layers = {f"layers_{i}": reference.embed(tokens) for i, tokens in enumerate(sentences)}
+    layers: dict[str, Any] = {
+        f"layers_{i}": reference.embed(tokens) for i, tokens in enumerate(sentences)
+    }
     np.savez_compressed(FOLDER / "expected.npz", **layers)
 
 

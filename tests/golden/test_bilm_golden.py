@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal, TypedDict
 
 import h5py
 import numpy as np
@@ -16,20 +17,28 @@ from elmokit.embed import Embedder
 from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLMState
 
-CLOSE = {"atol": 1e-6, "rtol": 0.0}
+
+class Tolerance(TypedDict):
+    """How far a number may be from the golden one."""
+
+    atol: float
+    rtol: float
+
+
+CLOSE: Tolerance = {"atol": 1e-6, "rtol": 0.0}
 # Layer 0 has values up to 7, where neighbouring float32 numbers are 4.8e-7 apart.
-CLOSE_TO_LARGE = {"atol": 1e-6, "rtol": 2.4e-7}
+CLOSE_TO_LARGE: Tolerance = {"atol": 1e-6, "rtol": 2.4e-7}
 # Of the 71,424 numbers of thirty sentences, two exceed CLOSE_TO_LARGE by up to 6.3e-8 on the plain
 # path when MKL uses its AVX-512 kernels, none with AVX2 or SSE4.2 kernels: they sum a product in
 # another order. Summing the projection in halves, eighths or four interleaved parts exceeds it with
 # AVX-512 too; in quarters or two interleaved parts it does not, for more products per step.
 # It is rounding alone: in float64 the same code is within 9e-7 of the golden numbers, and within
 # 5.1e-7 in the LSTM layers, which a test below checks.
-CLOSE_AFTER_CARRIED_STATE = {"atol": 1.1e-6, "rtol": 2.4e-7}
+CLOSE_AFTER_CARRIED_STATE: Tolerance = {"atol": 1.1e-6, "rtol": 2.4e-7}
 # Without carried state the Embedder starts from the state after <S>, computed once and alone; that
 # rounds otherwise and 2 of 23,000 numbers come out 1.13e-6 away. Both paths, and nearly so the
 # golden numbers, are within 1.2e-6 of the same computation in float64.
-CLOSE_FROM_CONSTANT_START = {"atol": 1.5e-6, "rtol": 2.4e-7}
+CLOSE_FROM_CONSTANT_START: Tolerance = {"atol": 1.5e-6, "rtol": 2.4e-7}
 
 Batch = list[list[str]]
 
@@ -51,7 +60,7 @@ class ByTraining:
         self.elmo = elmo
 
     def __call__(
-        self, batch: Batch, state: BiLMState | str | None = None
+        self, batch: Batch, state: BiLMState | Literal["carry"] | None = None
     ) -> tuple[list[np.ndarray], BiLMState | None]:
         with torch.no_grad():
             output = self.elmo.model(make_batch(batch, self.elmo.indexer), state=state)
@@ -66,7 +75,7 @@ class ByInference:
         self.elmo = elmo
 
     def __call__(
-        self, batch: Batch, state: BiLMState | str | None = None
+        self, batch: Batch, state: BiLMState | Literal["carry"] | None = None
     ) -> tuple[list[np.ndarray], BiLMState | None]:
         actual, after = self.elmo.embed_batch(batch, state=state)
         return [sentence.layers for sentence in actual], after
@@ -84,9 +93,9 @@ def lists(bilm: Path) -> list[Batch]:
     return [[text.split() for text in sentences] for sentences in texts]
 
 
-def expected_top(bilm: Path, number: int, sentence: int) -> np.ndarray:
+def expected_top(bilm: Path, index: int, sentence: int) -> np.ndarray:
     """The top layer of a sentence, forward and backward side by side: (tokens, 32)."""
-    with h5py.File(bilm / f"lm_embeddings_{number}.hdf5") as file:
+    with h5py.File(bilm / f"lm_embeddings_{index}.hdf5") as file:
         return np.concatenate(list(file[str(sentence)][...]), axis=1)
 
 
@@ -102,7 +111,7 @@ def test_the_first_sentence_of_each_list_is_what_a_fresh_model_gives(
 def test_all_thirty_are_what_a_model_with_carried_state_gives(
     bilm: Path, lists: list[Batch], run: ByTraining
 ) -> None:
-    state: BiLMState | str | None = "carry"
+    state: BiLMState | Literal["carry"] | None = "carry"
     for sentence in range(10):
         actual, state = run([sentences[sentence] for sentences in lists], state)
         for i in range(3):
@@ -125,7 +134,7 @@ def thirty(bilm: Path) -> tuple[Batch, list[np.ndarray]]:
 
 def carried_layers(run: ByTraining | ByInference, sentences: Batch) -> list[np.ndarray]:
     """Return the layers of each sentence, read in batches of ten with carried state."""
-    state: BiLMState | str | None = "carry"
+    state: BiLMState | Literal["carry"] | None = "carry"
     result: list[np.ndarray] = []
     for start in range(0, len(sentences), 10):
         layers, state = run(sentences[start : start + 10], state)
@@ -197,7 +206,7 @@ def test_an_export_of_the_training_script_loads_and_gives_its_vectors(shared: Pa
     texts = json.loads((folder / "sentences.json").read_text())
     sentences = [text.split() if isinstance(text, str) else text for text in texts]
     with np.load(folder / "expected.npz") as file:
-        expected = [file[f"layers_{number}"] for number in range(len(file.files))]
+        expected = [file[f"layers_{i}"] for i in range(len(file.files))]
     assert len(sentences) == len(expected) > 5
     for run in (ByTraining(elmo), ByInference(elmo)):
         actual, _ = run(sentences)

@@ -23,7 +23,7 @@ def sentences() -> list[list[str]]:
 @pytest.fixture(scope="module")
 def expected(sentences: list[list[str]]) -> list[np.ndarray]:
     with np.load(FOLDER / "expected.npz") as file:
-        return [file[f"layers_{number}"] for number in range(len(sentences))]
+        return [file[f"layers_{i}"] for i in range(len(sentences))]
 
 
 def test_a_loaded_model_gives_the_expected_vectors(

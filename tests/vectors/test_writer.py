@@ -1,4 +1,4 @@
-"""Vectors reach the disk whole, whatever happens on the way."""
+"""Vectors reach the disk whole, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def parts_of(out: Path) -> Path:
 def begin(out: Path, parts: int = 2) -> None:
     """A run that stopped after some parts."""
     writer = VectorWriter(out, SETTINGS)
-    for number in range(parts):
-        writer.write(sentences()[3 * number : 3 * number + 3])
+    for i in range(parts):
+        writer.write(sentences()[3 * i : 3 * i + 3])
 
 
 # What is written can be read
@@ -115,7 +115,7 @@ def test_every_format_gives_back_what_was_written(
     written = sentences(dtype=dtype, pooled=pooled, layers=1 if squeeze else 3)
     out = write(tmp_path / name, written, pooled=pooled, squeeze=squeeze)
     read = list(read_vectors(out))
-    assert [number for number, _, _ in read] == list(range(len(TEXTS)))
+    assert [index for index, _, _ in read] == list(range(len(TEXTS)))
     for sentence, (_, _, array) in zip(written, read, strict=True):
         expected = sentence.layers[0] if squeeze else sentence.layers
         assert array.dtype == dtype
@@ -156,8 +156,8 @@ def test_a_part_of_empty_lines_only_is_kept(tmp_path: Path, name: str) -> None:
 def test_hdf5_is_read_as_allennlp_reads_its_own(tmp_path: Path) -> None:
     written = sentences()
     with h5py.File(write(tmp_path / "vectors.h5", written), "r") as file:
-        for number, sentence in enumerate(written):
-            assert np.array_equal(file[str(number)][...], sentence.layers)
+        for i, sentence in enumerate(written):
+            assert np.array_equal(file[str(i)][...], sentence.layers)
         index = json.loads(file["sentence_to_index"][0])
         assert file["sentence_to_index"].shape == (1,)
         assert h5py.check_string_dtype(file["sentence_to_index"].dtype).length is None
@@ -190,8 +190,8 @@ def test_npz_is_read_by_numpy_without_pickle(tmp_path: Path) -> None:
     with np.load(write(tmp_path / "vectors.npz", written), allow_pickle=False) as archive:
         assert archive["tokens"].dtype.kind == "U"
         assert [json.loads(text) for text in archive["tokens"]] == TEXTS
-        for number, sentence in enumerate(written):
-            assert np.array_equal(archive[str(number)], sentence.layers)
+        for i, sentence in enumerate(written):
+            assert np.array_equal(archive[str(i)], sentence.layers)
     pooled = sentences(pooled=True)
     out = write(tmp_path / "pooled.npz", pooled, pooled=True)
     with np.load(out, allow_pickle=False) as archive:
@@ -230,11 +230,11 @@ def test_shards_map_vectors_instead_of_reading_them(tmp_path: Path) -> None:
     written = sentences()
     shards = VectorShards(write(tmp_path / "vectors.npy", written))
     assert len(shards) == len(written)
-    for number in (6, 0, 3, -1):
-        tokens, array = shards[number]
+    for index in (6, 0, 3, -1):
+        tokens, array = shards[index]
         assert isinstance(array, np.memmap)
-        assert tokens == TEXTS[number]
-        assert np.array_equal(array, written[number].layers)
+        assert tokens == TEXTS[index]
+        assert np.array_equal(array, written[index].layers)
     for outside in (len(written), -len(written) - 1):
         with pytest.raises(IndexError):
             shards[outside]
@@ -288,16 +288,16 @@ def kill_before(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], list[
     for name in ("replace", "rename", "unlink", "rmdir", "mkdir"):
         watched(Path, name, getattr(Path, name))
 
-    def arm(number: int | None) -> list[str]:
+    def arm(last_step: int | None) -> list[str]:
         steps.clear()
-        limit[0] = number
+        limit[0] = last_step
         return steps
 
     return arm
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_killed_at_any_step_goes_on_to_the_same_bytes(
+def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
     tmp_path: Path, name: str, kill_before: Callable[[int | None], list[str]]
 ) -> None:
     steps = kill_before(None)
@@ -342,7 +342,7 @@ def test_replacing_an_output_killed_at_any_step_keeps_the_old_or_the_new(
             kill_before(None)
         else:
             break
-        # A directory cannot take the place of another in one step: then the old is beside.
+        # A folder cannot replace another in one step: in between, the old one is beside it.
         standing = out if out.exists() else next(out.parent.glob(f".{name}.*.elmokit.old"))
         assert content_of(standing) in (old, new)
         if parts_of(out).exists():
@@ -397,7 +397,7 @@ assert len(list(folder.iterdir())) == 2 * len(NAMES)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-def test_a_process_killed_at_random_moments_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+def test_a_process_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     tests = str(Path(__file__).parent)
     done = run_python([sys.executable, "-c", KILL_AT_RANDOM, tests, str(tmp_path)])
@@ -411,7 +411,7 @@ def run_python(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
-def test_a_run_that_goes_on_says_how_many_sentences_are_done(tmp_path: Path) -> None:
+def test_a_resumed_run_says_how_many_sentences_are_done(tmp_path: Path) -> None:
     out = tmp_path / "vectors.h5"
     assert VectorWriter(out, SETTINGS, resume=True).done == 0
     begin_again = VectorWriter(out, SETTINGS, resume=True)
@@ -519,12 +519,12 @@ def test_other_settings_are_refused_by_name(
     begin(out)
     with pytest.raises(ElmokitError) as error:
         VectorWriter(out, changed, resume=True)
-    for said in (field, before, now, "--overwrite"):
-        assert said in str(error.value)
+    for output in (field, before, now, "--overwrite"):
+        assert output in str(error.value)
     assert VectorWriter(out, SETTINGS, resume=True).done == 6
 
 
-def test_pooled_vectors_do_not_go_on_after_others(tmp_path: Path) -> None:
+def test_pooled_vectors_do_not_continue_others(tmp_path: Path) -> None:
     begin(tmp_path / "vectors.h5")
     with pytest.raises(ElmokitError, match="pooled was false and is now true"):
         VectorWriter(tmp_path / "vectors.h5", SETTINGS, pooled=True, resume=True)
@@ -659,9 +659,9 @@ def test_a_part_too_large_for_a_row_group_is_refused_before_it_is_written(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_told_and_the_parts_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_reported_and_the_parts_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ) -> None:
     in_one_go = content_of(write(tmp_path / f"whole-{name}"))
     out = tmp_path / name
@@ -669,7 +669,7 @@ def test_a_full_disk_is_told_and_the_parts_are_kept(
     writer = VectorWriter(out, SETTINGS, resume=True)
 
     def full(descriptor: int) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
@@ -769,8 +769,8 @@ def run_on_a_small_disk(disk: Path, options: str, script: str, *arguments: str) 
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a small tmpfs")
 def test_a_disk_that_is_really_full_loses_nothing(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    said = run_on_a_small_disk(tmp_path / "small", "size=9m", FILL_THE_DISK, str(tmp_path))
-    failures = dict(zip(NAMES, map(int, said.split()), strict=True))
+    output = run_on_a_small_disk(tmp_path / "small", "size=9m", FILL_THE_DISK, str(tmp_path))
+    failures = dict(zip(NAMES, map(int, output.split()), strict=True))
     shards = failures.pop("vectors.npy")  # the parts themselves, no second copy
     assert 3 <= shards < 5 <= min(failures.values()), (shards, failures)
 
@@ -789,9 +789,9 @@ except ElmokitError as error:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a small tmpfs")
-def test_a_read_only_directory_is_told(tmp_path: Path) -> None:
-    said = run_on_a_small_disk(tmp_path / "fixed", "ro", READ_ONLY)
-    assert "vectors.h5: its folder does not allow it" in said
+def test_a_read_only_directory_is_reported(tmp_path: Path) -> None:
+    output = run_on_a_small_disk(tmp_path / "fixed", "ro", READ_ONLY)
+    assert "vectors.h5: its folder does not allow it" in output
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -801,7 +801,7 @@ def test_memory_is_bounded_by_a_part_not_by_the_file(
 ) -> None:
     shape = (1, 50_000) if pooled else (1, 10, 5_000)
     layers = np.ones(shape, np.float32)  # 200 kB
-    part = [Sentence([f"word{number}" for number in range(10)], layers)] * 4
+    part = [Sentence([f"word{i}" for i in range(10)], layers)] * 4
     output = write(tmp_path / f"warm-{name}", part, pooled=pooled)  # imports are no data
     output.unlink() if output.is_file() else None
     tracemalloc.start()

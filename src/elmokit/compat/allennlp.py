@@ -10,7 +10,7 @@ starts from zero states, so that its vectors are those of AllenNLP's first batch
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elmokit.compat.allennlp_bilm import CharacterBiLM
+from elmokit.compat.allennlp_bilm import CharacterBiLM, with_rows
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat, reason_of
 from elmokit.formats import bilm
@@ -35,7 +35,11 @@ from elmokit.text.indexers import refuse_strings
 
 MAX_CHARACTERS = 50
 BATCH_SIZE = 64
-OUTPUT_FORMATS = ("all", "top", "average")
+OUTPUT_FORMATS: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
+    "all": lambda layers: layers,
+    "top": lambda layers: layers[-1],
+    "average": lambda layers: layers.mean(axis=0),
+}
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]]) -> Tensor:
@@ -64,9 +68,7 @@ class ScalarMix(nn.Module):
         super().__init__()
         start = list(initial_scalar_parameters or [0.0] * mixture_size)
         if len(start) != mixture_size:
-            raise InvalidInput(
-                f"{mixture_size} layers need as many initial weights, not {len(start)}"
-            )
+            raise InvalidInput(f"{mixture_size} layers need as many weights, not {len(start)}")
         self.mixture_size, self.do_layer_norm = mixture_size, do_layer_norm
         self.scalar_parameters = nn.ParameterList(
             nn.Parameter(torch.tensor([float(weight)]), requires_grad=trainable) for weight in start
@@ -220,10 +222,7 @@ class ElmoEmbedder:
         refuse_strings(batch)
         if not self.stateful or not any(map(len, batch)):
             return [sentence.layers for sentence in self.elmo.stream(map(list, batch))]
-        rows = 0 if self._state is None else self._state.rows
-        more = max(0, len(batch) - rows)
-        zeros = BiLMState.zeros(self.elmo.config, more, self.elmo.device)
-        state = zeros if self._state is None else BiLMState.cat([self._state, zeros])
+        state = with_rows(self._state, len(batch), self.elmo.config, self.elmo.device)
         sentences, self._state = self.elmo.embed_batch(list(map(list, batch)), state=state)
         return [sentence.layers for sentence in sentences]
 
@@ -272,7 +271,7 @@ class ElmoEmbedder:
         try:
             with atomic_file(path) as target, h5py.File(target.name, "w") as file:
                 for key, layers in zip(keys, embedded, strict=True):
-                    _add(file, key, _reduced(layers, output_format))
+                    _add(file, key, OUTPUT_FORMATS[output_format](layers))
                 if not forget_sentences and not use_sentence_keys:
                     index = dict(zip(sentences, keys, strict=True))
                     text = h5py.string_dtype()
@@ -281,24 +280,15 @@ class ElmoEmbedder:
             raise ElmokitError(f"cannot write {path}: {reason_of(error)}") from None
 
 
-def _reduced(layers: NDArray[np.float32], output_format: str) -> NDArray[np.float32]:
-    """Return all layers, the top one or their average."""
-    if output_format == "all":
-        return layers
-    result: NDArray[np.float32] = layers[-1] if output_format == "top" else layers.mean(axis=0)
-    return result
-
-
 def _add(file: Any, key: str, vectors: NDArray[np.float32]) -> None:
     """Write a dataset under a new key."""
+    hint = "leave out use_sentence_keys"
     if key in file:
-        raise InvalidInput(f"{key!r} occurs twice; leave out use_sentence_keys")
+        raise InvalidInput(f"{key!r} occurs twice; {hint}")
     try:
         file.create_dataset(key, data=vectors)
     except (ValueError, TypeError, RuntimeError):
-        raise InvalidInput(
-            f"{key!r} cannot be a key in HDF5; leave out use_sentence_keys"
-        ) from None
+        raise InvalidInput(f"{key!r} cannot be a key in HDF5; {hint}") from None
 
 
 # ---------------------------------------------------------------------- trained mixes

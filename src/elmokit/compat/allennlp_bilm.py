@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import BiLMConfig
 from elmokit.engine import build_model
 from elmokit.errors import InvalidInput, UnsupportedFormat
 from elmokit.formats import allennlp
@@ -63,9 +64,11 @@ class CharacterBiLM(nn.Module):
         """Map character ids (sentences, tokens, 50) to layers of (sentences, tokens + 2, dim)."""
         batch = self._batch(self._characters(inputs, word_inputs))
         trained = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
-        plain = next(self.parameters()).dtype == torch.float32
-        state = self._state_of(batch) if self.stateful else None
-        if plain and not trained:
+        weight = next(self.parameters())
+        state, rows = None, len(batch.lengths)
+        if self.stateful:
+            state = with_rows(self._state, rows, self.config, weight.device, weight.dtype)
+        if weight.dtype == torch.float32 and not trained:
             output = self._fast_layers(batch, state)
         else:
             output = self.bilm(batch, state=state, boundaries=True)
@@ -80,19 +83,15 @@ class CharacterBiLM(nn.Module):
         if not len(self.words):
             warnings.warn("word_inputs are not used without vocab_to_cache", stacklevel=4)
             return inputs
-        if word_inputs.numel() and not 0 <= word_inputs.min() <= word_inputs.max() < len(
-            self.words
-        ):
-            return inputs  # as AllenNLP does for indices outside the vocabulary
-        return self.words[word_inputs]
+        known = (word_inputs >= 0) & (word_inputs < len(self.words))
+        # AllenNLP, too, falls back for indices outside the vocabulary.
+        return self.words[word_inputs] if known.all() else inputs
 
     def _batch(self, ids: Tensor) -> TokenBatch:
         """Return a batch of the distinct words of (sentences, tokens, 50) and their positions."""
         if ids.ndim != 3 or ids.shape[2] != self.config.max_characters or ids.is_floating_point():
-            shape = f"(sentences, tokens, {self.config.max_characters})"
-            raise InvalidInput(
-                f"inputs must be character ids of shape {shape}, not {tuple(ids.shape)}"
-            )
+            shapes = f"(sentences, tokens, {self.config.max_characters}), not {tuple(ids.shape)}"
+            raise InvalidInput(f"inputs must be character ids of shape {shapes}")
         if ids.numel() and not 0 <= ids.min() <= ids.max() <= PADDING_ID:
             raise InvalidInput(f"character ids must be 0 to {PADDING_ID}")
         mask = (ids > 0).any(dim=2)
@@ -103,14 +102,6 @@ class CharacterBiLM(nn.Module):
         index = torch.zeros(mask.shape, dtype=torch.long, device=ids.device)
         index[mask] = rows + 2
         return TokenBatch(torch.cat([self.boundaries, words]), index, lengths)
-
-    def _state_of(self, batch: TokenBatch) -> BiLMState:
-        """Return the carried state with a row for every sentence; new rows are zeros."""
-        known = 0 if self._state is None else self._state.rows
-        more = max(0, len(batch.lengths) - known)
-        parameter = next(self.parameters())
-        zeros = BiLMState.zeros(self.config, more, parameter.device, parameter.dtype)
-        return zeros if self._state is None else BiLMState.cat([self._state, zeros])
 
     def _fast_layers(self, batch: TokenBatch, state: BiLMState | None) -> BiLMOutput:
         """Compute the layers without gradients."""
@@ -165,18 +156,26 @@ class CharacterBiLM(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **settings)
 
 
+def with_rows(
+    state: BiLMState | None,
+    rows: int,
+    config: BiLMConfig,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+) -> BiLMState:
+    """Return a carried state with at least `rows` rows; new ones are zeros."""
+    more = max(0, rows - (0 if state is None else state.rows))
+    zeros = BiLMState.zeros(config, more, device, dtype)
+    return zeros if state is None else BiLMState.cat([state, zeros])
+
+
 def _without_softmax(checkpoint: Checkpoint) -> Checkpoint:
     """Remove softmax and inner dropout; raise if AllenNLP cannot represent the model."""
-    config = checkpoint.config
-    if config.token_encoder != "characters":
-        raise UnsupportedFormat(
-            f"Elmo needs a model on characters, but {checkpoint.source} is on "
-            f"{config.token_encoder}"
-        )
+    config, source = checkpoint.config, checkpoint.source
+    if (kind := config.token_encoder) != "characters":
+        raise UnsupportedFormat(f"Elmo needs a model on characters, but {source} is on {kind}")
     if not (config.project_tokens and config.project_state):
-        raise UnsupportedFormat(
-            f"Elmo needs token and state projections, but {checkpoint.source} lacks one of them"
-        )
+        raise UnsupportedFormat(f"Elmo needs token and state projections, but {source} lacks one")
     tensors = {n: t for n, t in checkpoint.tensors.items() if not n.startswith("softmax.")}
     config = replace(config, vocabulary_size=0, dropout=0.0)
     return replace(checkpoint, config=config, tensors=tensors, vocabulary=None)

@@ -135,9 +135,8 @@ class ElmoModel:
         """
         del warmup, session
         sentences = self._layers(texts, layers)
-        means = np.zeros(
-            (len(sentences), self.n_layers if layers == "all" else 1, self.vector_size)
-        )
+        size = (self.n_layers if layers == "all" else 1, self.vector_size)
+        means = np.zeros((len(sentences), *size))
         for row, array in zip(means, sentences, strict=True):
             if array.shape[1]:
                 row[:] = array.mean(axis=1, dtype=np.float64)
@@ -149,9 +148,7 @@ class ElmoModel:
         if layers not in LAYERS:
             raise InvalidInput(f"layers must be one of {', '.join(LAYERS)}, not {layers!r}")
         if isinstance(texts, str):
-            raise InvalidInput(
-                "texts must be a list of sentences, each a list of tokens, not a string"
-            )
+            raise InvalidInput("texts must be a list of sentences (lists of tokens), not a string")
         sentences = self.elmo.stream(map(list, texts), layers, batch_size=self.batch_size)
         return [sentence.layers for sentence in sentences]
 
@@ -173,16 +170,15 @@ class ElmoModel:
         """
         vocabulary = self.elmo.vocabulary
         if self.elmo.model.softmax is None or vocabulary is None:
-            raise UnsupportedFormat(
-                f"{self.elmo.source} cannot predict words; load a training checkpoint: full=True"
-            )
+            hint = "load a training checkpoint: full=True"
+            raise UnsupportedFormat(f"{self.elmo.source} cannot predict words; {hint}")
         max_words = len(vocabulary) - 2 * nodelimiters
         if not 1 <= topn <= max_words:
             raise InvalidInput(f"topn must be 1 to {max_words}, not {topn!r}")
         if isinstance(data, str):
             raise InvalidInput("data must be a list of sentences, not a string")
         excluded = [vocabulary.ids[mark] for mark in ("<S>", "</S>")] if nodelimiters else []
-        split = (line.split() for line in data)
+        split = map(str.split, data)
         half = self.vector_size // 2
         result = []
         for sentence in self.elmo.stream(split, "top", batch_size=self.batch_size, boundaries=True):

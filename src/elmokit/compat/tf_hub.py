@@ -101,7 +101,8 @@ class Module:
         for i, sentence in enumerate(elmo.stream(sentences)):
             layers[:, i, : sentence.layers.shape[1]] = sentence.layers
         lengths = np.array([max(1, len(sentence)) for sentence in sentences], np.float32)
-        mixed = np.einsum("l,lstd->std", self.scaling * _softmax(self.weights), layers)
+        powers = np.exp(self.weights - self.weights.max())
+        mixed = np.einsum("l,lstd->std", self.scaling * (powers / powers.sum()), layers)
         return {
             "word_emb": layers[0, :, :, : elmo.dim // 2].copy(),
             **{f"lstm_outputs{k}": layers[k] for k in range(1, len(layers))},
@@ -122,16 +123,9 @@ def _aggregation(elmo: Embedder) -> tuple[NDArray[np.float32], np.float32]:
     except (KeyError, TypeError, ValueError):
         weights, scaling = np.zeros(0, np.float32), np.float32(1)
     if weights.shape != (layers,) or not np.isfinite([*weights, scaling]).all():
-        raise UnsupportedFormat(
-            f"{elmo.source}: the metadata 'aggregation' must be {layers} weights and a scaling"
-        )
+        needed = f"{layers} weights and a scaling"
+        raise UnsupportedFormat(f"{elmo.source}: the metadata 'aggregation' must be {needed}")
     return weights, scaling
-
-
-def _softmax(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    powers: NDArray[np.float32] = np.exp(weights - weights.max())
-    result: NDArray[np.float32] = powers / powers.sum()
-    return result
 
 
 def _text(token: object) -> str:

@@ -93,15 +93,14 @@ def read(folder: Path) -> Checkpoint:
     """Read the ELMo of a task model."""
     path = next(folder / name for name in WEIGHTS if (folder / name).is_file())
     settings = read_json(folder / CONFIG)
-    prefix = ""
 
     def of_elmo(names: list[str]) -> list[str]:
-        nonlocal prefix
         prefix = _find_prefix(names, path)
         parts = (prefix + BILM, f"{prefix}scalar_mix_")
         return [name for name in names if name.startswith(parts)]
 
     stored = state_dict.read(path, choose=of_elmo)
+    prefix = _find_prefix(list(stored), path)
     tensors = {name.removeprefix(prefix + BILM): array for name, array in stored.items()}
     entries = sorted(_entries(settings), key=lambda entry: not _belongs(entry[0], prefix))
     options, origin = _find_options(folder, entries) or (_options_of(tensors, path), INFERRED)
@@ -115,8 +114,8 @@ def read(folder: Path) -> Checkpoint:
         "scalar_mixes": _mixes(stored, prefix, config.num_layers + 1, normed, path),
     }
     shapes = {
-        name: shape
-        for name, shape in state_dict.shapes_of(stored).items()
+        name: array.shape
+        for name, array in stored.items()
         if name.startswith(prefix + BILM) and name != prefix + BILM + CACHED_WORDS
     }
     ours = read_rows(
@@ -137,9 +136,7 @@ def _find_prefix(names: list[str], path: Path) -> str:
         raise UnsupportedFormat(f"{path} is a task model without an ELMo on characters")
     if len(prefixes) > 1:
         shown = ", ".join(repr(prefix.rstrip(".")) for prefix in prefixes[:5])
-        raise UnsupportedFormat(
-            f"{path} contains {len(prefixes)} ELMos, but only one is supported: {shown}"
-        )
+        raise UnsupportedFormat(f"{path} contains {len(prefixes)} ELMos instead of one: {shown}")
     return prefixes[0]
 
 
@@ -178,9 +175,7 @@ def _options_of(tensors: Tensors, path: Path) -> dict[str, Any]:
 
     def shape(name: str, dimensions: int) -> tuple[int, ...]:
         if name not in tensors or tensors[name].ndim != dimensions:
-            raise UnsupportedFormat(
-                f"{path} lacks a tensor {BILM + name!r} with {dimensions} dimensions"
-            )
+            raise UnsupportedFormat(f"{path} lacks {BILM + name!r} with {dimensions} dimensions")
         return tensors[name].shape
 
     def count(pattern: str) -> int:
@@ -224,9 +219,7 @@ def _mixes(
             mixes.setdefault(int(match[1]), {})[int(match[2] or -1)] = float(array.item())
     for mix in mixes.values():
         if sorted(mix) != list(range(-1, num_layers)):
-            raise UnsupportedFormat(
-                f"{path}: a scalar mix does not have {num_layers} weights and a gamma"
-            )
+            raise UnsupportedFormat(f"{path}: a scalar mix needs {num_layers} weights and a gamma")
     return [
         {"weights": [mix[k] for k in range(num_layers)], "gamma": mix[-1], "layer_norm": normed}
         for _, mix in sorted(mixes.items())

@@ -17,6 +17,7 @@ import json
 import reprlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,13 @@ import numpy as np
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
-from elmokit.formats.checkpoint import Checkpoint
+from elmokit.formats.checkpoint import (
+    Checkpoint,
+    check_fixed,
+    new_model_folder,
+    published_metadata,
+)
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
-from elmokit.formats.model_folder import new_model_folder, published_metadata
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
 from elmokit.io.jsonfile import read_json
 from elmokit.text.vocabulary import Vocabulary
@@ -36,6 +41,7 @@ OPTIONS, WEIGHTS, VOCABULARY = "options.json", "weights.hdf5", "vocab.txt"
 TABLE = "embedding"
 CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell"  # direction, layer
 CHARACTERS = 261
+FIXED = {"forget_bias": 1.0, "n_characters": CHARACTERS}  # fields that the format cannot store
 
 
 # ---------------------------------------------------------------------- names
@@ -119,17 +125,12 @@ def _gates(array: Array, order: tuple[int, ...]) -> Array:
 def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
     """Read an HDF5 file of weights and the files that belong to it."""
     with open_hdf5(weights) as file:
-        shapes = shapes_of(file, weights)
+        shapes = shapes_of(file)
         options_file = options_file or find_options(weights)
         options = read_json(options_file)
         config = config_of(options, shapes, options_file)
-        tensors = read_rows(
-            rows(config),
-            shapes,
-            lambda name: read_dataset(file, name, weights),
-            weights,
-            kind="dataset",
-        )
+        fetch = partial(read_dataset, file)
+        tensors = read_rows(rows(config), shapes, fetch, weights, kind="dataset")
     vocabulary = vocabulary_of(find_vocabulary(weights.parent), config)
     metadata = {"options": options, **published_metadata(weights.parent)}
     checkpoint = Checkpoint(config, tensors, vocabulary, metadata, str(weights), "bilm")
@@ -166,9 +167,7 @@ def find_options(weights: Path) -> Path:
         return others[0]
     if others:
         names = ", ".join(file.name for file in others)
-        raise UnsupportedFormat(
-            f"{weights} may belong to any of {names}: rename the right one to {named[0]}"
-        )
+        raise UnsupportedFormat(f"{weights} may belong to {names}: rename one to {named[0]}")
     raise MissingFile(f"there is no options.json beside {weights}; the two files belong together")
 
 
@@ -192,9 +191,7 @@ def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Pat
         if "softmax/W" in shapes:
             values["vocabulary_size"] = shapes["softmax/W"][0]
     except KeyError as error:
-        raise UnsupportedFormat(
-            f"{path} (or the weights beside it) lacks {error.args[0]!r}"
-        ) from None
+        raise UnsupportedFormat(f"{path} (or the weights beside it) lacks {error}") from None
     except (TypeError, AttributeError, IndexError):
         raise UnsupportedFormat(f"{path} does not have the layout of a bilm options file") from None
     try:
@@ -212,9 +209,8 @@ def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Pat
 def _character_values(cnn: Mapping[str, Any], path: Path) -> dict[str, Any]:
     count = cnn.get("n_characters", CHARACTERS + 1)
     if count not in (CHARACTERS, CHARACTERS + 1):
-        raise UnsupportedFormat(
-            f"{path}: n_characters must be 261 or 262, not {reprlib.repr(count)}"
-        )
+        shown = reprlib.repr(count)
+        raise UnsupportedFormat(f"{path}: n_characters must be 261 or 262, not {shown}")
     return {
         "character_dim": cnn["embedding"]["dim"],
         "filters": cnn["filters"],
@@ -262,17 +258,8 @@ def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> N
 
     config = checkpoint.config
     if config.token_encoder == "unicode":
-        raise UnsupportedFormat(
-            "the bilm format cannot hold dictionaries of Unicode characters and words"
-        )
-    if config.forget_bias != 1.0:
-        raise UnsupportedFormat(
-            f"the bilm format has a forget bias of 1.0, but this model has {config.forget_bias}"
-        )
-    if config.token_encoder == "characters" and config.n_characters != CHARACTERS:
-        raise UnsupportedFormat(
-            f"the bilm format has {CHARACTERS} characters, but this model has {config.n_characters}"
-        )
+        raise UnsupportedFormat("the bilm format cannot hold dictionaries of Unicode characters")
+    check_fixed(config, "bilm", FIXED)
     with new_model_folder(folder, overwrite=overwrite) as temporary:
         (temporary / OPTIONS).write_text(json.dumps(_options(config), indent=2) + "\n")
         with h5py.File(temporary / WEIGHTS, "w") as file:

@@ -1,21 +1,32 @@
-"""`Checkpoint`, what every format reads and writes: configuration, tensors, words, metadata."""
+"""`Checkpoint`, what every format reads and writes, its checks, and the folder it is written to."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import UnsupportedFormat
+from elmokit.errors import ElmokitError, UnsupportedFormat
+from elmokit.io.atomic import atomic_folder
+from elmokit.io.jsonfile import read_json
 from elmokit.text.dictionaries import Dictionaries
 
 Tensors = dict[str, NDArray[np.float32]]
+Shapes = Mapping[str, tuple[int, ...]]
+# All files that the native, the bilm and the many_langs format write.
+MODEL_FILES = (
+    *("config.json", "model.safetensors", "vocab.txt", "characters.txt", "words.txt"),
+    *("options.json", "weights.hdf5"),
+    *("char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl", "cnn_*.json", "lstm_*.json"),
+)
 
 
 @dataclass(frozen=True)
@@ -63,37 +74,53 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> str:
     return "chinese" if name == "chinese" else "elmokit"
 
 
-def check_tensors(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]]) -> None:
+def check_tensors(checkpoint: Checkpoint, expected: Shapes) -> None:
     """Raise unless the tensors have exactly the `expected` names and shapes, and are finite.
 
     `elmokit.model.bilm.expected_shapes` returns them for a configuration.
     """
     where = checkpoint.weights or checkpoint.source
-    for name in checkpoint.tensors:
-        if name not in expected:
-            raise UnsupportedFormat(
-                f"{where} has an unexpected tensor {name!r}: its configuration has none"
-            )
-    for name, shape in expected.items():
-        if name not in checkpoint.tensors:
-            raise UnsupportedFormat(f"{where} lacks the tensor {name!r}")
-        _check_tensor(where, name, checkpoint.tensors[name], shape)
+    shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
+    check_shapes(shapes, expected, where, "tensor", "the fields of its configuration")
+    for name, tensor in checkpoint.tensors.items():
+        check_finite(tensor, f"{where}: the tensor {name!r}")
     _check_dictionaries(checkpoint)
     _check_vocabulary(checkpoint)
 
 
-def _check_tensor(
-    where: str, name: str, tensor: NDArray[np.float32], shape: tuple[int, ...]
-) -> None:
-    if tensor.shape != shape:
-        raise UnsupportedFormat(
-            f"{where}: the tensor {name!r} has the shape {list(tensor.shape)} "
-            f"but its configuration needs {list(shape)}"
-        )
-    if not is_finite(tensor):
-        raise UnsupportedFormat(
-            f"{where}: the tensor {name!r} has values that are not finite (NaN)"
-        )
+def check_shapes(shapes: Shapes, expected: Shapes, where: object, kind: str, known_by: str) -> None:
+    """Raise unless the tensors of a file have exactly the expected names and shapes.
+
+    Messages name the file (`where`), what its format calls a tensor (`kind`), and what determined
+    the expected ones (`known_by`).
+    """
+    if extra := min(shapes.keys() - expected.keys(), default=""):
+        raise UnsupportedFormat(f"{where} has a {kind} {extra!r} that {known_by} do not describe")
+    for name, shape in expected.items():
+        if name not in shapes:
+            raise UnsupportedFormat(f"{where} lacks the {kind} {name!r}")
+        if shapes[name] != shape:
+            raise UnsupportedFormat(
+                f"{where}: the {kind} {name!r} has the shape {list(shapes[name])} "
+                f"but {known_by} need {list(shape)}"
+            )
+
+
+def check_finite(tensor: NDArray[np.float32], what: str) -> None:
+    """Raise if a value is infinite or NaN; `what` names the tensor."""
+    # A finite sum proves finite values; only if it is not (or overflows), look at each of them.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isfinite(tensor.sum()) and not np.isfinite(tensor).all():
+            raise UnsupportedFormat(f"{what} has values that are not finite (NaN)")
+
+
+def check_fixed(config: BiLMConfig, format: str, fixed: Mapping[str, Any]) -> None:
+    """Raise if a field has another value than the one that a format has for all models."""
+    for name, value in fixed.items():
+        if (ours := getattr(config, name)) != value:
+            raise UnsupportedFormat(
+                f"the {format} format has {name} {value!r}, but this model has {ours!r}"
+            )
 
 
 def _check_vocabulary(checkpoint: Checkpoint) -> None:
@@ -105,16 +132,8 @@ def _check_vocabulary(checkpoint: Checkpoint) -> None:
         sizes["table of word vectors"] = checkpoint.config.n_words
     for part, size in sizes.items():
         if size not in (0, words):
-            raise UnsupportedFormat(
-                f"{checkpoint.source}: the vocabulary has {words} words but the {part} has {size}"
-            )
-
-
-def is_finite(tensor: NDArray[np.float32]) -> bool:
-    """Tell whether no value is infinite or NaN."""
-    # A finite sum proves finite values; only if it is not (or overflows), look at each of them.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(tensor.sum()) or np.isfinite(tensor).all())
+            counts = f"{words} words but the {part} has {size}"
+            raise UnsupportedFormat(f"{checkpoint.source}: the vocabulary has {counts}")
 
 
 def _check_dictionaries(checkpoint: Checkpoint) -> None:
@@ -125,8 +144,21 @@ def _check_dictionaries(checkpoint: Checkpoint) -> None:
         ("characters", dictionaries.characters, config.n_characters if config.character_dim else 0),
         ("words", dictionaries.words, config.n_words if config.word_dim else 0),
     ):
-        if len(entries or []) != rows:
-            raise UnsupportedFormat(
-                f"{checkpoint.source}: the dictionary of {name} has {len(entries or [])} entries "
-                f"but the model has {rows}"
-            )
+        if (count := len(entries or [])) != rows:
+            sizes = f"{count} entries but the model has {rows}"
+            raise UnsupportedFormat(f"{checkpoint.source}: the dictionary of {name} has {sizes}")
+
+
+@contextmanager
+def new_model_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Like `atomic_folder`, but replace only a folder that is empty or has a model in it."""
+    with atomic_folder(folder, replace=MODEL_FILES if overwrite else None) as temporary:
+        yield temporary
+
+
+def published_metadata(folder: Path) -> dict[str, Any]:
+    """Return the contents of `meta.json`, which archives of the NLPL repository have."""
+    try:
+        return {"meta": read_json(folder / "meta.json")}
+    except ElmokitError:  # The file is missing or of another kind.
+        return {}

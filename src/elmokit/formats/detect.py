@@ -1,7 +1,7 @@
 """Find out by looking at the files which format a path or name has, and read it.
 
-The file names that identify each format are listed here. The module of a format is imported only
-when its files are present, so that unused formats cost no time.
+The file names that identify each format are listed here. The modules of the other formats are
+imported only if a model is not native, so that they cost no time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ NATIVE = ("model.safetensors",)
 MANY_LANGS = ("token_embedder.pkl", "encoder.pkl")
 ALLENNLP = ("weights.th", "best.th")
 HUB_MODULE = ("variables/variables.index",)
-TRAINING = ("[!.]*.index",)  # Before BILM: a training checkpoint has the softmax, an export not.
 BILM = ("[!.]*.hdf5", "[!.]*.h5")
 # Sidecar files: a path to one of these means its folder.
 SIDECARS = ("config.json", "options.json", "checkpoint", "saved_model.pb", "tfhub_module.pb")
@@ -99,9 +98,7 @@ def _read_path(path: Path) -> Checkpoint | None:
     if path.is_file():
         return _read_file(path)
     if _is_prefix(path):
-        from elmokit.formats.tensorflow import variables
-
-        return variables.read_training(path)
+        return _read_training(path)
     for outer in path.parents:
         if outer.is_file() and ".." not in path.relative_to(outer).parts:
             return _read_archive(outer, path)
@@ -113,13 +110,17 @@ def _is_prefix(path: Path) -> bool:
     return is_file(path.with_name(f"{path.name}.index"))
 
 
+def _read_training(prefix: Path) -> Checkpoint:
+    from elmokit.formats.tensorflow import variables
+
+    return variables.read_training(prefix)
+
+
 def _read_file(path: Path) -> Checkpoint:
     if any(path.match(name) for name in BILM):
         return _read_hdf5(path)
     if path.suffix == ".index":
-        from elmokit.formats.tensorflow import variables
-
-        return variables.read_training(path.with_suffix(""))
+        return _read_training(path.with_suffix(""))
     if path.name in (*NATIVE, *MANY_LANGS, *ALLENNLP, *SIDECARS):
         return _read_folder(path.parent)
     return _read_archive(path, path)
@@ -129,11 +130,9 @@ def _read_archive(path: Path, requested: Path) -> Checkpoint:
     """Read the only model of an archive, or the one that `requested` names inside it."""
     from elmokit.formats.containers import archive
 
-    if not archive.is_archive(path):
-        raise UnsupportedFormat(
-            f"{path} is not a model: give a folder, an .hdf5 file or an archive "
-            f"({', '.join(archive.SUFFIXES)})"
-        )
+    if not path.name.lower().endswith(archive.SUFFIXES):
+        known = f"a folder, an .hdf5 file or an archive ({', '.join(archive.SUFFIXES)})"
+        raise UnsupportedFormat(f"{path} is not a model: give {known}")
     with archive.unpacked(path) as folder:
         inside = folder / requested.relative_to(path)
         try:
@@ -163,34 +162,25 @@ def _read_folder(folder: Path) -> Checkpoint:
 
         if native.is_native(folder):
             return native.read(folder)
-    if _has(folder, MANY_LANGS):
-        from elmokit.formats import many_langs
+    from elmokit.formats import allennlp, many_langs
+    from elmokit.formats.tensorflow import variables
 
+    if _has(folder, MANY_LANGS):
         return many_langs.read(folder)
     if _has(folder, ALLENNLP):
-        from elmokit.formats import allennlp
-
         return allennlp.read(folder)
-    if _has(folder, HUB_MODULE) or _has(folder, TRAINING):
-        from elmokit.formats.tensorflow import variables
-
-        if _has(folder, HUB_MODULE):
-            return variables.read_module(folder)
-        if prefix := variables.find_checkpoint(folder):
-            return variables.read_training(prefix)
-    return _read_weights(folder)
-
-
-def _read_weights(folder: Path) -> Checkpoint:
-    """Read the only HDF5 file of a folder."""
+    if _has(folder, HUB_MODULE):
+        return variables.read_module(folder)
+    # Before the HDF5 files: a training checkpoint has the softmax, an export not.
+    if prefix := variables.find_checkpoint(folder):
+        return variables.read_training(prefix)
     weights = sorted(file for name in BILM for file in folder.glob(name))
     if len(weights) == 1:
         return _read_hdf5(weights[0])
     if weights:
         names = ", ".join(file.name for file in weights)
-        raise UnsupportedFormat(
-            f"{folder} has several weight files: name one of {names}, such as {weights[0]}"
-        )
+        several = f"name one of {names}, such as {weights[0]}"
+        raise UnsupportedFormat(f"{folder} has several weight files: {several}")
     raise UnsupportedFormat(
         f"{folder} is not a model folder: it has neither config.json with model.safetensors "
         "nor an .hdf5 file with its options nor a TensorFlow checkpoint nor a model of "

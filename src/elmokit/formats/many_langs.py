@@ -20,11 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.config import PUBLISHED_FILTERS, BiLMConfig
+from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
-from elmokit.formats.checkpoint import Checkpoint, Tensors
+from elmokit.formats.checkpoint import (
+    Checkpoint,
+    Tensors,
+    check_fixed,
+    new_model_folder,
+    published_metadata,
+)
 from elmokit.formats.containers import state_dict
-from elmokit.formats.model_folder import new_model_folder, published_metadata
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, write_rows
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.paths import is_file
@@ -36,29 +41,7 @@ CHARACTER_TABLE = "char_emb_layer.embedding.weight"
 WORD_TABLE = "word_emb_layer.embedding.weight"
 IDEOGRAPHIC_SPACE = "\u3000"
 MAX_LSTM_CHARACTERS = 500  # per word with its marks; the original has no limit
-PUBLISHED: dict[str, Any] = {  # cnn_50_100_512_4096_sample.json
-    "encoder": {
-        "name": "elmo",
-        "projection_dim": 512,
-        "cell_clip": 3,
-        "proj_clip": 3,
-        "dim": 4096,
-        "n_layers": 2,
-    },
-    "token_embedder": {
-        "name": "cnn",
-        "activation": "relu",
-        "filters": [list(pair) for pair in PUBLISHED_FILTERS],
-        "n_highway": 2,
-        "word_dim": 100,
-        "char_dim": 50,
-        "max_characters_per_token": 50,
-    },
-    "classifier": {"name": "sampled_softmax", "n_samples": 8192},
-    "dropout": 0.1,
-}
-
-FIXED = {  # fields that the format cannot store
+FIXED: dict[str, Any] = {  # fields that the format cannot store
     "token_encoder": "unicode",
     "forget_bias": 0.0,
     "skip_connections": True,
@@ -78,8 +61,7 @@ def token_rows(config: BiLMConfig) -> list[Row]:
     if config.has_filters:
         read = config.n_filters
         for i, (width, count) in enumerate(config.filters):
-            name = f"convolutions.{i}"
-            rows += _linear(name, (count, size, width), name)
+            rows += _linear(f"convolutions.{i}", (count, size, width))
         for k in range(config.highway_layers):
             rows.append(_highway(k, "weight", (2 * read, read)))
             rows.append(_highway(k, "bias", (2 * read,)))
@@ -87,11 +69,10 @@ def token_rows(config: BiLMConfig) -> list[Row]:
         read = 2 * size
         for direction in ("", "_reverse"):
             for side in ("ih", "hh"):
-                weight, bias = f"weight_{side}_l0{direction}", f"bias_{side}_l0{direction}"
-                shape = (4 * size, size)
-                rows.append(same(f"char_lstm.{weight}", shape, f"character_lstm.{weight}"))
-                rows.append(same(f"char_lstm.{bias}", shape[:1], f"character_lstm.{bias}"))
-    rows += _linear("projection", (config.projection_dim, config.word_dim + read), "projection")
+                for part, shape in (("weight", (4 * size, size)), ("bias", (4 * size,))):
+                    name = f"{part}_{side}_l0{direction}"
+                    rows.append(same(f"char_lstm.{name}", shape, f"character_lstm.{name}"))
+    rows += _linear("projection", (config.projection_dim, config.word_dim + read))
     return [row._replace(ours=tuple(f"token_encoder.{name}" for name in row.ours)) for row in rows]
 
 
@@ -112,10 +93,10 @@ def layer_rows(config: BiLMConfig) -> list[Row]:
     return rows
 
 
-def _linear(name: str, shape: Shape, ours: str) -> list[Row]:
-    """Return the rows of a weight and its bias that are stored unchanged."""
-    bias = same(f"{name}.bias", shape[:1], f"{ours}.bias")
-    return [same(f"{name}.weight", shape, f"{ours}.weight"), bias]
+def _linear(name: str, shape: Shape) -> list[Row]:
+    """Return the rows of a weight and its bias, which are stored unchanged under the same name."""
+    weight, bias = f"{name}.weight", f"{name}.bias"
+    return [same(weight, shape, weight), same(bias, shape[:1], bias)]
 
 
 def _highway(layer: int, part: str, shape: Shape) -> Row:
@@ -163,15 +144,15 @@ def read(folder: Path) -> Checkpoint:
             f"{folder / origin} does not have the layout of an ELMoForManyLangs configuration"
         ) from None
     tensors: Tensors = {}
-    for table, stored, name in (
+    for table, stored, file in (
         (token_rows(config), tokens, TOKENS),
         (layer_rows(config), state_dict.read(folder / LAYERS), LAYERS),
     ):
         tensors |= read_rows(
             table,
-            state_dict.shapes_of(stored),
+            {name: array.shape for name, array in stored.items()},
             stored.__getitem__,
-            folder / name,
+            folder / file,
             known_by="its configuration and dictionaries",
         )
     return Checkpoint(
@@ -261,12 +242,7 @@ def _read_dictionary(path: Path) -> list[str]:
 def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> None:
     """Write a model folder that ELMoForManyLangs reads."""
     config = checkpoint.config
-    for name, value in FIXED.items():
-        if getattr(config, name) != value:
-            raise UnsupportedFormat(
-                f"the many_langs format has {name} {value!r}, "
-                f"but this model has {getattr(config, name)!r}"
-            )
+    check_fixed(config, "many_langs", FIXED)
     dictionaries = checkpoint.dictionaries or Dictionaries()
     options = _options(config)
     sizes = (config.character_dim, config.word_dim, config.projection_dim, config.lstm_dim)
@@ -283,6 +259,7 @@ def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> N
 
 
 def _options(config: BiLMConfig) -> dict[str, Any]:
+    """Return a configuration of ELMoForManyLangs, whose training had the classifier."""
     token = {
         "name": config.character_encoder,
         "activation": config.activation,
@@ -300,4 +277,23 @@ def _options(config: BiLMConfig) -> dict[str, Any]:
         "dim": config.lstm_dim,
         "n_layers": config.num_layers,
     }
-    return PUBLISHED | {"encoder": lstm, "token_embedder": token, "dropout": config.dropout}
+    classifier = {"name": "sampled_softmax", "n_samples": 8192}
+    return {
+        "encoder": lstm,
+        "token_embedder": token,
+        "classifier": classifier,
+        "dropout": config.dropout,
+    }
+
+
+PUBLISHED = _options(  # cnn_50_100_512_4096_sample.json; the dictionaries differ.
+    BiLMConfig(
+        **FIXED,
+        character_dim=50,
+        word_dim=100,
+        n_words=1,
+        highway_layers=2,
+        projection_dim=512,
+        lstm_dim=4096,
+    )
+)

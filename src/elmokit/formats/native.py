@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import json
 import reprlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
-from elmokit.formats.checkpoint import Checkpoint, Tensors
-from elmokit.formats.model_folder import new_model_folder
+from elmokit.formats.checkpoint import Checkpoint, Tensors, new_model_folder
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary
@@ -56,7 +57,7 @@ def read(folder: Path) -> Checkpoint:
     metadata = values.get("metadata")
     return Checkpoint(
         config=config,
-        tensors=_read_tensors(folder / WEIGHTS),
+        tensors=read_tensors(folder / WEIGHTS)[0],
         vocabulary=_read_vocabulary(folder, config),
         metadata=metadata if isinstance(metadata, dict) else {},
         source=str(folder),
@@ -77,42 +78,47 @@ def write(
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    if dtype not in ("float32", "float16"):
-        raise InvalidInput(f"dtype must be float32 or float16, not {dtype!r}")
-    tensors = {name: _as(value, dtype, name) for name, value in checkpoint.tensors.items()}
-    with new_model_folder(folder, overwrite=overwrite) as temporary:
-        text = json.dumps(_config_values(checkpoint), indent=2, ensure_ascii=False)
-        # UTF-8 cannot hold lone surrogates; Python escapes them the way JSON does.
-        (temporary / CONFIG).write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
-        try:
-            save_file(dict(sorted(tensors.items())), temporary / WEIGHTS, metadata={"format": "pt"})
-        except SafetensorError as error:  # for example a full disk
-            raise ElmokitError(f"cannot write {folder / WEIGHTS}: {reason_of(error)}") from None
-        if checkpoint.vocabulary is not None:
-            text = Vocabulary(checkpoint.vocabulary).text()
-            (temporary / VOCABULARY).write_text(text, encoding="utf-8", newline="")
-        _write_dictionaries(checkpoint.dictionaries or Dictionaries(), temporary)
-
-
-def _config_values(checkpoint: Checkpoint) -> dict[str, Any]:
-    return {
+    tensors = {
+        name: stored_as(dtype, tensor, f"the tensor {name!r}")
+        for name, tensor in sorted(checkpoint.tensors.items())
+    }
+    values = {
         "format": FORMAT,
         "format_version": VERSION,
         "model_type": "elmo",
         "model": checkpoint.config.to_dict(),
         "metadata": checkpoint.metadata,
     }
+    dictionaries = checkpoint.dictionaries or Dictionaries()
+    with new_model_folder(folder, overwrite=overwrite) as temporary:
+        text = json.dumps(values, indent=2, ensure_ascii=False)
+        # UTF-8 cannot hold lone surrogates; Python escapes them the way JSON does.
+        (temporary / CONFIG).write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
+        try:
+            save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:  # for example a full disk
+            raise ElmokitError(f"cannot write {folder / WEIGHTS}: {reason_of(error)}") from None
+        if checkpoint.vocabulary is not None:
+            text = Vocabulary(checkpoint.vocabulary).text()
+            (temporary / VOCABULARY).write_text(text, encoding="utf-8", newline="")
+        for name, entries in ((CHARACTERS, dictionaries.characters), (WORDS, dictionaries.words)):
+            if entries is not None:
+                write_lines(temporary / name, entries)
 
 
-def _as(value: Any, dtype: str, name: str) -> Any:
+def stored_as(dtype: str, array: NDArray[np.float32], what: str) -> NDArray[Any]:
+    """Convert an array to the dtype of a file; raise if that cannot hold its values."""
+    if dtype not in ("float32", "float16"):
+        raise InvalidInput(f"dtype must be float32 or float16, not {dtype!r}")
     with np.errstate(over="ignore"):
-        stored = np.ascontiguousarray(value, np.dtype(dtype))
+        stored = np.ascontiguousarray(array, np.dtype(dtype))
     if not np.isfinite(stored).all():
-        raise InvalidInput(f"the tensor {name!r} has values that {dtype} cannot hold")
+        raise InvalidInput(f"{what} has values that {dtype} cannot hold")
     return stored
 
 
-def _read_tensors(path: Path) -> Tensors:
+def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """Read a safetensors file: its tensors as float32, and its metadata."""
     from safetensors import SafetensorError, safe_open
 
     tensors: Tensors = {}
@@ -124,6 +130,7 @@ def _read_tensors(path: Path) -> Tensors:
                     raise UnsupportedFormat(f"{path}: the tensor {name!r} is not floating point")
                 with np.errstate(over="ignore"):  # Infinities are found when the model is built.
                     tensors[name] = tensor.astype(np.float32, copy=False)
+            return tensors, file.metadata() or {}
     except ElmokitError:
         raise
     except FileNotFoundError:
@@ -132,7 +139,20 @@ def _read_tensors(path: Path) -> Tensors:
         raise UnsupportedFormat(
             f"{path} is not a safetensors file that can be read: {reason_of(error)}"
         ) from None
-    return tensors
+
+
+def write_lines(path: Path, entries: Sequence[str]) -> None:
+    """Write one entry per line; raise for one that cannot be a line of UTF-8 text."""
+    for entry in entries:
+        if "\n" in entry or entry.encode("utf-8", "ignore").decode() != entry:
+            raise InvalidInput(f"the entry {entry!r} cannot be a line of {path.name}")
+    path.write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8", newline="")
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the entries that `write_lines` has written."""
+    text = read_text(path)
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _read_vocabulary(folder: Path, config: BiLMConfig) -> list[str] | None:
@@ -151,21 +171,8 @@ def _read_dictionaries(folder: Path, config: BiLMConfig) -> Dictionaries | None:
     for name, columns in ((CHARACTERS, config.character_dim), (WORDS, config.word_dim)):
         if columns and not (folder / name).is_file():
             raise MissingFile(f"{folder} lacks {name}, which its model needs")
-        text = read_text(folder / name) if columns else ""
-        entries.append(text.removesuffix("\n").split("\n") if columns else None)
+        entries.append(read_lines(folder / name) if columns else None)
     try:
         return Dictionaries(*entries)
     except ElmokitError as error:
         raise UnsupportedFormat(f"{folder}: {error}") from None
-
-
-def _write_dictionaries(dictionaries: Dictionaries, folder: Path) -> None:
-    for name, entries in ((CHARACTERS, dictionaries.characters), (WORDS, dictionaries.words)):
-        for entry in entries or []:
-            if "\n" in entry:
-                raise InvalidInput(
-                    f"the entry {entry!r} has a newline: it cannot be a line of {name}"
-                )
-        if entries is not None:
-            text = "".join(f"{entry}\n" for entry in entries)
-            (folder / name).write_text(text, encoding="utf-8", newline="")

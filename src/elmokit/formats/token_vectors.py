@@ -22,7 +22,7 @@ from elmokit.io.jsonfile import read_json
 def is_table(path: Path) -> bool:
     """Tell whether an HDF5 file has token vectors and nothing else."""
     with open_hdf5(path) as file:
-        return set(shapes_of(file, path)) == {bilm.TABLE}
+        return set(shapes_of(file)) == {bilm.TABLE}
 
 
 def read(path: Path) -> Checkpoint:
@@ -33,24 +33,18 @@ def read(path: Path) -> Checkpoint:
     with open_hdf5(path) as table, open_hdf5(weights) as file:
 
         def fetch(name: str) -> Array:
-            if name == bilm.TABLE:
-                return read_dataset(table, name, path)
-            return read_dataset(file, name, weights)
+            return read_dataset(table if name == bilm.TABLE else file, name)
 
-        shapes = {
-            name: shape
-            for name, shape in shapes_of(file, weights).items()
-            if name.startswith("RNN_")
-        } | shapes_of(table, path)
+        layers = {n: shape for n, shape in shapes_of(file).items() if n.startswith("RNN_")}
+        shapes = layers | shapes_of(table)
         on_words = {name: value for name, value in options.items() if name != "char_cnn"}
         config = bilm.config_of(on_words, shapes, options_file)
         where = f"{path} with {weights.name}"
         tensors = read_rows(bilm.rows(config), shapes, fetch, where, kind="dataset")
     vocabulary = bilm.vocabulary_of(bilm.find_vocabulary(path.parent), config)
     metadata = {"options": options, "layers_from": weights.name}
-    return bilm.without_padding(
-        Checkpoint(config, tensors, vocabulary, metadata, str(path), "bilm")
-    )
+    checkpoint = Checkpoint(config, tensors, vocabulary, metadata, str(path), "bilm")
+    return bilm.without_padding(checkpoint)
 
 
 def _layers_beside(table: Path) -> Path:
@@ -59,15 +53,11 @@ def _layers_beside(table: Path) -> Path:
     matches = [path for path in beside if path != table and _has_layers(path)]
     if len(matches) == 1:
         return matches[0]
-    if matches:
-        names = ", ".join(file.name for file in matches)
-        raise UnsupportedFormat(
-            f"{table} has token vectors only, and several files beside it have layers: {names}; "
-            "keep one of them there"
-        )
-    raise MissingFile(
-        f"{table} has token vectors only: put the weights file of its model beside it"
-    )
+    only = f"{table} has token vectors only"
+    if not matches:
+        raise MissingFile(f"{only}: put the weights file of its model beside it")
+    names = ", ".join(file.name for file in matches)
+    raise UnsupportedFormat(f"{only}, and several files beside it have layers: {names}; keep one")
 
 
 def _has_layers(path: Path) -> bool:

@@ -7,14 +7,13 @@ gates. `read_rows` reads a file by such a list, `write_rows` yields the tensors 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import UnsupportedFormat
-from elmokit.formats.checkpoint import Tensors, is_finite
+from elmokit.formats.checkpoint import Shapes, Tensors, check_finite, check_shapes
 
 Array = NDArray[np.float32]
 Shape = tuple[int, ...]
@@ -52,7 +51,7 @@ def padded(row: Row) -> Row:
 
 def read_rows(
     rows: Iterable[Row],
-    shapes: Mapping[str, Shape],
+    shapes: Shapes,
     fetch: Callable[[str], Array],
     where: object,
     *,
@@ -61,34 +60,14 @@ def read_rows(
 ) -> Tensors:
     """Read all tensors of a file by our names; raise if one is missing, unexpected or damaged.
 
-    Args:
-        rows: the map.
-        shapes: shapes of the tensors in the file, checked before anything is read.
-        fetch: reads a tensor by its name in the file.
-        where: name of the file, for messages.
-        kind: what the format calls a tensor, for messages.
-        known_by: what determined the map, for messages.
+    All shapes are checked before `fetch` reads anything; see `check_shapes` for the messages.
     """
     rows = list(rows)
-    if extra := sorted(set(shapes) - {row.theirs for row in rows}):
-        raise UnsupportedFormat(
-            f"{where} has a {kind} {extra[0]!r} that {known_by} do not describe"
-        )
-    for row in rows:
-        if row.theirs not in shapes:
-            raise UnsupportedFormat(f"{where} lacks the {kind} {row.theirs!r}")
-        if shapes[row.theirs] != row.shape:
-            raise UnsupportedFormat(
-                f"{where}: the {kind} {row.theirs!r} has the shape {list(shapes[row.theirs])} "
-                f"but {known_by} need {list(row.shape)}"
-            )
+    check_shapes(shapes, {row.theirs: row.shape for row in rows}, where, kind, known_by)
     tensors: Tensors = {}
     for row in rows:
         array = fetch(row.theirs)
-        if not is_finite(array):
-            raise UnsupportedFormat(
-                f"{where}: the {kind} {row.theirs!r} has values that are not finite (NaN)"
-            )
+        check_finite(array, f"{where}: the {kind} {row.theirs!r}")
         for name, part in zip(row.ours, row.read(array), strict=True):
             tensors[name] = np.ascontiguousarray(part)
     return tensors

@@ -30,15 +30,15 @@ def write_hdf5(shards: VectorShards, file: io.BufferedRandom) -> None:
     """Write the oldest version of HDF5, which every reader supports."""
     import h5py
 
-    index = sentence_index(shards)
+    index = _sentence_index(shards)
     with DeferredErrors(file.raw) as deferred, h5py.File(deferred, "w", libver="earliest") as hdf5:
-        write_datasets(hdf5, shards, deferred)
+        _write_datasets(hdf5, shards, deferred)
         if index is not None:
             options = {"dtype": h5py.string_dtype(), "track_times": False}
             hdf5.create_dataset("sentence_to_index", (1,), **options)[0] = index
 
 
-def write_datasets(hdf5: Any, shards: VectorShards, deferred: DeferredErrors) -> None:
+def _write_datasets(hdf5: Any, shards: VectorShards, deferred: DeferredErrors) -> None:
     """Write the vectors: one dataset per sentence, or one of all if they are pooled."""
     if shards.pooled:
         shape, dtype = shards.shape_and_dtype()
@@ -108,7 +108,7 @@ class DeferredErrors:
             raise self._error
 
 
-def sentence_index(shards: VectorShards) -> str | None:
+def _sentence_index(shards: VectorShards) -> str | None:
     """Return the JSON of `sentence_to_index`, None if the text is too large for it."""
     indices: dict[str, str] = {}
     size = 0

@@ -273,7 +273,7 @@ def test_a_zip_member_shorter_than_declared_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "model.zip", {"a.txt": bytes(5000)})
     content = path.read_bytes().replace((5000).to_bytes(4, "little"), (5001).to_bytes(4, "little"))
     path.write_bytes(content)
-    with pytest.raises(UnsupportedFormat, match=r"'a.txt' is shorter than the archive declares"):
+    with pytest.raises(UnsupportedFormat, match=r"'a.txt' is shorter than declared"):
         read_checkpoint(path)
 
 

@@ -23,7 +23,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of the Hub's library, which is told to stay offline."""
+    """An empty cache of the Hub's library, which is set to stay offline."""
     folder = tmp_path / "hub"
     folder.mkdir()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))

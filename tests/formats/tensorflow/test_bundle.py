@@ -6,6 +6,7 @@ import random
 import subprocess
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,10 @@ from elmokit.errors import ElmokitError
 from elmokit.formats.tensorflow.bundle import open_bundle
 from elmokit.formats.tensorflow.crc32c import crc32c, masked
 
-SMALL = {"a/kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.float32([1, 2])}
+SMALL = {
+    "a/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "b": np.array([1, 2], np.float32),
+}
 CHECKED = {  # published with the definition of iSCSI, RFC 3720
     bytes(32): 0x8A9136AA,
     b"\xff" * 32: 0x62A8AB43,
@@ -97,7 +101,7 @@ def test_what_was_written_is_read(tmp_path: Path, files: int, block_entries: int
         .astype(("float32", "float16", "float64")[i % 3])
         for i in range(40)
     }  # fmt: skip
-    tensors |= {"scalar": np.float32(3.5).reshape(()), "变量": np.float32([1])}
+    tensors |= {"scalar": np.array(3.5, np.float32), "变量": np.array([1], np.float32)}
     write_bundle(tmp_path / "model", tensors, files=files, block_entries=block_entries)
     bundle = open_bundle(tmp_path / "model")
     assert set(bundle.entries) == set(tensors)
@@ -125,7 +129,7 @@ def test_an_index_cut_anywhere_is_refused(small: Path) -> None:
     whole = index_of(small).read_bytes()
     for size in range(len(whole)):
         index_of(small).write_bytes(whole[:size])
-        assert "model.index is not a TensorFlow index that can be read" in refusal(small)
+        assert "model.index is not a readable TensorFlow index" in refusal(small)
 
 
 def test_no_single_changed_byte_of_the_index_changes_a_tensor(small: Path) -> None:
@@ -189,7 +193,7 @@ def test_data_that_is_too_short_or_missing_is_refused(small: Path) -> None:
     ],
 )
 def test_a_wrong_index_is_reported_in_one_sentence(
-    tmp_path: Path, lie: dict[str, object], sentence: str
+    tmp_path: Path, lie: dict[str, Any], sentence: str
 ) -> None:
     write_bundle(tmp_path / "model", SMALL, **lie)
     with pytest.raises(ElmokitError, match=sentence):
@@ -201,15 +205,16 @@ def test_fields_that_are_not_known_are_passed_over(tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_bundle(tmp_path / "model").read("b"), SMALL["b"])
 
 
-def test_a_name_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
-    one = np.float32([1])
+def test_a_repeated_name_is_refused(tmp_path: Path) -> None:
+    one = np.array([1], np.float32)
     pairs = [header(), entry("a", one, 0, 0), entry("a", one, 0, 4)]
     write_index(tmp_path / "model", table(pairs), one.tobytes() * 2)
     assert "it has the tensor 'a' twice" in refusal(tmp_path / "model")
 
 
 def test_an_index_without_a_header_is_refused(tmp_path: Path) -> None:
-    write_index(tmp_path / "model", table([entry("a", np.float32([1]), 0, 0)]), bytes(4))
+    one = np.array([1], np.float32)
+    write_index(tmp_path / "model", table([entry("a", one, 0, 0)]), bytes(4))
     assert "it has no header" in refusal(tmp_path / "model")
     write_index(tmp_path / "model", table([]))
     assert "it has no header" in refusal(tmp_path / "model")

@@ -17,7 +17,7 @@ from bundles import (
     with_softmax,
     write_bundle,
 )
-from huggingface_hub.utils import filter_repo_objects
+from huggingface_hub.utils._paths import filter_repo_objects
 from reference import Reference, make_options, make_reference
 from small_text import make_sentences
 from tiny import WORDS, complaint, difference
@@ -244,7 +244,7 @@ def test_the_files_are_among_those_fetched_from_the_hugging_face_hub(
         ),
         (
             lambda t: t.update({"copy/char_embed": t["lm/char_embed"]}),
-            "has 'char_embed' twice: 'copy/char_embed' and 'lm/char_embed'",
+            "has char_embed twice: 'copy/char_embed', 'lm/char_embed'",
         ),
         (
             lambda t: t.update({"lm/softmax/W": np.zeros((7, 6), np.float32)}),

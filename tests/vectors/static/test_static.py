@@ -1,4 +1,4 @@
-"""Static word vectors: every format gives the same rows, bad files are told of, the cache helps."""
+"""Static word vectors: all formats give the same rows, bad files are reported, the cache helps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import os
 import random
 import struct
 import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from elmokit.vectors.static.table import StaticVectors, load, read_static_vector
 
 WORDS = ["the", "Bank", "银行", "naïve", "don't", "2008", "…", "a\u00a0b", "x\u0085y", "z\u2028z"]
 FORMATS = "glove word2vec crlf fasttext binary unbroken".split()
-PACKERS = {
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
     ".xz": lzma.compress,
@@ -41,9 +43,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def table(rows: int = len(WORDS), columns: int = 7) -> np.ndarray:
     """Numbers that six digits hold exactly, so that text and binary files have the same."""
-    found = np.random.default_rng(5).integers(-(10**6), 10**6, (rows, columns)) / 10**5
-    found[0, :3] = [0.0, 1e-5, -2e4]
-    return found.astype(np.float32)
+    result = np.random.default_rng(5).integers(-(10**6), 10**6, (rows, columns)) / 10**5
+    result[0, :3] = [0.0, 1e-5, -2e4]
+    return result.astype(np.float32)
 
 
 def written(kind: str, words: list[bytes], vectors: np.ndarray) -> bytes:
@@ -73,11 +75,11 @@ def make(folder: Path, kind: str = "glove", name: str = "vectors", **changes: An
 def test_every_format_gives_its_words_and_numbers(kind: str, packed: str, tmp_path: Path) -> None:
     path = tmp_path / f"vectors.any{packed}"
     path.write_bytes(PACKERS[packed](written(kind, [w.encode() for w in WORDS], table())))
-    found = read_static_vectors(path)
-    assert found.words == WORDS
-    assert found.vectors.dtype == np.float32
-    np.testing.assert_array_equal(found.vectors, table())
-    assert (found.dim, len(found), found.source) == (7, len(WORDS), str(path))
+    result = read_static_vectors(path)
+    assert result.words == WORDS
+    assert result.vectors.dtype == np.float32
+    np.testing.assert_array_equal(result.vectors, table())
+    assert (result.dim, len(result), result.source) == (7, len(WORDS), str(path))
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1000])
@@ -87,17 +89,17 @@ def test_where_blocks_end_does_not_matter(
 ) -> None:
     monkeypatch.setattr("elmokit.io.lines.BLOCK_BYTES", 64)  # the header is in the first
     monkeypatch.setattr(static_rows, "BLOCK_BYTES", block)
-    found = read_static_vectors(make(tmp_path, kind))
-    assert found.words == WORDS
-    np.testing.assert_array_equal(found.vectors, table())
+    result = read_static_vectors(make(tmp_path, kind))
+    assert result.words == WORDS
+    np.testing.assert_array_equal(result.vectors, table())
 
 
 def test_a_word_with_spaces_has_its_numbers_at_the_right(tmp_path: Path) -> None:
     words = [b"the", b". . .", b"at name@domain.com", b"windows 3.1", b"iphone 6", b"the end"]
     for kind in ("glove", "word2vec"):
-        found = read_static_vectors(make(tmp_path, kind, words=words))
-        assert found.words == [word.decode() for word in words]
-        np.testing.assert_array_equal(found.vectors, table(len(words)))
+        result = read_static_vectors(make(tmp_path, kind, words=words))
+        assert result.words == [word.decode() for word in words]
+        np.testing.assert_array_equal(result.vectors, table(len(words)))
 
 
 def test_a_file_without_a_header_may_begin_with_a_number_as_word(tmp_path: Path) -> None:
@@ -115,22 +117,22 @@ def test_words_that_are_not_utf8_or_repeated_are_reported(
         caplog.clear()
         path = make(tmp_path, kind, words=words)
         for _ in range(2):  # the second time from the cache
-            found = read_static_vectors(path, cache=tmp_path / "kept")
-            assert found.words == ["a", "caf\ufffd", "b"]
-            np.testing.assert_array_equal(found.vectors, table(len(words))[[0, 1, 5]])
-        said = caplog.messages
-        assert len(said) == 6
-        assert said[:3] == said[3:]
-        assert f"{path} has 2 word(s) that are not UTF-8 (invalid bytes read as U+FFFD)" in said
-        assert f"{path} has 2 word(s) that are repeated (the first one counts)" in said
+            result = read_static_vectors(path, cache=tmp_path / "kept")
+            assert result.words == ["a", "caf\ufffd", "b"]
+            np.testing.assert_array_equal(result.vectors, table(len(words))[[0, 1, 5]])
+        messages = caplog.messages
+        assert len(messages) == 6
+        assert messages[:3] == messages[3:]
+        assert f"{path} has 2 word(s) that are not UTF-8 (invalid bytes read as U+FFFD)" in messages
+        assert f"{path} has 2 word(s) that are repeated (the first one counts)" in messages
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_limit_counts_distinct_words_from_the_beginning(kind: str, tmp_path: Path) -> None:
     path = make(tmp_path, kind, words=[b"a", b"a", b"b", b"c", b"d"])
-    found = read_static_vectors(path, limit=3)
-    assert found.words == ["a", "b", "c"]
-    np.testing.assert_array_equal(found.vectors, table(5)[[0, 2, 3]])
+    result = read_static_vectors(path, limit=3)
+    assert result.words == ["a", "b", "c"]
+    np.testing.assert_array_equal(result.vectors, table(5)[[0, 2, 3]])
     assert read_static_vectors(path, limit=None).words == ["a", "b", "c", "d"]
     assert "limit must be at least 1" in complaint(lambda: read_static_vectors(path, limit=0))
 
@@ -166,8 +168,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "FILE has no word vectors in it"),
     "blank": (b"\n\n \n", "FILE has no word vectors in it"),
     "header alone": (b"0 3\n", "line 1 of FILE says that there are no words"),
-    "no columns": (b"3 0\n", "line 1 of FILE says that vectors have 0 columns"),
-    "wide": (b"3 99999999\n" + b"\0" * 9, "line 1 of FILE says that vectors have 99999999 columns"),
+    "no columns": (b"3 0\n", "line 1 of FILE gives 0 columns"),
+    "wide": (b"3 99999999\n" + b"\0" * 9, "line 1 of FILE gives 99999999 columns"),
     "gigantic": (b"999999999999 300\na 1\n", "but a file of 21 bytes is too short for that"),
     "fewer words": (b"3 1\na 1.5555\nb 2.5\n", "FILE has 2 words instead of the 3 of its line 1"),
     "more words": (b"1 1\na 1.5\nb 2.5\n", "FILE has more words than the 1 of its line 1"),
@@ -184,20 +186,20 @@ BAD: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_told_of_with_its_line(name: str, tmp_path: Path, own_cache: Path) -> None:
+def test_a_bad_file_is_reported_with_its_line(name: str, tmp_path: Path, own_cache: Path) -> None:
     content, sentence = BAD[name]
     path = tmp_path / "vectors"
     path.write_bytes(content)
     for cache in (None, own_cache):
-        said = complaint(lambda cache=cache: read_static_vectors(path, cache=cache))
-        assert sentence.replace("FILE", str(path)) in said
+        problem = complaint(partial(read_static_vectors, path, cache=cache))
+        assert sentence.replace("FILE", str(path)) in problem
     assert list(own_cache.iterdir()) == []  # nothing of it is kept
 
 
 def test_a_bad_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "v").write_text("a 1 2\nb 1\n")
     times: list[int] = []
-    read_rows = static.read_rows
+    read_rows = static_rows.read_rows
 
     def counted(*args: Any, **settings: Any) -> Any:
         times.append(1)
@@ -210,7 +212,7 @@ def test_a_bad_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(times) == 1
 
 
-def test_a_bad_binary_file_is_told_of_with_its_word(tmp_path: Path) -> None:
+def test_a_bad_binary_file_is_reported_with_its_word(tmp_path: Path) -> None:
     whole = written("binary", [b"a", b"b", b"c"], table(3))
     wrong = table(3)
     wrong[1, 2] = np.nan
@@ -230,7 +232,7 @@ def test_a_bad_binary_file_is_told_of_with_its_word(tmp_path: Path) -> None:
         assert sentence.replace("FILE", str(path)) in complaint(lambda: read_static_vectors(path))
 
 
-def test_no_file_a_folder_and_a_wrong_name_are_told_of(tmp_path: Path) -> None:
+def test_no_file_a_folder_and_a_wrong_name_are_reported(tmp_path: Path) -> None:
     assert "there is no file" in complaint(lambda: read_static_vectors(tmp_path / "none"))
     assert "is a directory" in complaint(lambda: read_static_vectors(tmp_path))
     (tmp_path / "plain.gz").write_bytes(b"a 1 2\n")
@@ -259,9 +261,9 @@ def test_a_mutated_file_is_refused_in_a_sentence_or_read_in_full(kind: str, tmp_
     refused = 0
     for _ in range(150):
         path.write_bytes(mutated(original, source))
-        said = complaint(lambda: check(read_static_vectors(path)))
-        assert said == "" or str(path) in said
-        refused += bool(said)
+        problem = complaint(lambda: check(read_static_vectors(path)))
+        assert problem == "" or str(path) in problem
+        refused += bool(problem)
     assert 15 < refused < 145
 
 
@@ -277,10 +279,10 @@ def mutated(content: bytes, source: random.Random) -> bytes:
     return bytes(data)
 
 
-def check(found: StaticVectors) -> None:
-    assert len(set(found.words)) == len(found.words) == len(found.vectors) > 0
-    assert np.isfinite(found.vectors).all()
-    assert all("\n" not in word for word in found.words)
+def check(result: StaticVectors) -> None:
+    assert len(set(result.words)) == len(result.words) == len(result.vectors) > 0
+    assert np.isfinite(result.vectors).all()
+    assert all("\n" not in word for word in result.words)
 
 
 # ---------------------------------------------------------------------- looking words up
@@ -289,21 +291,21 @@ def vectors_of(*words: str) -> StaticVectors:
 
 
 def test_a_word_is_found_as_it_is_or_in_lower_case() -> None:
-    found = vectors_of("us", "US", "paris", "銀行", "ｕｓ")
-    assert [found.row(word) for word in ("us", "US", "Us", "PARIS", "銀行")] == [0, 1, 0, 2, 3]
-    assert found.row("ｕｓ") == 4
-    assert found.row("Berlin") is None
-    assert found.row("") is None
-    rows = found.rows(["Paris", "nowhere", "US"])
+    result = vectors_of("us", "US", "paris", "銀行", "ｕｓ")
+    assert [result.row(word) for word in ("us", "US", "Us", "PARIS", "銀行")] == [0, 1, 0, 2, 3]
+    assert result.row("ｕｓ") == 4
+    assert result.row("Berlin") is None
+    assert result.row("") is None
+    rows = result.rows(["Paris", "nowhere", "US"])
     assert rows.dtype == np.int64
     assert rows.tolist() == [2, -1, 1]
-    assert found.rows([]).shape == (0,)
+    assert result.rows([]).shape == (0,)
 
 
 def test_full_width_letters_and_curly_quotes_find_plain_words() -> None:
-    found = vectors_of("n't", "abc", "123", "fine", "“")
+    result = vectors_of("n't", "abc", "123", "fine", "“")
     forms = ("n’t", "ＡＢＣ", "１２３", "ﬁne", "“", "”")
-    assert [found.row(form) for form in forms] == [0, 1, 2, 3, 4, None]
+    assert [result.row(form) for form in forms] == [0, 1, 2, 3, 4, None]
 
 
 def test_digits_stand_for_others_only_where_the_file_writes_them_so() -> None:
@@ -321,18 +323,18 @@ def test_of_equal_words_the_first_counts() -> None:
 
 def test_the_fingerprint_changes_with_words_and_numbers_alone(tmp_path: Path) -> None:
     path = make(tmp_path)
-    found = read_static_vectors(path)
+    result = read_static_vectors(path)
     kept = read_static_vectors(make(tmp_path, "binary", "other"), cache=tmp_path / "kept")
-    assert kept.fingerprint() == found.fingerprint()
-    changed = np.array(found.vectors)
+    assert kept.fingerprint() == result.fingerprint()
+    changed = np.array(result.vectors)
     changed[-1, -1] += 1
     others = [
-        StaticVectors(found.words, changed),
-        StaticVectors(["other", *found.words[1:]], found.vectors),
-        StaticVectors(found.words[::-1], found.vectors),
-        StaticVectors(found.words[:-1], found.vectors[:-1]),
+        StaticVectors(result.words, changed),
+        StaticVectors(["other", *result.words[1:]], result.vectors),
+        StaticVectors(result.words[::-1], result.vectors),
+        StaticVectors(result.words[:-1], result.vectors[:-1]),
     ]
-    assert len({each.fingerprint() for each in [found, *others]}) == 5
+    assert len({each.fingerprint() for each in [result, *others]}) == 5
 
 
 def test_words_and_vectors_must_fit() -> None:
@@ -352,13 +354,13 @@ def test_a_file_is_read_once_and_then_mapped(
 ) -> None:
     path = make(tmp_path, kind)
     for _ in range(2):
-        found = read_static_vectors(path, cache=tmp_path / "kept")
-        assert isinstance(found.vectors, np.memmap)
-        assert found.words == WORDS
-        assert found.source == str(path)
-        np.testing.assert_array_equal(found.vectors, table())
+        result = read_static_vectors(path, cache=tmp_path / "kept")
+        assert isinstance(result.vectors, np.memmap)
+        assert result.words == WORDS
+        assert result.source == str(path)
+        np.testing.assert_array_equal(result.vectors, table())
         monkeypatch.setattr(static, "read_rows", refuse_to_read)
-    with pytest.raises(AssertionError, match="read again"):  # another limit is another place
+    with pytest.raises(AssertionError, match="read again"):  # another limit has another entry
         read_static_vectors(path, limit=2, cache=tmp_path / "kept")
 
 
@@ -370,7 +372,7 @@ def test_only_large_files_go_to_the_users_cache(
     assert not own_cache.exists()
     monkeypatch.setattr(static, "LARGE_BYTES", 100)
     assert isinstance(read_static_vectors(path, quiet=True).vectors, np.memmap)
-    assert [place.name.startswith("vectors-") for place in own_cache.iterdir()] == [True]
+    assert [entry.name.startswith("vectors-") for entry in own_cache.iterdir()] == [True]
     monkeypatch.delenv("ELMOKIT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     read_static_vectors(path, quiet=True)
@@ -391,17 +393,17 @@ def test_a_changed_file_is_read_again_and_takes_the_place_of_the_old(tmp_path: P
 
 
 @pytest.mark.parametrize("file", ["metadata.json", "words.txt", "vectors.npy"])
-def test_a_damaged_cache_is_made_anew(file: str, tmp_path: Path) -> None:
+def test_a_damaged_cache_is_written_again(file: str, tmp_path: Path) -> None:
     path, kept = make(tmp_path), tmp_path / "kept"
     read_static_vectors(path, cache=kept)
-    (place,) = kept.iterdir()
-    whole = (place / file).read_bytes()
+    (entry,) = kept.iterdir()
+    whole = (entry / file).read_bytes()
     for damaged in (b"", whole[:-9], b"{}", b"\x93NUMPY" + whole[6:40]):
-        (place / file).write_bytes(damaged)
-        found = read_static_vectors(path, cache=kept)
-        assert found.words == WORDS
-        np.testing.assert_array_equal(found.vectors, table())
-        assert (place / file).read_bytes() == whole
+        (entry / file).write_bytes(damaged)
+        result = read_static_vectors(path, cache=kept)
+        assert result.words == WORDS
+        np.testing.assert_array_equal(result.vectors, table())
+        assert (entry / file).read_bytes() == whole
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(
@@ -438,7 +440,7 @@ def test_another_process_may_have_been_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, kept = make(tmp_path), tmp_path / "kept"
-    rows = static.read_rows
+    rows = static_rows.read_rows
 
     def slow(*args: Any, **settings: Any) -> Any:
         monkeypatch.setattr(static, "read_rows", rows)
@@ -454,43 +456,43 @@ def test_another_process_may_have_been_faster(
 def test_saved_vectors_are_the_same_after_loading(tmp_path: Path) -> None:
     vectors = StaticVectors([*WORDS, "##", "r\r"], table(len(WORDS) + 2), "there/glove.txt")
     save(vectors, tmp_path / "exact", dtype="float32")
-    found = load(tmp_path / "exact")
-    assert found.words == vectors.words
-    np.testing.assert_array_equal(found.vectors, vectors.vectors)
-    assert found.fingerprint() == vectors.fingerprint()
-    assert found.source == "glove.txt"
+    result = load(tmp_path / "exact")
+    assert result.words == vectors.words
+    np.testing.assert_array_equal(result.vectors, vectors.vectors)
+    assert result.fingerprint() == vectors.fingerprint()
+    assert result.source == "glove.txt"
     assert sorted(f.name for f in (tmp_path / "exact").iterdir()) == [
         "vectors.safetensors",
         "words.txt",
     ]
     save(vectors, tmp_path / "half")
-    found = load(tmp_path / "half")
-    assert found.vectors.dtype == np.float32
-    np.testing.assert_array_equal(found.vectors, vectors.vectors.astype(np.float16))
+    result = load(tmp_path / "half")
+    assert result.vectors.dtype == np.float32
+    np.testing.assert_array_equal(result.vectors, vectors.vectors.astype(np.float16))
     row = vectors.row("99")
+    assert row is not None
     part = StaticVectors([vectors.words[row]], vectors.vectors[[row]], digit=vectors.digit)
     save(part, tmp_path / "half")  # what is ours may be replaced
     assert load(tmp_path / "half").row("42") == 0
 
 
-def test_what_cannot_be_saved_is_told_of_and_nothing_is_left(tmp_path: Path) -> None:
+def test_what_cannot_be_saved_is_reported_and_nothing_is_left(tmp_path: Path) -> None:
     large = StaticVectors(["a"], np.full((1, 2), 1e5, np.float32))
     assert "float16 cannot hold" in complaint(lambda: save(large, tmp_path / "new"))
     for word in ("two\nlines", "half a \ud800 character"):
         vectors = StaticVectors([word], np.zeros((1, 2), np.float32))
-        assert "cannot be a line of words.txt" in complaint(
-            lambda vectors=vectors: save(vectors, tmp_path / "new")
-        )
+        problem = complaint(partial(save, vectors, tmp_path / "new"))
+        assert "cannot be a line of words.txt" in problem
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     good = vectors_of("a")
     assert "is not replaced" in complaint(lambda: save(good, tmp_path / "mine"))
     bad_type: Any = "int8"
-    assert "float16 or float32" in complaint(lambda: save(good, tmp_path / "new", dtype=bad_type))
+    assert "float32 or float16" in complaint(lambda: save(good, tmp_path / "new", dtype=bad_type))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_damaged_folder_is_told_of_or_loads_in_full(tmp_path: Path) -> None:
+def test_a_damaged_folder_is_reported_or_loads_in_full(tmp_path: Path) -> None:
     assert "there is no file" in complaint(lambda: load(tmp_path / "none"))
     save(vectors_of("a", "b", "c"), tmp_path / "v")
     source, refused = random.Random(1), 0
@@ -498,18 +500,18 @@ def test_a_damaged_folder_is_told_of_or_loads_in_full(tmp_path: Path) -> None:
         whole = (tmp_path / "v" / name).read_bytes()
         for _ in range(100):
             (tmp_path / "v" / name).write_bytes(mutated(whole, source))
-            said = complaint(lambda: check_loaded(tmp_path / "v"))
-            assert said == "" or str(tmp_path / "v") in said
-            refused += bool(said)
+            problem = complaint(lambda: check_loaded(tmp_path / "v"))
+            assert problem == "" or str(tmp_path / "v") in problem
+            refused += bool(problem)
         (tmp_path / "v" / name).write_bytes(whole)
     assert refused > 50
 
 
 def check_loaded(folder: Path) -> None:
-    found = load(folder)
-    assert len(found.words) == len(found.vectors)
-    assert found.vectors.ndim == 2
-    assert np.isfinite(found.vectors).all()
+    result = load(folder)
+    assert len(result.words) == len(result.vectors)
+    assert result.vectors.ndim == 2
+    assert np.isfinite(result.vectors).all()
 
 
 # ---------------------------------------------------------------------- real files, other readers
@@ -517,20 +519,20 @@ def test_a_published_file_reads_as_a_plain_loop_reads_it(shared: Path, own_cache
     path = shared / "data" / "vectors" / "glove.50d.100k.txt.xz"
     if not path.is_file():
         pytest.skip(f"there is no {path}")
-    found = read_static_vectors(path, quiet=True)
-    assert (len(found), found.dim) == (100_000, 50)
-    assert isinstance(found.vectors, np.memmap)
+    result = read_static_vectors(path, quiet=True)
+    assert (len(result), result.dim) == (100_000, 50)
+    assert isinstance(result.vectors, np.memmap)
     with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file):
+        for i, line in enumerate(file):
             word, *numbers = line.rstrip("\n").split(" ")
-            assert found.words[number] == word
-            if number % 97 == 0:
+            assert result.words[i] == word
+            if i % 97 == 0:
                 expected = np.array([float(n) for n in numbers]).astype(np.float32)
-                np.testing.assert_array_equal(found.vectors[number], expected)
-    assert found.row("The") == found.row("the") == 0
-    unit = found.vectors / np.linalg.norm(found.vectors, axis=1, keepdims=True)
-    nearest = np.argsort(unit @ unit[found.index["frog"]])[-8:]
-    assert {"frog", "toad"} <= {found.words[row] for row in nearest}
+                np.testing.assert_array_equal(result.vectors[i], expected)
+    assert result.row("The") == result.row("the") == 0
+    unit = result.vectors / np.linalg.norm(result.vectors, axis=1, keepdims=True)
+    nearest = np.argsort(unit @ unit[result.index["frog"]])[-8:]
+    assert {"frog", "toad"} <= {result.words[row] for row in nearest}
 
 
 @pytest.mark.slow
@@ -564,8 +566,8 @@ def test_what_gensim_writes_is_read(binary: bool, tmp_path: Path) -> None:
 def test_the_metadata_of_the_cache_says_which_file_it_is_of(tmp_path: Path) -> None:
     path, kept = make(tmp_path), tmp_path / "kept"
     read_static_vectors(path, cache=kept)
-    (place,) = kept.iterdir()
-    metadata = json.loads((place / "metadata.json").read_text())
+    (entry,) = kept.iterdir()
+    metadata = json.loads((entry / "metadata.json").read_text())
     assert (metadata["path"], metadata["bytes"]) == (str(path), path.stat().st_size)
     with pytest.raises(ElmokitError, match="there is no file"):
         read_static_vectors(tmp_path / "gone", cache=kept)

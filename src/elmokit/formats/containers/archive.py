@@ -24,11 +24,6 @@ MAX_FILES = 10_000
 MAX_HEADER = 1 << 20  # bytes of an extended tar header, such as a long name
 
 
-def is_archive(path: Path) -> bool:
-    """Tell whether a path has the suffix of an archive."""
-    return path.name.lower().endswith(SUFFIXES)
-
-
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
     """Unpack an archive to a temporary folder that is deleted when the block ends."""
@@ -41,13 +36,11 @@ def unpacked(path: Path) -> Iterator[Path]:
         except FileNotFoundError:
             raise MissingFile(f"there is no file {path}") from None
         except (RuntimeError, NotImplementedError):
-            raise UnsupportedFormat(
-                f"{path} is encrypted or uses an unsupported compression method"
-            ) from None
+            problem = "is encrypted or uses an unsupported compression method"
+            raise UnsupportedFormat(f"{path} {problem}") from None
         except Exception as error:  # zipfile and tarfile raise many kinds for damaged files.
-            raise UnsupportedFormat(
-                f"{path} is not an archive that can be read: {reason_of(error)}"
-            ) from None
+            problem = f"is not an archive that can be read: {reason_of(error)}"
+            raise UnsupportedFormat(f"{path} {problem}") from None
         yield folder
 
 
@@ -63,9 +56,7 @@ def _unpack_zip(path: Path, folder: Path) -> None:
             member.filename = _safe_name(path, member.filename)
             target = Path(archive.extract(member, folder))  # reads at most file_size bytes
             if target.stat().st_size != member.file_size:
-                raise UnsupportedFormat(
-                    f"{path}: the member {member.filename!r} is shorter than the archive declares"
-                )
+                raise UnsupportedFormat(f"{path}: {member.filename!r} is shorter than declared")
 
 
 class _Member(tarfile.TarInfo):

@@ -38,12 +38,13 @@ def open_hdf5(path: Path) -> h5py.File:
         raise UnsupportedFormat(f"{path} is not an HDF5 file that can be read: {reason}") from None
 
 
-def shapes_of(file: h5py.File, path: Path) -> dict[str, tuple[int, ...]]:
+def shapes_of(file: h5py.File) -> dict[str, tuple[int, ...]]:
     """Return the shape of every dataset; raise if they cannot all be in a file of this size."""
+    path = file.filename
     shapes: dict[str, tuple[int, ...]] = {}
     declared = 0
     try:
-        for name, dataset in _datasets(file, path):
+        for name, dataset in _datasets(file):
             if dataset.dtype.kind != "f" or dataset.shape is None:
                 raise UnsupportedFormat(f"{path}: the dataset {name!r} is not floating point")
             shapes[name] = dataset.shape
@@ -52,27 +53,23 @@ def shapes_of(file: h5py.File, path: Path) -> dict[str, tuple[int, ...]]:
         raise
     except Exception:  # h5py raises many kinds for damaged files.
         raise UnsupportedFormat(f"{path} is damaged: its list of datasets cannot be read") from None
-    size = path.stat().st_size
+    size = Path(path).stat().st_size
     if declared > max(MIN_LIMIT, MAX_RATIO * size):  # HDF5 can declare data that was never written.
-        raise UnsupportedFormat(
-            f"{path} declares {declared:,} bytes of weights but has only {size:,}"
-        )
+        raise UnsupportedFormat(f"{path} declares {declared:,} bytes of weights but has {size:,}")
     return shapes
 
 
-def _datasets(file: h5py.File, path: Path) -> Iterator[tuple[str, h5py.Dataset]]:
+def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield every dataset inside the file itself; raise if there is a link."""
     import h5py
 
-    visited = count(1)
+    path, visited = file.filename, count(1)
 
     def walk(group: h5py.Group, prefix: str) -> Iterator[tuple[str, h5py.Dataset]]:
         for name in group:
             full = f"{prefix}{name}"
             if next(visited) > MAX_ITEMS:  # Hard links can form circles.
-                raise UnsupportedFormat(
-                    f"{path} has more datasets and groups than a model can have"
-                )
+                raise UnsupportedFormat(f"{path} has more datasets and groups than a model has")
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 raise UnsupportedFormat(f"{path}: {full!r} is a link; only plain datasets are read")
             item = group[name]
@@ -88,12 +85,12 @@ def _datasets(file: h5py.File, path: Path) -> Iterator[tuple[str, h5py.Dataset]]
     yield from walk(file, "")
 
 
-def read_dataset(file: h5py.File, name: str, path: Path) -> NDArray[np.float32]:
+def read_dataset(file: h5py.File, name: str) -> NDArray[np.float32]:
     """Read a dataset as float32."""
     try:
         with np.errstate(over="ignore"):  # The caller reports overflow to inf.
             return file[name][...].astype(np.float32, copy=False)  # type: ignore[no-any-return]
     except MemoryError:
-        raise UnsupportedFormat(f"{path}: the dataset {name!r} is too large") from None
+        raise UnsupportedFormat(f"{file.filename}: the dataset {name!r} is too large") from None
     except Exception:
-        raise UnsupportedFormat(f"{path}: the dataset {name!r} is damaged") from None
+        raise UnsupportedFormat(f"{file.filename}: the dataset {name!r} is damaged") from None

@@ -22,7 +22,7 @@ def is_repository(name: str) -> bool:
     return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None
 
 
-def download(name: str, *, revision: str | None = None, cache: str | None = None) -> Path:
+def download(name: str) -> Path:
     """Return the local folder of a repository, downloading it unless it is in the cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -32,18 +32,13 @@ def download(name: str, *, revision: str | None = None, cache: str | None = None
     )
 
     try:
-        return Path(
-            snapshot_download(name, revision=revision, cache_dir=cache, allow_patterns=PATTERNS)
-        )
+        return Path(snapshot_download(name, allow_patterns=PATTERNS))
     except LocalEntryNotFoundError:
-        raise MissingFile(
-            f"{name} is neither a file or folder here nor in the Hub's cache, "
-            "and the Hub cannot be reached"
-        ) from None
+        missing = "nor in the Hub's cache, and the Hub cannot be reached"
+        raise MissingFile(f"{name} is neither a file or folder here {missing}") from None
     except RepositoryNotFoundError:
-        raise MissingFile(
-            f"{name} is neither a file or folder here nor a repository on the Hub that you can read"
-        ) from None
+        missing = "nor a repository on the Hub that you can read"
+        raise MissingFile(f"{name} is neither a file or folder here {missing}") from None
     except HfHubHTTPError as error:
         raise ElmokitError(f"the Hub refuses {name}: {reason_of(error)}") from None
     except Exception as error:  # from the library, its HTTP client or the system
@@ -60,12 +55,7 @@ def push(
 ) -> str:
     """Upload a model as a native folder and return its address.
 
-    Args:
-        checkpoint: the model.
-        name: `owner/name` of the repository, which is created if it does not exist.
-        dtype: of the stored weights.
-        private: create a private repository.
-        commit_message: message of the commit.
+    The repository `name`, "owner/name", is created if it does not exist, `private` or public.
     """
     from huggingface_hub import HfApi
 

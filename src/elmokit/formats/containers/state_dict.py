@@ -33,25 +33,16 @@ def read(path: Path, choose: Callable[[list[str]], list[str]] | None = None) -> 
     declared = 0
     for name, tensor in stored.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            raise UnsupportedFormat(
-                f"{path} is not a state dict: it has something other than tensors by name"
-            )
+            raise UnsupportedFormat(f"{path} is not a state dict: it has more than tensors by name")
         plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not plain or not tensor.is_floating_point():
             raise UnsupportedFormat(f"{path}: the tensor {name!r} is not floating point")
         declared += tensor.numel() * tensor.element_size()
     size = path.stat().st_size
     if declared > size:  # A tensor can repeat values that are stored once.
-        raise UnsupportedFormat(
-            f"{path} declares {declared:,} bytes of weights but has only {size:,}"
-        )
+        raise UnsupportedFormat(f"{path} declares {declared:,} bytes of weights but has {size:,}")
     # Copy, so that the file does not stay mapped. Building the model finds infinities.
     return {name: np.array(tensor.detach().float().numpy()) for name, tensor in stored.items()}
-
-
-def shapes_of(tensors: Tensors) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor."""
-    return {name: array.shape for name, array in tensors.items()}
 
 
 def write(tensors: Tensors, path: Path) -> None:
@@ -76,9 +67,8 @@ def _load(path: Path) -> Any:
     except ElmokitError:
         raise
     except Exception:  # torch raises many kinds, most with long texts.
-        raise UnsupportedFormat(
-            f"{path} is damaged or has more than tensors in it; nothing in it was executed"
-        ) from None
+        problem = "is damaged or has more than tensors in it; nothing in it was executed"
+        raise UnsupportedFormat(f"{path} {problem}") from None
 
 
 def _check_zip(path: Path) -> None:

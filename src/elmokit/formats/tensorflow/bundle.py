@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +27,7 @@ MAX_INDEX_BYTES, MAX_ENTRIES, MAX_NAME_BYTES = 1 << 24, 10_000, 1000
 MAX_FILES, MAX_DIMENSIONS = 1000, 8
 MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 FOOTER, TRAILER = 48, 5  # bytes
-FLOATS: dict[int, np.dtype[Any]] = {  # by the type codes of TensorFlow
-    1: np.dtype("<f4"),
-    2: np.dtype("<f8"),
-    19: np.dtype("<f2"),
-}
+FLOATS = {1: "<f4", 2: "<f8", 19: "<f2"}  # by the type codes of TensorFlow
 
 
 class Damaged(ValueError):
@@ -63,32 +58,26 @@ class Bundle:
     def read(self, name: str) -> NDArray[np.float32]:
         """Read a floating-point tensor as float32."""
         entry = self.entries[name]
-        path, dtype = self.files[entry.file], FLOATS.get(entry.dtype)
-        if dtype is None:
-            raise UnsupportedFormat(
-                f"{path}: the tensor {name!r} is not of float16, float32 or float64"
-            )
+        path = self.files[entry.file]
+        tensor = f"{path}: the tensor {name!r}"
+        if entry.dtype not in FLOATS:
+            raise UnsupportedFormat(f"{tensor} is not of float16, float32 or float64")
+        dtype = np.dtype(FLOATS[entry.dtype])
         if entry.in_slices:
-            raise UnsupportedFormat(
-                f"{path}: the tensor {name!r} is stored in slices, which is not supported"
-            )
+            raise UnsupportedFormat(f"{tensor} is stored in slices, which is not supported")
         if entry.size != math.prod(entry.shape) * dtype.itemsize:
-            raise UnsupportedFormat(
-                f"{path}: the tensor {name!r} of shape {list(entry.shape)} has {entry.size:,} bytes"
-            )
+            shape = list(entry.shape)
+            raise UnsupportedFormat(f"{tensor} of shape {shape} has {entry.size:,} bytes")
         try:
             content = np.fromfile(path, np.uint8, entry.size, offset=entry.offset)
         except OSError as error:
             raise UnsupportedFormat(f"cannot read {path}: {error.strerror}") from None
         except MemoryError:
-            raise UnsupportedFormat(f"{path}: the tensor {name!r} is too large") from None
+            raise UnsupportedFormat(f"{tensor} is too large") from None
         if len(content) != entry.size or masked(crc32c(content)) != entry.checksum:
-            raise UnsupportedFormat(
-                f"{path}: the tensor {name!r} is damaged (its checksum differs)"
-            )
+            raise UnsupportedFormat(f"{tensor} is damaged (its checksum differs)")
         with np.errstate(over="ignore"):  # Building the model finds infinities.
-            values = content.view(dtype).reshape(entry.shape)
-            return values.astype(np.float32, copy=False)
+            return content.view(dtype).reshape(entry.shape).astype(np.float32, copy=False)
 
 
 def open_bundle(prefix: Path) -> Bundle:
@@ -105,13 +94,9 @@ def open_bundle(prefix: Path) -> Bundle:
     try:
         file_count, entries = _table(content)
     except Damaged as reason:
-        raise UnsupportedFormat(
-            f"{index} is not a TensorFlow index that can be read: {reason}"
-        ) from None
-    files = [
-        prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{file_count:05d}")
-        for i in range(file_count)
-    ]
+        raise UnsupportedFormat(f"{index} is not a readable TensorFlow index: {reason}") from None
+    pattern = f"{prefix.name}.data-{{:05d}}-of-{file_count:05d}"
+    files = [prefix.with_name(pattern.format(i)) for i in range(file_count)]
     _check_locations(index, files, entries)
     return Bundle(prefix, files, entries)
 
@@ -124,14 +109,13 @@ def _check_locations(index: Path, files: list[Path], entries: dict[str, Entry]) 
             raise MissingFile(f"there is no file {path}, which belongs to {index.name}")
         sizes.append(path.stat().st_size)
     for name, entry in entries.items():
-        if entry.file >= len(files):
+        i, end = entry.file, entry.offset + entry.size
+        if i >= len(files):
+            raise UnsupportedFormat(f"{index}: {name!r} is in data file {i} of {len(files)}")
+        if end > sizes[i]:
             raise UnsupportedFormat(
-                f"{index}: the tensor {name!r} is in data file {entry.file} of {len(files)}"
-            )
-        if entry.offset + entry.size > sizes[entry.file]:
-            raise UnsupportedFormat(
-                f"{files[entry.file]} is truncated: it has {sizes[entry.file]:,} bytes, and the "
-                f"tensor {name!r} ends at {entry.offset + entry.size:,}"
+                f"{files[i]} is truncated: it has {sizes[i]:,} bytes, and the tensor {name!r} "
+                f"ends at {end:,}"
             )
     if sum(entry.size for entry in entries.values()) > sum(sizes):
         raise UnsupportedFormat(f"{index} declares more tensors than its data files can hold")
@@ -208,10 +192,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 # ---------------------------------------------------------------------- the values
 def _file_count(value: bytes) -> int:
-    """Return the number of data files from a BundleHeaderProto.
-
-    Field 1 is that number, field 2 is 1 for big-endian tensors.
-    """
+    """Return field 1 of a BundleHeaderProto, the number of data files; 2 is the byte order."""
     fields = dict(_fields(value))
     count = fields.get(1, 1)
     if fields.get(2, 0) != 0:
@@ -226,14 +207,14 @@ def _entry(name: str, value: bytes) -> Entry:
     integers = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
     shape: list[int] = []
     in_slices = False
-    for number, field in _fields(value):
-        if number in integers and isinstance(field, int):
-            integers[number] = field
-        elif number == 2 and isinstance(field, bytes):
+    for tag, field in _fields(value):
+        if tag in integers and isinstance(field, int):
+            integers[tag] = field
+        elif tag == 2 and isinstance(field, bytes):
             shape += _shape(field)
-        elif number == 7:
+        elif tag == 7:
             in_slices = True
-        elif number <= 7:
+        elif tag <= 7:
             raise Damaged(f"the entry of the tensor {name!r} is invalid")
     if len(shape) > MAX_DIMENSIONS:
         raise Damaged(f"the tensor {name!r} has {len(shape)} dimensions")
@@ -243,8 +224,8 @@ def _entry(name: str, value: bytes) -> Entry:
 
 def _shape(value: bytes) -> Iterator[int]:
     """Yield the sizes of a TensorShapeProto: field 2 is a dimension, whose field 1 is its size."""
-    for number, dimension in _fields(value):
-        if number == 2 and isinstance(dimension, bytes):
+    for tag, dimension in _fields(value):
+        if tag == 2 and isinstance(dimension, bytes):
             length = dict(_fields(dimension)).get(1, 0)
             if not isinstance(length, int) or length >= 1 << 40:
                 raise Damaged("a tensor has a dimension of invalid size")

@@ -40,18 +40,14 @@ def masked(checksum: int) -> int:
 
 
 def _extend(register: int, piece: NDArray[np.uint8]) -> int:
-    """Return the register after another piece."""
-    if len(piece) < 4:
-        for bit in np.unpackbits(piece, bitorder="little").tolist():
-            register = (register >> 1) ^ (POLYNOMIAL if (register ^ bit) & 1 else 0)
-        return register
+    """Return the register after another piece.
+
+    That is the register of the piece alone, from zero, xor the old one advanced by as many bits.
+    """
     lanes = min(MAX_LANES, 1 << max(0, (len(piece) // MIN_LANE_BYTES).bit_length() - 1))
     words = -(-len(piece) // (4 * lanes))
     filled = np.zeros(4 * words * lanes, np.uint8)
-    start = len(filled) - len(piece)  # Leading zeros do not change an empty register.
-    filled[start:] = piece
-    # Xor the register into the first 4 bytes instead of starting from it.
-    filled[start : start + 4] ^= np.frombuffer(register.to_bytes(4, "little"), np.uint8)
+    filled[len(filled) - len(piece) :] = piece  # Leading zeros do not change an empty register.
     registers = np.zeros(lanes, np.uint32)
     low, high = _tables()
     for column in np.ascontiguousarray(filled.view("<u4").reshape(lanes, words).T):
@@ -61,7 +57,8 @@ def _extend(register: int, piece: NDArray[np.uint8]) -> int:
     while len(registers) > 1:
         registers = _times(registers[::2], matrix) ^ registers[1::2]
         matrix = _times(matrix, matrix)
-    return int(registers[0])
+    before = _times(np.array([register], np.uint32), _zeros(8 * len(piece)))
+    return int(registers[0] ^ before[0])
 
 
 def _times(registers: Registers, matrix: Registers) -> Registers:

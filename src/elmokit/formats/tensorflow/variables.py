@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 from elmokit.config import BiLMConfig
 from elmokit.errors import UnsupportedFormat
 from elmokit.formats import bilm
-from elmokit.formats.checkpoint import Checkpoint, Tensors
+from elmokit.formats.checkpoint import Checkpoint, Shapes, Tensors
 from elmokit.formats.tensorflow.bundle import INDEX, Bundle, open_bundle
 from elmokit.formats.weight_map import padded, read_rows
 from elmokit.io.jsonfile import read_json
@@ -48,8 +48,6 @@ AGGREGATION = re.compile(r"(?:.*/)?(?:aggregation/(weights|scaling)|\w*ELMo_(W|g
 # Variables of the training, and the LSTM state that bilm-tf carries from batch to batch.
 IGNORED = re.compile(r"(?:.*/)?(?:global_step|train_perplexity|beta[12]_power|Variable(?:_\d+)?)")
 
-Shapes = Mapping[str, tuple[int, ...]]
-
 
 def dataset_name(variable: str) -> str | None:
     """Return the dataset of the bilm format that a variable corresponds to, or None."""
@@ -69,9 +67,8 @@ def find_checkpoint(folder: Path) -> Path | None:
     It is the one that the file `checkpoint` names, else the one of the last step.
     """
     with_data = {path.name.partition(".data-")[0] for path in folder.glob("[!.]*.data-*-of-*")}
-    indices = sorted(path.name for path in folder.glob(f"[!.]*{INDEX}"))
-    prefixes = [name.removesuffix(INDEX) for name in indices]
-    prefixes = [prefix for prefix in prefixes if prefix in with_data]
+    indices = sorted(path.name.removesuffix(INDEX) for path in folder.glob(f"[!.]*{INDEX}"))
+    prefixes = [prefix for prefix in indices if prefix in with_data]
     named = _latest(folder / STATE)
     if named in prefixes:
         return folder / named
@@ -169,25 +166,20 @@ def _count(shapes: Shapes, pattern: str) -> int:
 def _aggregation(bundle: Bundle, config: BiLMConfig) -> dict[str, Any] | None:
     """Return the weight of each layer before the softmax, and the scale; None if there are none."""
     values: dict[str, list[float]] = {}
-    for name in bundle.entries:
+    for name, entry in bundle.entries.items():
         if match := AGGREGATION.fullmatch(name):
             kind = "weights" if match[1] == "weights" or match[2] == "W" else "scaling"
             size = config.num_layers + 1 if kind == "weights" else 1
-            if math.prod(bundle.entries[name].shape) != size or kind in values:
-                raise UnsupportedFormat(
-                    f"{bundle.prefix}: the variable {name!r} does not fit the model"
-                )
+            variable = f"{bundle.prefix}: the variable {name!r}"
+            if math.prod(entry.shape) != size or kind in values:
+                raise UnsupportedFormat(f"{variable} does not fit the model")
             values[kind] = [float(value) for value in bundle.read(name).reshape(-1)]
             if not np.isfinite(values[kind]).all():
-                raise UnsupportedFormat(
-                    f"{bundle.prefix}: the variable {name!r} has values that are not finite"
-                )
+                raise UnsupportedFormat(f"{variable} has values that are not finite")
     if not values:
         return None
     if len(values) == 1:
-        raise UnsupportedFormat(
-            f"{bundle.prefix} must have weights and scaling of its layers, but has only one of them"
-        )
+        raise UnsupportedFormat(f"{bundle.prefix} has weights or scaling of its layers, not both")
     return {"weights": values["weights"], "scaling": values["scaling"][0]}
 
 
@@ -197,20 +189,14 @@ def _variables(bundle: Bundle) -> dict[str, str]:
     if unknown := [name for name in bundle.entries if not _is_known(name)]:
         names = [f"{name!r} {list(bundle.entries[name].shape)}" for name in unknown[:5]]
         more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
-        raise UnsupportedFormat(
-            f"{bundle.prefix} is not a known kind of ELMo; "
-            f"unknown variables: {', '.join(names)}{more}"
-        )
+        unknown_names = f"unknown variables: {', '.join(names)}{more}"
+        raise UnsupportedFormat(f"{bundle.prefix} is not a known kind of ELMo; {unknown_names}")
     variables: dict[str, str] = {}
     for name in bundle.entries:
-        dataset = dataset_name(name)
-        if dataset is None:
-            continue
-        if dataset in variables:
-            raise UnsupportedFormat(
-                f"{bundle.prefix} has {dataset!r} twice: {variables[dataset]!r} and {name!r}"
-            )
-        variables[dataset] = name
+        if dataset := dataset_name(name):
+            if first := variables.get(dataset):
+                raise UnsupportedFormat(f"{bundle.prefix} has {dataset} twice: {first!r}, {name!r}")
+            variables[dataset] = name
     return variables
 
 
@@ -232,6 +218,5 @@ def _tensors(bundle: Bundle, variables: Mapping[str, str], config: BiLMConfig) -
 
 def _is_known(name: str) -> bool:
     """Tell whether a variable belongs to the model, its training, or an optimizer of either."""
-    patterns: Iterable[re.Pattern[str]] = (SAME, CELL, AGGREGATION, IGNORED)
-    owner = name.rpartition("/")[0]
-    return any(p.fullmatch(name) or p.fullmatch(owner) for p in patterns)
+    names = (name, name.rpartition("/")[0])
+    return any(p.fullmatch(n) for p in (SAME, CELL, AGGREGATION, IGNORED) for n in names)

@@ -14,21 +14,19 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
+from elmokit.formats.native import read_lines
 from elmokit.io.atomic import atomic_folder
-from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.jsonfile import read_json
 from elmokit.io.npy import write_npy_header
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-Table: TypeAlias = "NDArray[np.float32]"
-WordRows: TypeAlias = "tuple[list[str], Table]"  # n words and (n, columns)
+Table = NDArray[np.float32]
+WordRows = tuple[list[str], Table]  # n words and (n, columns)
 
 VERSION = 2  # Entries of another version are replaced.
 METADATA, WORDS, VECTORS = "metadata.json", "words.txt", "vectors.npy"
@@ -63,7 +61,7 @@ class CacheEntry:
         with suppress(ElmokitError, OSError, ValueError, EOFError):
             metadata = read_json(self.folder / METADATA)
             notes = metadata.pop("notes", None)
-            words = read_text(self.folder / WORDS).removesuffix("\n").split("\n")
+            words = read_lines(self.folder / WORDS)
             vectors = np.load(self.folder / VECTORS, mmap_mode="r", allow_pickle=False)
             is_table = vectors.dtype == np.float32 and vectors.ndim == 2
             is_current = metadata == self.metadata and isinstance(notes, list)
@@ -98,14 +96,9 @@ def _write_rows(folder: Path, rows: Iterable[WordRows]) -> None:
         for more, table in rows:
             if not columns:
                 columns = table.shape[1]
-                _write_header(vectors, 0, columns)
+                write_npy_header(vectors, (0, columns), np.dtype("<f4"))
             count += len(more)
             words.write("".join(f"{word}\n" for word in more).encode())
             vectors.write(np.ascontiguousarray(table, "<f4").data)
-        vectors.seek(0)
-        _write_header(vectors, count, columns)
-
-
-def _write_header(file: BinaryIO, rows: int, columns: int) -> None:
-    """Write the header, which has the same length for any number of rows."""
-    write_npy_header(file, (rows, columns), np.dtype("<f4"))
+        vectors.seek(0)  # The header has the same length for any number of rows.
+        write_npy_header(vectors, (count, columns), np.dtype("<f4"))

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,7 @@ from numpy.typing import NDArray
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import BYTE_ORDER_MARK, COMPRESSIONS, FilePath, name_of, read_blocks
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-Rows: TypeAlias = "tuple[list[bytes], NDArray[np.float32]]"  # n words and (n, columns)
+Rows = tuple[list[bytes], NDArray[np.float32]]  # n words and (n, columns)
 
 BLOCK_BYTES = 4 << 20  # parsed at once
 MAX_LINE_BYTES = 1 << 20
@@ -36,19 +33,17 @@ HEADER = re.compile(rb"[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n")
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # in binary numbers, never in text
 # A number that belongs to the vector, not to a word such as "windows 3.1".
 STRAY_NUMBER = re.compile(rb"(^| )[-+]?[0-9]*\.[0-9]{4,}(e[-+]?[0-9]+)?$")
-PICKLE = "is a Python pickle, which is unsafe to read: save the vectors in word2vec's format"
 UNSUPPORTED = {  # first bytes of other files, and the message
     b"\xba\x16O/": "is a fastText model with subwords: use its .vec file, which has the vectors",
     b"PK\x03\x04": "is a zip archive: unpack it and give the file inside",
     b"BZh": "is compressed with bzip2: unpack it first (.gz, .xz and .zst are read directly)",
     b"\x89HDF": "is an HDF5 file, not a file of word vectors",
     b"\x93NUMPY": "is a NumPy file, which has no words",
-    b"\x80\x02": PICKLE,
-    b"\x80\x03": PICKLE,
-    b"\x80\x04": PICKLE,
-    b"\x80\x05": PICKLE,
-    b"\xff\xfe": "is UTF-16 text: convert it to UTF-8",
-    b"\xfe\xff": "is UTF-16 text: convert it to UTF-8",
+    **dict.fromkeys(
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        "is a Python pickle, which is unsafe to read: save the vectors in word2vec's format",
+    ),
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "is UTF-16 text: convert it to UTF-8"),
 }
 
 
@@ -75,15 +70,14 @@ def read_rows(
         if start.startswith(magic) and CONTROL.search(start[:4096]):
             raise ElmokitError(f"{name} {sentence}")
     header = _header(start, name)
-    rest = chain([start[header.bytes if header else 0 :]], blocks)
-    if header and _is_binary(start[header.bytes :], header.columns, path):
-        _check_declared(path, name, header, 4 * header.columns + 1)
-        return _binary_rows(rest, name, header)
-    if header is None and b"\0" in start[:8192]:
-        raise ElmokitError(f"{name} is a binary file of an unknown kind, not word vectors")
-    if header:
-        _check_declared(path, name, header, 2 * header.columns)
-    return _text_rows(rest, name, header)
+    if header is None:
+        if b"\0" in start[:8192]:
+            raise ElmokitError(f"{name} is a binary file of an unknown kind, not word vectors")
+        return _text_rows(chain([start], blocks), name, None)
+    rest = start[header.bytes :]
+    is_binary = _is_binary(rest, header.columns, path)
+    _check_declared(path, name, header, 4 * header.columns + 1 if is_binary else 2 * header.columns)
+    return (_binary_rows if is_binary else _text_rows)(chain([rest], blocks), name, header)
 
 
 def _join_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -108,10 +102,7 @@ def _header(start: bytes, name: str) -> Header | None:
         return None
     words, columns = int(match[1]), int(match[2])
     if not 1 <= columns <= MAX_COLUMNS:
-        raise ElmokitError(
-            f"line 1 of {name} says that vectors have {columns} columns; "
-            f"they may have 1 to {MAX_COLUMNS}"
-        )
+        raise ElmokitError(f"line 1 of {name} gives {columns} columns, not 1 to {MAX_COLUMNS}")
     if words < 1:
         raise ElmokitError(f"line 1 of {name} says that there are no words")
     return Header(words, columns, match.end())
@@ -132,11 +123,10 @@ def _is_binary(records: bytes, columns: int, path: FilePath) -> bool:
 
 def _check_declared(path: FilePath, name: str, header: Header, row_bytes: int) -> None:
     """Raise if a file is too short for the words it declares, before all of it is read."""
-    is_compressed = Path(path).suffix.lower() in COMPRESSIONS
-    if is_compressed or not Path(path).is_file():
+    file = Path(path)
+    if file.suffix.lower() in COMPRESSIONS or not file.is_file():
         return
-    size = Path(path).stat().st_size
-    if header.words * row_bytes > size:
+    if header.words * row_bytes > (size := file.stat().st_size):
         raise ElmokitError(
             f"line 1 of {name} says that it has {header.words} words with {header.columns} "
             f"columns, but a file of {size} bytes is too short for that"
@@ -147,14 +137,14 @@ def _check_declared(path: FilePath, name: str, header: Header, row_bytes: int) -
 def _text_rows(blocks: Iterable[bytes], name: str, header: Header | None) -> Iterator[Rows]:
     columns = header.columns if header else 0
     rows = 0
-    for number, lines in _lines(blocks, name, 2 if header else 1):
-        columns = columns or _columns(lines, number, name)
-        words, values, numbers = _split(lines, number, columns, name)
+    for first, lines in _lines(blocks, name, 2 if header else 1):
+        columns = columns or _columns(lines, first, name)
+        words, values, line_numbers = _split(lines, first, columns, name)
         rows += len(words)
         if header and rows > header.words:
             raise ElmokitError(f"{name} has more words than the {header.words} of its line 1")
         if words:
-            yield words, _table(words, values, numbers, columns, name)
+            yield words, _table(words, values, line_numbers, columns, name)
     if header and rows < header.words:
         raise ElmokitError(f"{name} has {rows} words instead of the {header.words} of its line 1")
 
@@ -175,60 +165,55 @@ def _lines(blocks: Iterable[bytes], name: str, first: int) -> Iterator[tuple[int
 
 def _columns(lines: list[bytes], first: int, name: str) -> int:
     """Return the number of columns of the first line that is not empty; 0 if all are empty."""
-    stripped = ((n, line.rstrip(b" \r")) for n, line in enumerate(lines, first))
-    number, line = next(((n, line) for n, line in stripped if line), (first, b""))
-    columns = line.count(b" ")
-    if line and not 1 <= columns <= MAX_COLUMNS:
-        raise ElmokitError(f"line {number} of {name} is not a word and its numbers")
-    if line:  # This rejects files of anything else.
-        _check_numbers(line.partition(b" ")[2], number, name)
-    return columns
+    for line_number, line in enumerate(lines, first):
+        if line := line.rstrip(b" \r"):
+            columns = line.count(b" ")
+            if not 1 <= columns <= MAX_COLUMNS:
+                raise ElmokitError(f"line {line_number} of {name} is not a word and its numbers")
+            # This rejects files of anything else.
+            _check_numbers(line.partition(b" ")[2], line_number, name)
+            return columns
+    return 0
 
 
 def _split(
     lines: list[bytes], first: int, columns: int, name: str
 ) -> tuple[list[bytes], list[bytes], list[int]]:
     """Return the word, the numbers and the line number of each line that is not empty."""
-    words, values, numbers = [], [], []
-    for number, line in enumerate(lines, first):
-        line = line.rstrip(b" \r")
-        if not line:
-            continue
-        word, _, vector = line.partition(b" ")
-        if vector.count(b" ") != columns - 1 or not vector:
-            word, vector = _split_from_the_right(line, number, columns, name)
-        words.append(word)
-        values.append(vector)
-        numbers.append(number)
-    return words, values, numbers
+    words, values, line_numbers = [], [], []
+    for line_number, line in enumerate(lines, first):
+        if line := line.rstrip(b" \r"):
+            word, _, vector = line.partition(b" ")
+            if vector.count(b" ") != columns - 1 or not vector:
+                word, vector = _split_from_the_right(line, columns, f"line {line_number} of {name}")
+            words.append(word)
+            values.append(vector)
+            line_numbers.append(line_number)
+    return words, values, line_numbers
 
 
-def _split_from_the_right(line: bytes, number: int, columns: int, name: str) -> tuple[bytes, bytes]:
+def _split_from_the_right(line: bytes, columns: int, where: str) -> tuple[bytes, bytes]:
     word, *vector = line.rsplit(b" ", columns)
     if len(vector) < columns:
-        raise ElmokitError(
-            f"line {number} of {name} has {len(vector)} numbers instead of {columns}"
-        )
+        raise ElmokitError(f"{where} has {len(vector)} numbers instead of {columns}")
     if STRAY_NUMBER.search(word):
-        raise ElmokitError(f"line {number} of {name} has more than {columns} numbers")
+        raise ElmokitError(f"{where} has more than {columns} numbers")
     return word.strip(b" "), b" ".join(vector)
 
 
 def _table(
-    words: list[bytes], values: list[bytes], numbers: list[int], columns: int, name: str
+    words: list[bytes], values: list[bytes], line_numbers: list[int], columns: int, name: str
 ) -> NDArray[np.float32]:
     """Return the numbers of many lines: (lines, columns)."""
     flat = _numbers(b" ".join(values))
     if flat is None or len(flat) != len(words) * columns:
-        for number, vector in zip(numbers, values, strict=True):
-            _check_numbers(vector, number, name)
+        for line_number, vector in zip(line_numbers, values, strict=True):
+            _check_numbers(vector, line_number, name)
         raise AssertionError("each line is valid alone, but not all together")
     table = flat.reshape(-1, columns)
     if (wrong := _not_finite(table)) is not None:
-        raise ElmokitError(
-            f"line {numbers[wrong]} of {name}: the vector of {_shown(words[wrong])} has a number "
-            "that is not finite (NaN or too large)"
-        )
+        vector_name = f"line {line_numbers[wrong]} of {name}: the vector of {_shown(words[wrong])}"
+        raise ElmokitError(f"{vector_name} has a number that is not finite (NaN or too large)")
     return table
 
 
@@ -244,11 +229,11 @@ def _numbers(text: bytes) -> NDArray[np.float32] | None:
         return None
 
 
-def _check_numbers(vector: bytes, number: int, name: str) -> None:
+def _check_numbers(vector: bytes, line_number: int, name: str) -> None:
     for field in vector.split(b" "):
         parsed = _numbers(field)
         if parsed is None or len(parsed) != 1:
-            raise ElmokitError(f"line {number} of {name}: {_shown(field)} is not a number")
+            raise ElmokitError(f"line {line_number} of {name}: {_shown(field)} is not a number")
 
 
 def _shown(field: bytes) -> str:
@@ -271,12 +256,11 @@ def _binary_rows(blocks: Iterable[bytes], name: str, header: Header) -> Iterator
         done += len(words)
         if done == header.words and pending.strip(b"\n"):
             break
+    declared = f"the {header.words} of its line 1"
     if done < header.words:
-        raise ElmokitError(
-            f"{name} is truncated: it has {done} words instead of the {header.words} of its line 1"
-        )
+        raise ElmokitError(f"{name} is truncated: it has {done} words instead of {declared}")
     if pending.strip(b"\n"):
-        raise ElmokitError(f"{name} has more words than the {header.words} of its line 1")
+        raise ElmokitError(f"{name} has more words than {declared}")
 
 
 def _records(

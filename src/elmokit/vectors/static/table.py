@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
+from elmokit.formats.native import read_lines, read_tensors, stored_as, write_lines
 from elmokit.io.atomic import atomic_folder
-from elmokit.io.jsonfile import read_text
 from elmokit.io.lines import FilePath, name_of
 from elmokit.io.paths import cache_folder
 from elmokit.text.readers import total_bytes
@@ -193,11 +193,11 @@ class _DistinctWords:
 
     def _new_words(self, raw: list[bytes], seen: set[str]) -> tuple[list[str], list[int]]:
         words, kept = [], []
-        for i, each in enumerate(raw):
+        for i, encoded in enumerate(raw):
             try:
-                word = each.decode()
+                word = encoded.decode()
             except UnicodeDecodeError:
-                word = each.decode(errors="replace")
+                word = encoded.decode(errors="replace")
                 self.counts["that are not UTF-8 (invalid bytes read as U+FFFD)"] += 1
             if word in seen or not word:
                 self.counts[REPEATED if word else "without text"] += 1
@@ -236,46 +236,22 @@ def save(
     """Write a folder with `words.txt` and `vectors.safetensors`, atomically."""
     from safetensors.numpy import save_file
 
-    if dtype not in ("float16", "float32"):
-        raise ElmokitError(f"dtype must be float16 or float32, not {dtype!r}")
-    bad = next((word for word in vectors.words if not _is_line(word)), None)
-    if bad is not None:
-        raise ElmokitError(f"the word {bad!r} cannot be a line of {WORDS}")
-    with np.errstate(over="ignore"):
-        stored = np.ascontiguousarray(vectors.vectors, np.dtype(dtype))
-    if not np.isfinite(stored).all():
-        raise ElmokitError(f"{vectors.source} has values that {dtype} cannot hold")
+    stored = stored_as(dtype, vectors.vectors, vectors.source)
     metadata = {"source": Path(vectors.source).name, "digit": vectors.digit or ""}
     with atomic_folder(folder, replace=(WORDS, VECTORS)) as temporary:
-        text = "".join(f"{word}\n" for word in vectors.words)
-        (temporary / WORDS).write_text(text, encoding="utf-8", newline="")
+        write_lines(temporary / WORDS, vectors.words)
         save_file({"vectors": stored}, temporary / VECTORS, metadata=metadata)
-
-
-def _is_line(word: str) -> bool:
-    return "\n" not in word and word.encode("utf-8", "ignore").decode() == word
 
 
 def load(folder: Path) -> StaticVectors:
     """Load what `save` has written."""
-    from safetensors import SafetensorError, safe_open
-
-    path = folder / VECTORS
+    tensors, metadata = read_tensors(folder / VECTORS)
+    vectors = tensors.get("vectors")
+    if vectors is None or not np.isfinite(vectors).all():
+        raise ElmokitError(f"{folder / VECTORS} lacks 'vectors' that are finite numbers")
+    words = read_lines(folder / WORDS)
     try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            vectors = file.get_tensor("vectors")
-    except FileNotFoundError:
-        raise ElmokitError(f"there is no file {path}") from None
-    except (SafetensorError, OSError, TypeError, ValueError) as error:
-        raise ElmokitError(f"{path} is not a safetensors file that can be read: {error}") from None
-    if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
-        raise ElmokitError(f"{path} has vectors that are not finite numbers")
-    text = read_text(folder / WORDS)
-    words = text.removesuffix("\n").split("\n") if text else []
-    try:
-        values = vectors.astype(np.float32, copy=False)
         source = metadata.get("source", str(folder))
-        return StaticVectors(words, values, source, metadata.get("digit"))
+        return StaticVectors(words, vectors, source, metadata.get("digit"))
     except ElmokitError as error:
         raise ElmokitError(f"{folder}: {error}") from None
