@@ -36,17 +36,21 @@ NUMBERS = {
     "forget_bias": (-100.0, 100.0),
     "dropout": (0.0, 0.99),
 }
+NEVER_WHOLE: list[Any] = [10**30, 1.5, 5.0, "5", None, True, [5], math.nan]
+NEVER_NUMBERS: list[Any] = [10**400, "1", None, True, [1.0], math.nan, math.inf, -math.inf]
+NEVER_FLAGS: list[Any] = [0, 1, "true", None, []]
+NEVER_ACTIVATIONS: list[Any] = ["gelu", "", None, 0, {}]
 REFUSED: list[tuple[str, Any, str]] = [
     *((n, v, f"an integer from {a} to {b}") for n, (a, b) in WHOLE.items()
-      for v in (a - 1, b + 1, 10**30, 1.5, 5.0, "5", None, True, [5], math.nan)),
+      for v in (a - 1, b + 1, *NEVER_WHOLE)),
     *((n, v, f"a number from {a} to {b}") for n, (a, b) in NUMBERS.items()
-      for v in (a - 1, b + 1, 10**400, "1", None, True, [1.0], math.nan, math.inf, -math.inf)),
+      for v in (a - 1, b + 1, *NEVER_NUMBERS)),
     *((n, v, "true or false") for n in ("project_tokens", "project_state", "skip_connections")
-      for v in (0, 1, "true", None, [])),
+      for v in NEVER_FLAGS),
     *(("token_encoder", v, "one of 'characters', 'words', 'unicode'")
       for v in ("Words", None, 1, ["words"])),
     *(("character_encoder", v, "one of 'cnn', 'lstm'") for v in ("CNN", None, 1, ["cnn"])),
-    *(("activation", v, "one of 'relu', 'tanh'") for v in ("gelu", "", None, 0, {})),
+    *(("activation", v, "one of 'relu', 'tanh'") for v in NEVER_ACTIVATIONS),
     *(("filters", v, FILTERS) for v in (
         [], (), None, 5, "12", [1, 2], [[1]], [[1, 2, 3]], [[0, 4]], [[1, 0]], [[1, 2.0]],
         [[True, 4]], [["1", 4]], [[1, 4194305]], {"1": 4}, [None], [[1, 4]] * 1001)),
@@ -100,7 +104,7 @@ def test_the_ends_of_every_range_are_allowed() -> None:
         for end in ends:
             if (name, end) in (("max_characters", 3), ("word_dim", 4194304)):
                 continue  # too short for the filters of the published models; for Unicode only
-            assert getattr(BiLMConfig(**{name: end}), name) == end
+            assert getattr(BiLMConfig.from_dict({name: end}), name) == end
     assert BiLMConfig(max_characters=3, filters=((3, 1),)).max_characters == 3
     assert BiLMConfig(project_tokens=False, filters=((1, 100), (2, 28))).n_filters == 128
     assert not BiLMConfig(project_state=False, lstm_dim=128).project_state
@@ -156,7 +160,7 @@ def test_a_configuration_of_dictionaries_comes_back_from_json(values: dict[str, 
 def test_fields_of_dictionaries_are_left_out_of_other_models() -> None:
     assert {"word_dim", "character_encoder"} <= set(BiLMConfig(**UNICODE).to_dict())
     for encoder in ("characters", "words"):
-        written = BiLMConfig(token_encoder=encoder, n_words=3).to_dict()  # type: ignore[arg-type]
+        written = BiLMConfig.from_dict({"token_encoder": encoder, "n_words": 3}).to_dict()
         assert not {"word_dim", "character_encoder"} & set(written)
 
 
@@ -187,4 +191,4 @@ def test_the_defaults_are_the_published_small_model_and_an_unknown_preset_is_ref
 
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        BiLMConfig().layers = 3  # type: ignore[misc]
+        BiLMConfig().num_layers = 3  # type: ignore[misc]

@@ -35,6 +35,7 @@ def probabilities(elmo: Embedder, tokens: list[str]) -> tuple[np.ndarray, np.nda
     with torch.no_grad():
         out = elmo.model(make_batch([tokens], elmo.indexer), boundaries=True)
         top = elmo.config.num_layers
+        assert elmo.model.softmax is not None
         logits = [
             out[f"{direction}_{top}"][0].double() @ elmo.model.softmax.weight.double().T
             + elmo.model.softmax.bias.double()

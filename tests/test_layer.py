@@ -14,6 +14,7 @@ from elmokit import ElmoLayer
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.model.bilm import BiLMOutput
+from elmokit.model.scalar_mix import ScalarMix
 
 SENTENCES = [["the", "river", "bank", "."], [], ["naïve"]]
 
@@ -21,6 +22,12 @@ SENTENCES = [["the", "river", "bank", "."], [], ["naïve"]]
 @pytest.fixture
 def elmo() -> Embedder:
     return tiny_elmo()
+
+
+def mix_of(layer: ElmoLayer, index: int) -> ScalarMix:
+    mix = layer.mixes[index]
+    assert isinstance(mix, ScalarMix)
+    return mix
 
 
 def step(layer: ElmoLayer, lr: float = 0.1) -> None:
@@ -44,8 +51,8 @@ def test_a_frozen_layer_has_only_its_mixes_to_save_and_to_train(elmo: Embedder) 
 def test_the_outputs_are_mixes_of_the_embedders_layers(elmo: Embedder) -> None:
     layer = ElmoLayer(elmo, outputs=2, dropout=0.5).eval()
     with torch.no_grad():
-        layer.mixes[1].weights.copy_(torch.tensor([0.0, 1.0, 2.0]))
-        layer.mixes[1].gamma.fill_(3.0)
+        mix_of(layer, 1).weights.copy_(torch.tensor([0.0, 1.0, 2.0]))
+        mix_of(layer, 1).gamma.fill_(3.0)
     actual = layer(SENTENCES)
     assert [output.shape for output in actual.outputs] == [(3, 4, 12), (3, 4, 12)]
     share = np.exp([0.0, 1.0, 2.0]) / np.exp([0.0, 1.0, 2.0]).sum()
@@ -137,8 +144,8 @@ def test_one_layer_can_be_used_alone(elmo: Embedder) -> None:
 def test_the_penalty_is_the_sum_over_the_mixes(elmo: Embedder) -> None:
     layer = ElmoLayer(elmo, outputs=2, l2=0.01)
     with torch.no_grad():
-        layer.mixes[0].weights.copy_(torch.tensor([1.0, 2.0, 3.0]))
-        layer.mixes[1].weights.copy_(torch.tensor([0.0, -1.0, 0.0]))
+        mix_of(layer, 0).weights.copy_(torch.tensor([1.0, 2.0, 3.0]))
+        mix_of(layer, 1).weights.copy_(torch.tensor([0.0, -1.0, 0.0]))
     assert layer.penalty().item() == pytest.approx(0.01 * 14 + 0.01 * 1)
 
 
@@ -155,10 +162,10 @@ def test_two_mixes_learn_different_weights(elmo: Embedder) -> None:
         ).square().sum()
         loss.backward()
         optimizer.step()
-    first, second = (mix.proportions().detach() for mix in layer.mixes)
+    first, second = (mix_of(layer, i).proportions().detach() for i in range(2))
     assert first[0] > 0.8
     assert second[2] > 0.8
-    assert layer.mixes[0].gamma.item() == pytest.approx(1.0, abs=0.2)
+    assert mix_of(layer, 0).gamma.item() == pytest.approx(1.0, abs=0.2)
 
 
 def test_a_layer_can_be_copied_and_saved_whole(elmo: Embedder) -> None:
@@ -166,6 +173,7 @@ def test_a_layer_can_be_copied_and_saved_whole(elmo: Embedder) -> None:
     expected = layer(SENTENCES).outputs[0]
     twin = copy.deepcopy(layer)
     assert torch.equal(twin(SENTENCES).outputs[0], expected)
+    assert isinstance(twin.elmo, Embedder)
     assert twin.bilm is twin.elmo.model
     step(twin)
     assert not torch.allclose(twin(SENTENCES).outputs[0], expected, atol=1e-4)

@@ -10,6 +10,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def test_no_gradient_reaches_a_word_that_occurs_only_in_padding() -> None:
     index = torch.tensor([[2, 3, 5], [4, 5, 5]])  # row 5, the word 8, is padding
     output = elmo.model(TokenBatch(features, index, batch.lengths))
     (output.hidden_states * torch.randn(output.hidden_states.shape)).sum().backward()
-    gradient = elmo.model.token_encoder.words.grad
+    gradient = dict(elmo.model.named_parameters())["token_encoder.words"].grad
     assert gradient is not None
     assert (gradient[8] == 0).all()
     assert gradient[:2].abs().sum(1).min() > 0  # the boundaries take part
@@ -246,7 +247,9 @@ def test_gradients_of_an_lstm_layer_are_those_of_its_formula(project: bool) -> N
     names = [name for name, _ in layer.named_parameters()]
     sizes = [3, 2, 2, 1]
 
-    def outputs(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, *weights: torch.Tensor):
+    def outputs(
+        x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, *weights: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         parameters = dict(zip(names, weights, strict=True))
         y, (last_h, last_c) = torch.func.functional_call(layer, parameters, (x, sizes, (h, c)))
         return y, last_h, last_c
@@ -258,7 +261,9 @@ def test_gradients_of_an_lstm_layer_are_those_of_its_formula(project: bool) -> N
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_gradients_of_the_char_cnn_are_those_of_its_formula(activation: str) -> None:
+def test_gradients_of_the_char_cnn_are_those_of_its_formula(
+    activation: Literal["relu", "tanh"],
+) -> None:
     encoder = double(CharCNN(replace(TINY, activation=activation, highway_layers=2)))
     names = [name for name, _ in encoder.named_parameters()]
     ids = torch.tensor([[259, 98, 99, 260, 261, 261, 261, 261], [259, 5, 6, 7, 8, 9, 10, 260]])

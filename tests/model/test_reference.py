@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -116,8 +118,8 @@ def test_a_carried_state_gives_the_vectors_of_the_reference(
     batches = [batch[:rows] for batch in batches]  # later batches may be smaller, not larger
     elmo = load_reference(reference)
     expected = reference.embed_batches(batches, rows)
-    fast_state: BiLMState | str | None = "carry"
-    slow_state: BiLMState | str | None = "carry"
+    fast_state: BiLMState | Literal["carry"] | None = "carry"
+    slow_state: BiLMState | Literal["carry"] | None = "carry"
     for batch, target in zip(batches, expected, strict=True):
         actual, fast_state = elmo.embed_batch(batch, state=fast_state)
         with torch.no_grad():

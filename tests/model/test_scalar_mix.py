@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from elmokit.errors import ElmokitError
 from elmokit.model.scalar_mix import ScalarMix
@@ -117,7 +118,7 @@ def test_the_gradients_of_a_mix_are_those_of_its_formula() -> None:
         weights = torch.randn(3, dtype=torch.double, requires_grad=True)
         gamma = torch.tensor(1.3, dtype=torch.double, requires_grad=True)
 
-        def mixed(layers, weights, gamma, mix=mix):
+        def mixed(layers: Tensor, weights: Tensor, gamma: Tensor, mix: ScalarMix = mix) -> Tensor:
             parameters = {"weights": weights, "gamma": gamma}
             arguments = (layers, torch.from_numpy(MASK))
             return torch.func.functional_call(mix, parameters, arguments)

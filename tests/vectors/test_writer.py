@@ -440,7 +440,7 @@ def test_a_folder_of_parts_with_files_of_a_user_is_refused(
     (parts_of(out) / "notes.tmp").write_text("mine")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ElmokitError, match=r"other files are in it \(notes.tmp\)"):
-        VectorWriter(out, SETTINGS, **{option: True})
+        VectorWriter(out, SETTINGS, resume=option == "resume", overwrite=option == "overwrite")
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -451,7 +451,7 @@ def test_nothing_is_deleted_through_a_linked_folder_of_parts(tmp_path: Path, opt
     out = tmp_path / "vectors.h5"
     parts_of(out).symlink_to(tmp_path / "mine")
     with pytest.raises(ElmokitError, match="is a link, so it is not replaced"):
-        VectorWriter(out, SETTINGS, **{option: True})
+        VectorWriter(out, SETTINGS, resume=option == "resume", overwrite=option == "overwrite")
     assert (tmp_path / "mine" / "settings.json").read_text() == "{}"
 
 

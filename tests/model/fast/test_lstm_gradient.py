@@ -30,20 +30,22 @@ class Case:
         torch.manual_seed(0)
         self.config, self.steps, self.rows = config, steps, rows
         shape = (2, steps * rows, config.projection_dim)
-        self.ways = tuple(
-            [LSTMLayer(config).to(dtype) for _ in range(config.num_layers)] for _ in range(2)
-        )
+        layers = [LSTMLayer(config).to(dtype) for _ in range(2 * config.num_layers)]
+        self.stacks = layers[: config.num_layers], layers[config.num_layers :]
         for parameter in self.parameters():
             parameter.data.mul_(2).add_(torch.randn(parameter.shape).to(dtype) * 0.1)
         self.inputs = torch.randn(shape).to(dtype).requires_grad_()
         self.starts = [
-            tuple(torch.randn(2, rows, n).to(dtype) * 0.1 for n in (shape[-1], config.lstm_dim))
+            (
+                torch.randn(2, rows, config.projection_dim).to(dtype) * 0.1,
+                torch.randn(2, rows, config.lstm_dim).to(dtype) * 0.1,
+            )
             for _ in range(config.num_layers)
         ]
         self.masks = [(torch.rand(shape) > 0.3).to(dtype) / 0.7 for _ in range(config.num_layers)]
 
     def parameters(self) -> list[Tensor]:
-        return [p for direction in self.ways for layer in direction for p in layer.parameters()]
+        return [p for direction in self.stacks for layer in direction for p in layer.parameters()]
 
     def leaves(self) -> list[Tensor]:
         return [*self.parameters(), self.inputs]
@@ -55,7 +57,7 @@ class Case:
         for direction in range(2):
             x = self.inputs[direction]
             ends.append([])
-            for i, layer in enumerate(self.ways[direction]):
+            for i, layer in enumerate(self.stacks[direction]):
                 dropped = x * self.masks[i][direction]
                 start = tuple(tensor[direction] for tensor in self.starts[i])
                 y, end = layer(dropped, [self.rows] * self.steps, start)
@@ -66,7 +68,7 @@ class Case:
 
     def by_hand(self) -> tuple[Tensor, list[Tensor]]:
         top, ends = run_both_stacks(
-            self.ways,
+            self.stacks,
             self.inputs,
             self.starts,
             skip=self.config.skip_connections,
@@ -116,9 +118,9 @@ def test_in_single_precision_they_are_those_of_autograd_in_double(name: str) -> 
 def test_consecutive_windows_use_the_same_memory() -> None:
     case = Case(CONFIGS["clips that take effect"])
     first = torch.autograd.grad(case.by_hand()[0].square().sum(), case.leaves())
-    buffers = lstm_gradient._spare[case.ways[0][0]]
+    buffers = lstm_gradient._spare[case.stacks[0][0]]
     again = torch.autograd.grad(case.by_hand()[0].square().sum(), case.leaves())
-    assert lstm_gradient._spare[case.ways[0][0]] is buffers
+    assert lstm_gradient._spare[case.stacks[0][0]] is buffers
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     gone = weakref.ref(buffers)
     del case, buffers
@@ -175,7 +177,7 @@ def test_gradients_are_computed_once() -> None:
 
 def test_the_gradient_of_one_direction_alone_is_right() -> None:
     case = Case(CONFIGS["no clips"])
-    leaves = [*case.ways[0][0].parameters(), case.inputs]
+    leaves = [*case.stacks[0][0].parameters(), case.inputs]
     plain = torch.autograd.grad(case.plain()[0][0].square().sum(), leaves)
     by_hand = torch.autograd.grad(case.by_hand()[0][0].square().sum(), leaves)
     torch.testing.assert_close(plain, by_hand, rtol=0, atol=1e-12)
