@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Literal
 
 import pytest
 import torch
@@ -79,3 +80,17 @@ def test_an_engine_is_forgotten_with_its_model() -> None:
     assert len(_engines) == before + 1
     del elmo
     assert len(_engines) == before
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_rounded_weights_give_the_same_vectors_in_any_batch(
+    precision: Literal["float16", "int8"],
+) -> None:
+    try:
+        elmo = elmokit.load(precision=precision)
+    except elmokit.ElmokitError as error:
+        pytest.skip(str(error))
+    sentences = [f"{'x' * i} The same sentence , {i} times".split() for i in range(1, 40)]
+    together = elmo.embed(sentences)
+    for one, other in zip(sentences, together, strict=True):
+        assert abs(elmo.embed_tokens(one).layers - other.layers).max() < 1e-6

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from elmokit import simple_elmo as simple_elmo
     from elmokit.config import BiLMConfig
     from elmokit.embed import Embedder, Sentence
-    from elmokit.errors import ElmokitError
+    from elmokit.errors import (
+        ElmokitError,
+        InvalidInput,
+        MissingExtra,
+        MissingFile,
+        UnsupportedFormat,
+    )
     from elmokit.layer import ElmoLayer
     from elmokit.loading import load
     from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState
@@ -34,8 +40,12 @@ __all__ = [
     "ElmoLayer",
     "ElmokitError",
     "Embedder",
+    "InvalidInput",
+    "MissingExtra",
+    "MissingFile",
     "ScalarMix",
     "Sentence",
+    "UnsupportedFormat",
     "VectorShards",
     "__version__",
     "load",
@@ -52,6 +62,9 @@ MODULES = {
     "ElmoLayer": "elmokit.layer",
     "ElmokitError": "elmokit.errors",
     "Embedder": "elmokit.embed",
+    **dict.fromkeys(
+        ("InvalidInput", "MissingExtra", "MissingFile", "UnsupportedFormat"), "elmokit.errors"
+    ),
     "ScalarMix": "elmokit.model.scalar_mix",
     "Sentence": "elmokit.embed",
     "VectorShards": "elmokit.vectors.shards",

@@ -269,7 +269,7 @@ class ElmoEmbedder:
         embedded = self.embed_sentences(map(str.split, sentences), batch_size)
         path = Path(output_file_path).expanduser()
         try:
-            with atomic_file(path) as target, h5py.File(target.name, "w") as file:
+            with atomic_file(path) as target, h5py.File(target, "w") as file:
                 for key, layers in zip(keys, embedded, strict=True):
                     _add(file, key, OUTPUT_FORMATS[output_format](layers))
                 if not forget_sentences and not use_sentence_keys:

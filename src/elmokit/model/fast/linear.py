@@ -2,8 +2,8 @@
 
 For inference a `Linear` is made once from a weight and keeps it in the layout that its kernel
 reads: float32 transposed for the BLAS or, if large, in blocks for oneDNN; float16 and int8 packed
-by FBGEMM, which computes in float32 or quantizes its input on the fly. Small batches gain most, as
-there the time goes into reading weights.
+by FBGEMM. Small batches gain most, as there the time goes into reading weights. The result for a
+row never depends on the other rows, except for the rounding of float32.
 
 For training the `mixed_…` functions multiply in bfloat16. Weights, states, sums and gradients stay
 float32: only the factors of a product are rounded, and its result is float32 again.
@@ -12,6 +12,8 @@ float32: only the factors of a product are rounded, and its result is float32 ag
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, Protocol
 
 import torch
@@ -100,33 +102,72 @@ class BlockedLinear(_AllocatingLinear):
         return y
 
 
-class PackedLinear(_AllocatingLinear):
-    """Weights packed by FBGEMM as float16 or int8; inputs and outputs are float32."""
+class PackedHalfLinear(_AllocatingLinear):
+    """Weights packed by FBGEMM as float16; inputs and outputs are float32."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         weight = weight.detach().float().contiguous()
         bias = None if bias is None else bias.detach().float().contiguous()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns that these operators will move.
-            if precision == "float16":
-                self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
-            else:
-                scales = weight.abs().amax(dim=1).clamp_min(1e-12) / 127  # (out,)
-                zeros = torch.zeros(len(scales), dtype=torch.long)
-                quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-                self.packed = torch.ops.quantized.linear_prepack(quantized, bias)
-        self.is_half = precision == "float16"
-        # Without VNNI the kernel adds pairs of products in 16 bits, which overflows with 8-bit
-        # inputs but not with 7-bit ones.
-        self.reduce_range = not _has_vnni()
+        with _no_warnings():
+            self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the product: (n, in) to (n, out)."""
-        if self.is_half:
-            half: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
-            return half
-        y: Tensor = torch.ops.quantized.linear_dynamic(x, self.packed, self.reduce_range)
+        y: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
         return y
+
+
+class Int8Linear(_AllocatingLinear):
+    """Weights packed by FBGEMM as int8, with a scale for each output; inputs are rounded to int8.
+
+    Each row of the input has its own scale, its largest value, so that it is rounded the same way
+    whatever the other rows are. If all values are known to be at most `max_input`, that is the
+    scale, which saves two passes over the input.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, max_input: float | None) -> None:
+        weight = weight.detach().float().contiguous()
+        scales = weight.abs().amax(dim=1).clamp_min(1e-12) / 127  # (out,)
+        zeros = torch.zeros(len(scales), dtype=torch.long)
+        with _no_warnings():
+            quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+            self.packed = torch.ops.quantized.linear_prepack(quantized, None)
+        self.bias = None if bias is None else bias.detach().float().contiguous()
+        self.max_input = max_input
+        # Without VNNI the kernel adds pairs of products in 16 bits, which overflows with 8-bit
+        # inputs but not with 7-bit ones.
+        self.steps = 127 if _has_vnni() else 63
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the product: (n, in) to (n, out)."""
+        y, scale = self._multiply(x)
+        if self.bias is not None:
+            return torch.addcmul(self.bias, y, scale, out=y)
+        return y if self.max_input else y.mul_(scale)
+
+    def add_to(self, target: Tensor, x: Tensor) -> None:
+        """Add the product to `target`."""
+        y, scale = self._multiply(x)
+        target.addcmul_(y, scale)
+        if self.bias is not None:
+            target.add_(self.bias)
+
+    def _multiply(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the product without the bias, and a factor for each row: (n, out), (n, 1)."""
+        multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+        if self.max_input:
+            y = multiply(x, self.max_input / self.steps, self.steps + 1, self.packed)
+            return y, x.new_ones(1, 1)
+        scale = x.abs().amax(dim=1, keepdim=True).clamp_min_(1e-12)
+        return multiply(x / scale, 1 / self.steps, self.steps + 1, self.packed), scale
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Hide torch's warning that these operators will move."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class HalfLinear(_AllocatingLinear):
@@ -142,8 +183,16 @@ class HalfLinear(_AllocatingLinear):
         return y if self.bias is None else y + self.bias
 
 
-def make_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Linear:
+def make_linear(
+    weight: Tensor, bias: Tensor | None, precision: Precision, *, max_input: float | None = None
+) -> Linear:
     """Return the product with `weight` (out, in) in the given precision.
+
+    Args:
+        weight: The weight, (out, in).
+        bias: The bias, (out,), or None.
+        precision: Precision of the weight.
+        max_input: Bound of the absolute values of the input, if one is known.
 
     Raises:
         ElmokitError: the precision is unknown, or this machine cannot run it.
@@ -155,10 +204,10 @@ def make_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Li
     engines = torch.backends.quantized.supported_engines
     can_pack = weight.device.type == "cpu" and "fbgemm" in engines
     if precision == "float16":
-        return PackedLinear(weight, bias, precision) if can_pack else HalfLinear(weight, bias)
+        return PackedHalfLinear(weight, bias) if can_pack else HalfLinear(weight, bias)
     if precision == "int8":
         if can_pack:
-            return PackedLinear(weight, bias, precision)
+            return Int8Linear(weight, bias, max_input)
         raise ElmokitError("precision 'int8' runs on x86 processors only; use 'float16' here")
     raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
 
