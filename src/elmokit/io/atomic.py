@@ -179,10 +179,13 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
             if match is None or leftover.is_symlink():
                 continue
             target = leftover.with_name(match["name"])
-            if name is not None and _short_name(name) != target.name:
+            inner, is_nested = match["name"], False
+            while nested := LEFTOVER.fullmatch(inner):  # A temporary folder was itself replaced.
+                inner, is_nested = nested["name"], True
+            if name is not None and _short_name(name) != inner:
                 continue
             with suppress(OSError), _lock_of(leftover) as is_mine:
-                if is_mine and match["old"] and not target.exists():
+                if is_mine and match["old"] and not is_nested and not target.exists():
                     leftover.rename(target)
                 elif is_mine and leftover.is_dir():
                     shutil.rmtree(leftover, ignore_errors=True)
