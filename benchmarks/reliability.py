@@ -240,7 +240,7 @@ def try_kills(
     make_inputs_in_child(inputs)
     before = content_of(inputs)
     for case in cases():
-        whole = work / "whole"
+        whole = work / "trial"  # The same folder as below: some results name absolute paths.
         shutil.copytree(inputs, whole)
         report = work / "steps"
         started = time.monotonic()
@@ -255,6 +255,7 @@ def try_kills(
         moments = moments[:: max(1, -(-len(moments) // max_points))]
         trials: list[Any] = [*moments, *(["random"] * max(kills // 4, kills - len(moments)))]
         faults, killed = [], 0
+        shutil.rmtree(whole)
         for trial in trials:
             place = work / "trial"
             shutil.copytree(inputs, place)
@@ -263,7 +264,6 @@ def try_kills(
             if fault:
                 faults.append(f"{trial}: {fault}")
             shutil.rmtree(place)
-        shutil.rmtree(whole)
         yield (
             case.name,
             {"points": points, "trials": len(trials), "killed": killed, "faults": faults},

@@ -120,6 +120,16 @@ def test_the_next_writer_deletes_what_a_killed_one_has_left(tmp_path: Path) -> N
     assert names_in(tmp_path) == [".a.mine", ".a.txt.elmokit", "a", "c"]
 
 
+def test_temporary_folders_inside_one_another_are_deleted(tmp_path: Path) -> None:
+    nested = "..a.0123abcd.elmokit.4567abcd.elmokit"
+    for name in (nested, f"{nested}.old"):
+        (tmp_path / name).mkdir()
+    remove_leftovers(tmp_path, "b")
+    assert len(names_in(tmp_path)) == 2
+    write_file(tmp_path / "a", b"new")
+    assert names_in(tmp_path) == ["a"]
+
+
 def test_a_folder_whose_replacement_was_killed_gets_its_name_back(tmp_path: Path) -> None:
     aside = tmp_path / ".folder.0123abcd.elmokit.old"
     aside.mkdir()

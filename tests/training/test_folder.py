@@ -89,6 +89,7 @@ def test_a_damaged_marker_is_an_error(tmp_path: Path) -> None:
 
 def test_a_kill_before_the_marker_leaves_a_folder_that_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "out" / "training").mkdir(parents=True)
+    (tmp_path / "out" / f".{MARKER}.0123abcd.elmokit").touch()
     assert read_marker(used(tmp_path / "out", "compare")) == "compare"
 
 

@@ -99,7 +99,7 @@ def check_apart(folder: Path, path: str | os.PathLike[str] | None) -> None:
 
 
 def _is_unused(folder: Path) -> bool:
-    """Tell whether a folder has nothing but the marker, perhaps unfinished, and empty `training`."""
+    """Tell whether there is nothing but the marker, perhaps half-written, and empty `training`."""
     names = {path.name for path in folder.iterdir() if MARKER not in path.name}
     training = folder / TRAINING
     return not names or (names == {TRAINING} and training.is_dir() and not any(training.iterdir()))
