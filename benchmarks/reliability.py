@@ -32,6 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +245,7 @@ def try_kills(
         shutil.copytree(inputs, whole)
         report = work / "steps"
         started = time.monotonic()
-        code = wait(call(case.arguments, whole, lambda report=report: count_steps(report)))
+        code = wait(call(case.arguments, whole, partial(count_steps, report)))
         seconds = time.monotonic() - started
         if code:
             yield case.name, {"faults": [f"exit code {code}: {tail(whole)}"]}
@@ -403,13 +404,13 @@ def load_task_model(folder: Path) -> object:
 
 def load_index(folder: Path) -> object:
     """Open an index and search it."""
-    import numpy as np
-
     from elmokit.analysis.neighbours.index import open_index
+    from elmokit.analysis.neighbours.nearest import find_neighbours
+    from elmokit.analysis.uses import marked_use
 
-    index = open_index(folder)
-    vector = np.ones(index.dim, np.float32)
-    return index.search(vector[None], 3) if hasattr(index, "search") else index.use(0)
+    elmo = elmokit.load("model", tokenizer="whitespace")
+    use = marked_use("the old *dog* sees the cat .", elmo.tokenize)
+    return find_neighbours(elmo, open_index(folder), [use], k=3)
 
 
 def load_senses(folder: Path) -> object:
