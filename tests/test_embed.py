@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from reference import Reference, make_reference
 from tiny import complaint, difference, load_reference, tiny_elmo
 
+import elmokit
 from elmokit import embed as embed_module
 from elmokit.embed import Embedder, Sentence
 from elmokit.engine import make_batches
@@ -449,3 +450,29 @@ def test_layers_of_is_one_padded_batch(elmo: Embedder) -> None:
         assert difference(found, sentence.layers) < 1e-6
         assert (output.hidden_states[:, row, len(sentence.tokens) :] == 0).all()
     assert elmo.layers_of([]).hidden_states.shape == (3, 0, 0, 12)
+
+
+# ---------------------------------------------------------------------- foreign text
+GERMAN = "Der alte Mann saß den ganzen Tag am Ufer und wartete auf die Fähre nach Hamburg ."
+ENGLISH = "The old man sat on the bank of the river all day and waited for the ferry ."
+
+
+@pytest.mark.parametrize("text", [GERMAN, "我 每天 都 坐 地铁 上班 。"])
+def test_a_text_in_another_language_is_warned_about_once(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    elmo = elmokit.load()
+    for _ in range(3):
+        elmo.embed_tokens(text.split())
+    (record,) = caplog.records
+    assert "are not in the vocabulary of" in record.getMessage()
+
+
+def test_ordinary_text_and_models_without_a_vocabulary_cause_no_warning(
+    elmo: Embedder, caplog: pytest.LogCaptureFixture
+) -> None:
+    shipped = elmokit.load()
+    shipped.embed([ENGLISH] * 100 + [GERMAN] * 200)  # most of it is English at first
+    shipped.embed("Zbigniew visited Szczecin .")
+    elmo.embed(GERMAN)
+    assert not caplog.records

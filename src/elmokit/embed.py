@@ -8,9 +8,11 @@ sentence gives the same vectors whatever stands beside it.
 from __future__ import annotations
 
 import html
+import logging
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
@@ -53,6 +55,11 @@ WINDOW_BYTES = 128 << 20  # results that one look-ahead window may hold
 TOKEN_BYTES = 500  # of a token itself, before it has vectors
 MAX_TOKENS = 1024  # the model reads a longer sentence in pieces of this length
 MAX_HTML_COLUMNS = 8  # of a vector in a notebook
+# (words, share): so many words of a text, of which this share is unknown, are foreign to a model.
+FOREIGN = ((5, 0.8), (30, 0.5))
+MAX_MET = 1000  # words that are counted; a text that becomes foreign later is not noticed
+
+logger = logging.getLogger("elmokit")
 
 
 @dataclass(frozen=True)
@@ -145,6 +152,7 @@ class Embedder:
         self.metadata, self.source = metadata or {}, source
         self.batch_tokens = batch_tokens
         self.indexer = make_indexer(model.config, vocabulary, dictionaries)
+        self._met = [0, 0]  # words of all texts so far, and unknown ones among them
         self.engine = Engine(model, self.indexer, precision=precision, cache_bytes=cache_bytes)
 
     # ------------------------------------------------------------------ files
@@ -324,6 +332,7 @@ class Embedder:
         output_type = float_type(dtype)
         _check_batch_size(batch_size)
         for window in self.windows(texts, kept=len(weights)):
+            self._warn_if_foreign(window)
             yield from self._embed_window(window, weights, batch_size, boundaries, output_type)
 
     def windows(self, texts: Iterable[Text], kept: int = 1) -> Iterator[list[list[str]]]:
@@ -458,6 +467,32 @@ class Embedder:
             raise InvalidInput(f"texts must be a list of strings, not {reprlib.repr(texts)}")
         for text in texts:
             yield self.tokenize(text) if isinstance(text, str) else _check_tokens(text)
+
+    @cached_property
+    def _known_words(self) -> Container[str] | None:
+        """The words of the model's vocabulary or dictionary; None if it has neither."""
+        words = None if self.dictionaries is None else self.dictionaries.words
+        if words is not None:
+            return frozenset(words)
+        return None if self.vocabulary is None else self.vocabulary.ids
+
+    def _warn_if_foreign(self, window: Sequence[Sequence[str]]) -> None:
+        """Log a warning, once, if most words of a text are not in the model's vocabulary."""
+        known = self._known_words
+        if known is None or self._met[0] > MAX_MET:
+            return
+        for word in chain.from_iterable(window):
+            if any(map(str.isalpha, word)):
+                self._met[0] += 1
+                self._met[1] += word not in known and word.lower() not in known
+        words, unknown = self._met
+        if any(words >= least and unknown >= share * words for least, share in FOREIGN):
+            logger.warning(
+                "%d of the first %d words are not in the vocabulary of %s: its vectors say little "
+                "about a text in another language or field",
+                unknown, words, self.source,
+            )  # fmt: skip
+            self._met[0] = MAX_MET + 1
 
     def _embed_window(
         self,
