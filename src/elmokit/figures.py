@@ -59,13 +59,13 @@ CHINESE = (
 MAX_NAMED = 8  # characters named in a message
 
 
-def check_figure(path: str | None) -> None:
-    """Raise if a figure cannot be drawn or written to `path`; do nothing without a path."""
+def check_figure(path: str | None, **rule: Any) -> None:
+    """Raise if a figure cannot be drawn or written to `path`; `rule` is that of `check_output`."""
     if path is None:
         return
     if Path(path).suffix.lower() not in FORMATS:
         raise ElmokitError(f"a figure is a .png or .svg file, but {path} has another extension")
-    check_output(path)
+    check_output(path, **rule)
     require("matplotlib", extra="plots", purpose="A figure")
 
 
@@ -111,7 +111,7 @@ def write_figure(figure: Any, path: str) -> None:
     with styled(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # matplotlib warns of each missing character.
         figure.savefig(content, format=kind, **options)
-    write_file(Path(path), content.getvalue())
+    write_file(Path(path).expanduser(), content.getvalue())
 
 
 # ---------------------------------------------------------------------- fonts

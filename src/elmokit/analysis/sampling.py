@@ -91,24 +91,19 @@ class Corpus:
         self,
         path: FilePath,
         *,
-        tokenizer: str = "elmokit",
-        kind: str = "auto",
-        split: bool = False,
         case_sensitive: bool = False,
         quiet: bool = True,
+        **reading: Any,
     ) -> None:
         """Open a corpus, and raise at once if it cannot be read or is empty.
 
         Args:
             path: Text file with a sentence per line, or what else `read_sentences` reads.
-            tokenizer: Tokenizer of the text.
-            kind: Kind of file; "auto" decides by its extension.
-            split: Split running text into sentences.
             case_sensitive: Distinguish upper and lower case in words.
             quiet: Do not show progress.
+            reading: Options of `read_sentences`, such as `tokenizer`, `kind` and `split`.
         """
-        self.path, self.quiet = path, quiet
-        self.reading: dict[str, Any] = {"tokenizer": tokenizer, "kind": kind, "split": split}
+        self.path, self.quiet, self.reading = path, quiet, reading
         self.fold: Callable[[str], str] = str if case_sensitive else str.lower
         if str(path) == STANDARD_INPUT:
             raise ElmokitError("a corpus is read more than once: give a file, not standard input")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from elmokit.cli.options import ComputeOptions, Flag, ModelOptions
-from elmokit.io.paths import check_output
+from elmokit.cli.options import ComputeOptions, ModelOptions, WriteOptions
+from elmokit.io.paths import find_files
 
 if TYPE_CHECKING:
     from elmokit.pretrain.evaluation import EvaluationResult
@@ -20,7 +20,7 @@ def evaluate(
     state: Literal["carry", "fresh"] = "carry",
     stretches: int = 32,
     sentences: str | None = None,
-    quiet: Flag = False,
+    writing: WriteOptions = WriteOptions(),
     options: ComputeOptions = ComputeOptions(),
 ) -> None:
     """Print the perplexity of a text in both directions, by the full softmax.
@@ -31,15 +31,12 @@ def evaluate(
         state: Carry the LSTM state from sentence to sentence, or begin each with a fresh one.
         stretches: Number of parts of the text to read in parallel; 1 is exact but slow.
         sentences: A .tsv file to write, with the perplexity of each sentence.
-        quiet: Show no progress bar.
     """
-    check_output(sentences)
+    writing.check(*find_files(text), model=model, file=sentences)
     from elmokit.pretrain import evaluate
 
-    elmo = options.load_model(model)
-    result = evaluate(
-        elmo, text, state=state, stretches=stretches, sentences=sentences, quiet=quiet
-    )
+    settings: Any = {"state": state, "stretches": stretches, "quiet": writing.quiet}
+    result = evaluate(options.load_model(model), text, sentences=sentences, **settings)
     print(format_evaluation(result))
 
 

@@ -76,7 +76,7 @@ def find(run: Run) -> Callable[..., list[dict[str, Any]]]:
     def command(*arguments: object) -> list[dict[str, Any]]:
         if not Path("index").exists():
             run("index", "text.txt", "index")
-        run("find", "index", *arguments, "--json", "found.json")
+        run("find", "index", *arguments, "--json", "found.json", "--overwrite")
         return json.loads(Path("found.json").read_text(encoding="utf-8"))["queries"]
 
     return command

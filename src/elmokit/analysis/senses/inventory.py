@@ -10,7 +10,7 @@ INVENTORY/vectors.safetensors   senses (senses, L + 1, dim), mean (L + 1, dim), 
 from __future__ import annotations
 
 import json
-from collections.abc import KeysView
+from collections.abc import Iterable, KeysView
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from elmokit.analysis.senses.mix import Mix, cosines_to
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import atomic_folder, check_replaceable
 from elmokit.io.jsonfile import read_json, read_text
-from elmokit.io.paths import check_output
+from elmokit.io.paths import check_no_input
 from elmokit.layers import layer_names
 
 if TYPE_CHECKING:
@@ -149,13 +149,17 @@ class Inventory:
             save_file({"senses": self.vectors, "mean": self.mean}, making / VECTORS)
 
 
-def check_output_folder(folder: str | Path, overwrite: bool) -> None:
+def check_output_folder(
+    folder: str | Path, overwrite: bool, inputs: Iterable[str | None] = ()
+) -> None:
     """Raise if an inventory cannot be written to `folder`; only an inventory is overwritten."""
     folder = Path(folder)
+    check_no_input(folder, inputs)
     check_replaceable(folder, FILES if overwrite else None)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / SENSES).is_file():
         raise ElmokitError(f"{folder} is not an inventory of senses, so it is not replaced")
-    check_output(str(folder))
+    if not folder.absolute().parent.is_dir():
+        raise ElmokitError(f"there is no folder {folder.absolute().parent} to write {folder} to")
 
 
 def load_inventory(folder: str | Path) -> Inventory:

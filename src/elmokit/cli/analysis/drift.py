@@ -6,12 +6,12 @@ A, B ─► uses of the words ─► distances in each layer ─► tables, JSON
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
-from elmokit.cli.options import Flag, ModelOptions, TextKind
+from elmokit.cli.options import Flag, ModelOptions, ResultOptions, TextOptions
 from elmokit.cli.output import table, write_result
 from elmokit.errors import ElmokitError
-from elmokit.io.paths import check_output
 
 if TYPE_CHECKING:
     from elmokit.analysis.drift.measure import DriftResult, WordChange
@@ -40,11 +40,9 @@ def drift(
     show: int = 20,
     examples: int = 2,
     case_sensitive: Flag = False,
-    kind: TextKind = "auto",
-    split: Flag = False,
     seed: int = 1,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
+    text: TextOptions = TextOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Measure how differently two corpora use words.
@@ -63,14 +61,10 @@ def drift(
         show: Number of words to print; the JSON file has all.
         examples: Number of sentences to print of each word and corpus.
         case_sensitive: Distinguish upper and lower case.
-        kind: Kind of file; auto decides by the extension.
-        split: Split running text into sentences.
         seed: Seed of the random numbers.
-        json: File to write the result and all settings to.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
-    check_output(json)
+    writing.check(a, b, model=options.model)
     for name, value in {"--max-words": max_words, "--show": show}.items():
         if value < 1:
             raise ElmokitError(f"{name} must be at least 1, not {value}")
@@ -79,10 +73,11 @@ def drift(
     from elmokit.analysis.drift.measure import measure_drift, sample_both
     from elmokit.analysis.sampling import Corpus
 
-    reading: dict[str, Any] = {"tokenizer": options.tokenizer_name(), "kind": kind, "split": split}
+    reading: dict[str, Any] = {"case_sensitive": case_sensitive, "quiet": writing.quiet}
+    reading |= {"tokenizer": options.tokenizer_name(), **asdict(text)}
     sampled = sample_both(
-        Corpus(a, case_sensitive=case_sensitive, quiet=quiet, **reading),
-        Corpus(b, case_sensitive=case_sensitive, quiet=quiet, **reading),
+        Corpus(a, **reading),
+        Corpus(b, **reading),
         None if words is None else [word.strip() for word in words.split(",")],
         min_count=min_count,
         max_uses=max_uses,
@@ -90,13 +85,13 @@ def drift(
         skip_words=skip_words,
         seed=seed,
     )
-    store = options.open_store()
-    result = measure_drift(store, sampled, layer=layer, measure=measure, seed=seed, quiet=quiet)
+    ranking: Any = {"layer": layer, "measure": measure, "seed": seed}
+    result = measure_drift(options.open_store(), sampled, **ranking, quiet=writing.quiet)
     print(report(result, (a, b), show=show, examples=examples))
     if sampled.left_out:
         rare = ", ".join(f"{word} ({m}, {n})" for word, (m, n) in sampled.left_out.items())
         print(f"\nleft out, because both corpora need {min_count} uses: {rare}")
-    write_result(json, "drift", settings, result.to_dict(examples))
+    write_result(writing.json, "drift", settings, result.to_dict(examples))
 
 
 # ---------------------------------------------------------------------- printing

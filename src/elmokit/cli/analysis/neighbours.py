@@ -7,21 +7,22 @@ find:  sentence with a marked word ─► its vector ─► nearest uses, each w
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.cli.options import (
-    DecodingErrors,
     Flag,
     ModelOptions,
     RecordedModelOptions,
-    TextKind,
+    ResultOptions,
+    TextOptions,
     split_words,
 )
 from elmokit.cli.output import table, warn, write_result
 from elmokit.errors import ElmokitError
-from elmokit.io.paths import check_output, find_files
+from elmokit.io.paths import find_files
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -40,16 +41,10 @@ def index(
     *,
     layer: str = "top",
     words: str | None = None,
-    split: Flag = False,
-    kind: TextKind = "auto",
-    field: str = "text",
-    column: int | None = None,
-    errors: DecodingErrors = "strict",
     approximate: bool | None = None,
     resume: Flag = False,
-    overwrite: Flag = False,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
+    text: TextOptions = TextOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Index the uses of words in a corpus, to find those that are similar.
@@ -60,31 +55,24 @@ def index(
         out: Folder to write the index to.
         layer: Layer of the vectors: a number from 0, top or average.
         words: Comma-separated words: index only their uses (default: those of all words).
-        split: Split running text into sentences.
-        kind: Kind of file; auto decides by the extension.
-        field: JSONL field with the text.
-        column: CoNLL column with the words.
-        errors: How to handle bytes that are not UTF-8.
         approximate: Build graphs for a faster search that misses a few uses; needs the extra ann
             (default: from a million uses on, if it is installed).
         resume: Resume a run that was stopped.
-        overwrite: Replace the index if it exists.
-        json: File to write the size of the index and all settings to.
-        quiet: Do not show progress.
     """
-    check_output(json)
+    files = find_files(corpus)
+    inputs = [*map(str, files), options.model]
+    writing.check(*inputs)
     from tqdm import tqdm
 
     from elmokit.analysis.neighbours.approximate import require_usearch
-    from elmokit.io.resumable import input_identity
+    from elmokit.io.resumable import check_unused, input_identity
     from elmokit.text.readers import read_sentences, whole_lines
 
+    check_unused(Path(out), resume=resume, overwrite=writing.overwrite, inputs=inputs)
     if approximate:
         require_usearch()
     chosen = None if words is None else split_words(words)
-    files = find_files(corpus)
-    reading: dict[str, Any] = {"tokenizer": options.tokenizer_name(), "kind": kind, "split": split}
-    reading |= {"field": field, "column": column, "errors": errors}
+    reading: dict[str, Any] = {"tokenizer": options.tokenizer_name(), **asdict(text)}
     read: list[int] = []  # bytes of the corpus read since the bar moved
     lines = chain.from_iterable(
         read_sentences(file, on_bytes=read.append, **reading) for file in files
@@ -101,7 +89,7 @@ def index(
         **reading,
     }
     size = sum(file.stat().st_size for file in files)
-    with tqdm(total=size, unit="B", unit_scale=True, disable=quiet) as bar:
+    with tqdm(total=size, unit="B", unit_scale=True, disable=writing.quiet) as bar:
         made = index_uses(
             elmo,
             whole_lines(lines),
@@ -110,12 +98,12 @@ def index(
             words=chosen,
             settings=settings,
             resume=resume,
-            overwrite=overwrite,
+            overwrite=writing.overwrite,
             on_tokens=Progress(bar, read).advance,
-            finish=lambda made: add_graphs(made, approximate, options.threads, quiet),
+            finish=lambda made: add_graphs(made, approximate, options.threads, writing.quiet),
         )
     print(table(["", out], list(made.to_dict().items())))
-    write_result(json, "neighbours index", made.settings, made.to_dict())
+    write_result(writing.json, "neighbours index", made.settings, made.to_dict())
 
 
 class Progress:
@@ -160,8 +148,7 @@ def find(
     only: Literal["same-word", "other-words"] | None = None,
     vectors: str | None = None,
     exact: Flag = False,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
     options: RecordedModelOptions = RecordedModelOptions(),
 ) -> None:
     """Find the uses in an index that are nearest to a marked word.
@@ -176,12 +163,10 @@ def find(
         vectors: Static word vectors (GloVe, word2vec, fastText .vec) whose nearest words without
             context are printed besides those of layer 0.
         exact: Search exactly even if the index has graphs.
-        json: File to write the result, with whole sentences, and all settings to.
-        quiet: Do not show progress.
     """
     if k < 1:
         raise ElmokitError(f"k must be at least 1, not {k}")
-    check_output(json)
+    writing.check(index, query, vectors, model=options.model)
     from elmokit.analysis.neighbours.index import open_index
     from elmokit.analysis.neighbours.nearest import find_neighbours
     from elmokit.vectors.static.table import read_static_vectors
@@ -189,7 +174,7 @@ def find(
     opened = open_index(index)
     made_with = opened.settings
     uses = read_queries(query, made_with["tokenizer"])
-    static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
+    static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
     store = options.resolve(made_with["model"], made_with["tokenizer"]).open_store()
     graphs = None if exact or only == "same-word" else find_graphs(opened)
     results = find_neighbours(store, opened, uses, k=k, only=only, graphs=graphs, static=static)
@@ -200,7 +185,7 @@ def find(
     print("\n\n".join(report(result, title) for result in results))
     settings = {"index": made_with, "k": k, "only": only, "search": search, "vectors": vectors}
     queries = [result.to_dict() for result in results]
-    write_result(json, "neighbours find", settings, {"queries": queries})
+    write_result(writing.json, "neighbours find", settings, {"queries": queries})
 
 
 def read_queries(query: str, tokenizer: str) -> list[Use]:

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elmokit.cli.options import Flag, ModelOptions, split_words
+from elmokit.cli.options import ModelOptions, ResultOptions, split_words
 from elmokit.cli.output import table, warn, write_result
 from elmokit.errors import ElmokitError
-from elmokit.figures import check_figure, write_figure
-from elmokit.io.paths import check_output
+from elmokit.figures import write_figure
 
 if TYPE_CHECKING:
     from elmokit.analysis.plots.maps import Mixes, TokenPair, WordMap
@@ -29,8 +28,7 @@ def uses(
     words: str | None = None,
     clusters: int | None = None,
     max_uses: int = 300,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Draw a word's uses as points, a panel for each layer, and print how well its senses separate.
@@ -42,12 +40,9 @@ def uses(
         clusters: Number of clusters to find in a text without senses (default: the best by
             silhouette).
         max_uses: Maximum number of uses of a word: the first of a .tsv, a random sample of a text.
-        json: File to write the points, measures and all settings to.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
-    check_figure(out)
-    check_output(json)
+    writing.check(input, model=options.model, figure=out)
     if max_uses < 3:
         raise ElmokitError(f"--max-uses must be at least 3, not {max_uses}")
     if clusters is not None and clusters < 1:
@@ -62,18 +57,23 @@ def uses(
         raise ElmokitError(f"{input} is not a .tsv of uses: name the word to find with --words")
     else:
         name = options.tokenizer_name()
-        groups = [sample_text_uses(input, w, max_uses, tokenizer=name, quiet=quiet) for w in chosen]
+        groups = [
+            sample_text_uses(input, w, max_uses, tokenizer=name, quiet=writing.quiet)
+            for w in chosen
+        ]
     from elmokit.analysis.plots.draw import draw_uses
     from elmokit.analysis.plots.maps import map_clusters, map_uses
 
     store = options.open_store()
     if has_senses:
-        maps = map_uses(store, groups[0], quiet=quiet)
+        maps = map_uses(store, groups[0], quiet=writing.quiet)
     else:
-        maps = [map_clusters(store, group, clusters, quiet=quiet) for group in groups]
+        maps = [map_clusters(store, group, clusters, quiet=writing.quiet) for group in groups]
     write_figure(draw_uses(maps), out)
     print(uses_table(maps))
-    write_result(json, "plot uses", settings, {"words": {m.word: m.to_dict() for m in maps}})
+    write_result(
+        writing.json, "plot uses", settings, {"words": {m.word: m.to_dict() for m in maps}}
+    )
 
 
 def uses_table(maps: Sequence[WordMap]) -> str:
@@ -92,17 +92,15 @@ def uses_table(maps: Sequence[WordMap]) -> str:
 
 
 # ---------------------------------------------------------------------- elmokit plot weights
-def weights(models: list[str], out: str, /, *, json: str | None = None) -> None:
+def weights(models: list[str], out: str, /, *, writing: ResultOptions = ResultOptions()) -> None:
     """Draw the weights that trained task models give the layers.
 
     Args:
         models: One or more folders written by elmokit train.
         out: Figure to write, .png or .svg.
-        json: File to write the weights and all settings to.
     """
     settings = dict(locals())
-    check_figure(out)
-    check_output(json)
+    writing.check(*models, figure=out)
     from elmokit.analysis.plots.draw import draw_weights
     from elmokit.analysis.plots.maps import Mixes, short_names
     from elmokit.tasks.folder import read_mixes
@@ -122,7 +120,7 @@ def weights(models: list[str], out: str, /, *, json: str | None = None) -> None:
         mixes.name: {"task": mixes.task, "weights": mixes.places, "scales": mixes.scales}
         for mixes in learned
     }
-    write_result(json, "plot weights", settings, {"mixes": result})
+    write_result(writing.json, "plot weights", settings, {"mixes": result})
 
 
 def weights_table(models: Sequence[Mixes]) -> str:
@@ -145,7 +143,7 @@ def pair(
     /,
     *,
     layer: str = "top",
-    json: str | None = None,
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Draw how similar the words of two sentences are, and print the nearest ones.
@@ -155,11 +153,9 @@ def pair(
         second: Another sentence.
         out: Figure to write, .png or .svg.
         layer: Layer to draw: a number from 0, top or average; the table has all layers.
-        json: File to write the cosines of all layers and all settings to.
     """
     settings = dict(locals())
-    check_figure(out)
-    check_output(json)
+    writing.check(model=options.model, figure=out)
     if not first.strip() or not second.strip():
         raise ElmokitError("a sentence is empty")
     from elmokit.analysis.plots.draw import draw_pair
@@ -177,7 +173,7 @@ def pair(
     compared = compare_tokens(store, *sentences)
     write_figure(draw_pair(compared, index), out)
     print(nearest_table(compared))
-    write_result(json, "plot pair", settings, compared.to_dict())
+    write_result(writing.json, "plot pair", settings, compared.to_dict())
 
 
 def nearest_table(compared: TokenPair) -> str:
@@ -197,8 +193,7 @@ def surprisal(
     out: str,
     /,
     *,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Draw how unexpected each word of a text is, in bits, from either side.
@@ -207,11 +202,8 @@ def surprisal(
         text: File of running text (also .jsonl, .conll, .conllu, .gz, .xz, .zst), - for standard
             input, or the text itself.
         out: Figure to write, .png or .svg.
-        json: File to write the surprisal of each word and all settings to.
-        quiet: Do not show progress.
     """
-    check_figure(out)
-    check_output(json)
+    writing.check(text, model=options.model, figure=out)
     from tqdm import tqdm
 
     from elmokit.analysis.plots import inputs
@@ -223,7 +215,7 @@ def surprisal(
     if is_cut:
         warn(f"only the first {inputs.MAX_TEXT} words are drawn")
     elmo = options.load()
-    progress = tqdm(sentences, unit=" sentences", disable=quiet)
+    progress = tqdm(sentences, unit=" sentences", disable=writing.quiet)
     results = [elmo.surprisal([tokens])[0] for tokens in progress]
     write_figure(draw_surprisal(results), out)
     print(surprisal_table(results))
@@ -236,7 +228,7 @@ def surprisal(
         }
         for result in results
     ]
-    write_result(json, "plot surprisal", settings, {"sentences": content})
+    write_result(writing.json, "plot surprisal", settings, {"sentences": content})
 
 
 def surprisal_table(results: Sequence[Surprisal]) -> str:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from elmokit.cli.options import Flag, ModelOptions
+from elmokit.cli.options import Flag, ModelOptions, ResultOptions
 from elmokit.cli.output import percent, table, warn, write_result
-from elmokit.figures import check_figure, write_figure
-from elmokit.io.paths import check_output
+from elmokit.figures import write_figure
 
 if TYPE_CHECKING:
     from elmokit.analysis.probes.probe import ProbeResult
@@ -35,9 +34,8 @@ def probe(
     batch_size: Annotated[int, Training] = 64,
     lr: Annotated[float, Training] = 0.005,
     seed: Annotated[int, Training] = 1,
-    json: str | None = None,
     figure: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Measure how well a linear classifier predicts a token's label from each layer.
@@ -55,13 +53,10 @@ def probe(
         batch_size: Number of tokens per step.
         lr: Learning rate of Adam; it decays linearly to 0.
         seed: Seed of the order of the tokens.
-        json: File to write the result and all settings to.
         figure: File to draw accuracy by layer to, .png or .svg.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
-    check_output(json)
-    check_figure(figure)
+    writing.check(train, dev, vectors, model=options.model, figure=figure)
     from elmokit.analysis.probes.figure import draw_probe
     from elmokit.analysis.probes.tokens import label_names, read_tagged_text
     from elmokit.data.labeled import BadLines
@@ -76,7 +71,7 @@ def probe(
         if summary := bad.summary():
             warn(summary)
     label_names(texts[0])  # Raise for too few or too many labels before the model is loaded.
-    static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
+    static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
     store = options.open_store()
     from elmokit.analysis.probes.probe import probe_layers
 
@@ -88,10 +83,10 @@ def probe(
         batch_size=batch_size,
         lr=lr,
         seed=seed,
-        quiet=quiet,
+        quiet=writing.quiet,
     )
     print(probe_table(result))
-    write_result(json, "probe", settings, result.to_dict())
+    write_result(writing.json, "probe", settings, result.to_dict())
     if figure is not None:
         title = f"{column or 'Labels'} of {Path(dev).name} by layer"
         write_figure(draw_probe(result, title=title), figure)

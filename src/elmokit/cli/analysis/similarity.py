@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from elmokit.cli.options import DecodingErrors, Flag, ModelOptions
+from elmokit.cli.options import ModelOptions, ResultOptions
 from elmokit.cli.output import percent, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import name_of
-from elmokit.io.paths import check_output
 
 if TYPE_CHECKING:
     from elmokit.analysis.similarity.rate import SimilarityResult
@@ -33,9 +32,8 @@ def similarity(
     score_column: str | None = None,
     pooling: str = "mean,max,ends",
     vectors: str | None = None,
-    errors: DecodingErrors = "strict",
-    json: str | None = None,
-    quiet: Flag = False,
+    errors: Literal["strict", "replace"] = "strict",
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Measure how well cosines agree with people: on words in context, or on sentences.
@@ -54,11 +52,10 @@ def similarity(
             separated by commas.
         vectors: Static word vectors to compare with: GloVe, word2vec or fastText .vec.
         errors: How to handle bytes that are not UTF-8, in SCWS and WiC files.
-        json: File to write the result and all settings to.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
-    check_output(json)
+    beside = (name and name.replace(".data.", ".gold.") for name in (file, train))
+    writing.check(*(file, gold, train, train_gold, vectors), *beside, model=options.model)
     from elmokit.analysis.similarity.pairs import detect_kind, read_pairs
     from elmokit.analysis.similarity.rate import check_poolings, rate_similarity
     from elmokit.text.tokenize import tokenizer as find_tokenizer
@@ -84,7 +81,7 @@ def similarity(
     training = None
     if train is not None:
         training = read_pairs(train, "wic", tokenize, gold=train_gold, errors=errors)
-    static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
+    static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
     store = options.open_store()
     result = rate_similarity(
         store,
@@ -93,7 +90,7 @@ def similarity(
         training=training,
         poolings=poolings,
         static=static,
-        quiet=quiet,
+        quiet=writing.quiet,
     )
     print(similarity_table(result))
     if detected == "wic" and train is None:
@@ -102,7 +99,9 @@ def similarity(
             "high: learn thresholds from another file with --train"
         )
     source = None if detected != "wic" else train or "the file itself"
-    write_result(json, "similarity", settings, {**result.to_dict(), "threshold_from": source})
+    write_result(
+        writing.json, "similarity", settings, {**result.to_dict(), "threshold_from": source}
+    )
 
 
 def similarity_table(result: SimilarityResult) -> str:
