@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, validators
 
 from elmokit.errors import ElmokitError
 from elmokit.figures import check_figure
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MODEL_GROUP = Group("Model", sort_key=8)
 Flag = Annotated[bool, Parameter(negative="")]
+Seed = Annotated[int, Parameter(validator=validators.Number(gte=0, lt=2**63))]
 FileOrDash = Annotated[str, Parameter(allow_leading_hyphen=True)]  # "-" is not an option.
 
 
@@ -108,7 +109,7 @@ class DeviceOptions:
     def __post_init__(self) -> None:
         check_threads(self.threads)
         if getattr(self, "model", None) == "":
-            raise ElmokitError("the name of the model is empty")
+            raise ElmokitError("the name of the model is empty: name one with --model")
 
 
 @Parameter(name="*", group=MODEL_GROUP)

@@ -104,7 +104,8 @@ class Inventory:
 
     def check_model(self, store: LayerStore, name: str) -> None:
         """Raise if `store` has another model than the one the senses were built with."""
-        if store.elmo.fingerprint() != self.fingerprint:
+        shape = (store.elmo.config.num_layers + 1, store.elmo.dim)
+        if store.elmo.fingerprint() != self.fingerprint or self.mean.shape != shape:
             raise ElmokitError(
                 f"the senses were built with another model ({self.model}) than {name}: name the "
                 "right one with --model, or build the senses again"
@@ -176,7 +177,9 @@ def load_inventory(folder: str | Path) -> Inventory:
     arrays = np.array(counts, np.int64), *_read_vectors(folder / VECTORS, len(senses))
     try:
         mixes = {
-            name: Mix(tuple(mix["shares"]), float(mix["scale"]), float(mix["frequency"]))
+            name: Mix(
+                tuple(map(float, mix["shares"])), float(mix["scale"]), float(mix["frequency"])
+            )
             for name, mix in config["mixes"].items()
         }
         if any(len(mixes[name].shares) != len(arrays[2]) for name in (MIX, WITH_FREQUENCY)):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
-from elmokit.cli.options import Flag, ModelOptions, ResultOptions, TextOptions
+from elmokit.cli.options import Flag, ModelOptions, ResultOptions, Seed, TextOptions
 from elmokit.cli.output import table, write_result
 from elmokit.errors import ElmokitError
 
@@ -40,7 +40,7 @@ def drift(
     show: int = 20,
     examples: int = 2,
     case_sensitive: Flag = False,
-    seed: int = 1,
+    seed: Seed = 1,
     writing: ResultOptions = ResultOptions(),
     text: TextOptions = TextOptions(),
     options: ModelOptions = ModelOptions(),

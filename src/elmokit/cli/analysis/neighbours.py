@@ -173,9 +173,10 @@ def find(
 
     opened = open_index(index)
     made_with = opened.settings
-    uses = read_queries(query, made_with["tokenizer"])
+    recorded = options.resolve(made_with.get("model", ""), made_with.get("tokenizer"))
+    uses = read_queries(query, recorded.tokenizer_name())
     static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
-    store = options.resolve(made_with["model"], made_with["tokenizer"]).open_store()
+    store = recorded.open_store()
     graphs = None if exact or only == "same-word" else find_graphs(opened)
     results = find_neighbours(store, opened, uses, k=k, only=only, graphs=graphs, static=static)
     search = "exact" if graphs is None else "approximate"

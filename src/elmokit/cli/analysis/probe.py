@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from elmokit.cli.options import Flag, ModelOptions, ResultOptions
+from elmokit.cli.options import Flag, ModelOptions, ResultOptions, Seed
 from elmokit.cli.output import percent, table, warn, write_result
 from elmokit.figures import write_figure
 
@@ -33,7 +33,7 @@ def probe(
     epochs: Annotated[int | None, Training] = None,
     batch_size: Annotated[int, Training] = 64,
     lr: Annotated[float, Training] = 0.005,
-    seed: Annotated[int, Training] = 1,
+    seed: Annotated[Seed, Training] = 1,
     figure: str | None = None,
     writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),

@@ -15,6 +15,7 @@ from elmokit.cli.options import (
     ModelOptions,
     RecordedModelOptions,
     ResultOptions,
+    Seed,
     TextOptions,
     WriteOptions,
 )
@@ -103,12 +104,13 @@ def score(
 
     corpus = TaggedCorpus(data, keys)
     first_senses = None if index is None else read_first_senses(index)
-    sentences = tqdm(corpus, unit=" sentences", desc="senses", disable=writing.quiet)
+    bar: Any = {"unit": " sentences", "desc": "senses", "disable": writing.quiet}
     if inventory == NO_INVENTORY:
-        scores = score_first_senses(sentences, first_senses or {})
+        scores = score_first_senses(tqdm(corpus, **bar), first_senses or {})
     else:
         senses = load_inventory(inventory)
-        scores = score_senses(open_store(senses, options), senses, sentences, first_senses)
+        store = open_store(senses, options)
+        scores = score_senses(store, senses, tqdm(corpus, **bar), first_senses)
     print(score_table(scores))
     write_result(writing.json, "senses score", settings, {"scores": scores.to_dict()})
 
@@ -173,7 +175,7 @@ def induce(
     layer: str = "average",
     max_uses: int = 1000,
     examples: int = 3,
-    seed: int = 1,
+    seed: Seed = 1,
     out: str | None = None,
     writing: ResultOptions = ResultOptions(),
     text: TextOptions = TextOptions(),
