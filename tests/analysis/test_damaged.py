@@ -51,7 +51,7 @@ def use_index(store: LayerStore, folder: Path) -> None:
     index = open_index(folder)
     query = Use(SENTENCES[0], 2, 3, "bank")
     for only in (None, "same-word"):
-        find_neighbours(store, index, [query], k=5, only=only)  # type: ignore[arg-type]
+        find_neighbours(store, index, [query], k=5, only=only)
     index.to_dict()
 
 

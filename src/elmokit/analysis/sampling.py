@@ -143,7 +143,7 @@ def frequent_words(
 
     Only words of letters and hyphens count. The frequency of a word is its relative frequency in
     the corpus that has it less often. `skip` words at the top of the list, where function words
-    are, are left out.
+    are, are left out, but at most half of the list.
     """
     totals = first.total(), second.total()
     shares = {
@@ -154,4 +154,5 @@ def frequent_words(
     ranked = sorted(shares, key=lambda word: (-shares[word], word))
     if not ranked:
         raise ElmokitError(f"no word occurs {min_count} times in both corpora: lower --min-count")
-    return ranked[skip : skip + max_words] or ranked[-max_words:]
+    skip = min(skip, len(ranked) // 2)
+    return ranked[skip : skip + max_words]

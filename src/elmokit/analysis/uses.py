@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from elmokit.analysis.geometry import Array
 from elmokit.data.labeled import BadLines
 from elmokit.data.lines import good_lines
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.io.lines import FilePath
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def read_uses(path: FilePath) -> Iterator[Use]:
 def _parse_use(where: str, cells: Sequence[str]) -> Use:
     if len(cells) not in (3, 4):
         raise ElmokitError(
-            f"{where}: the line has {len(cells)} columns; expected a sentence, a position, a sense "
-            "and optionally a lemma, separated by tabs"
+            f"{where}: the line has {plural(len(cells), 'column')}; expected a sentence, a position, "
+            "a sense and optionally a lemma, separated by tabs"
         )
     tokens = tuple(cells[0].split())
     first, _, last = cells[1].partition("-")
@@ -99,7 +99,9 @@ def _parse_use(where: str, cells: Sequence[str]) -> Use:
     except ValueError:
         raise ElmokitError(f"{where}: {cells[1]!r} is not a position") from None
     if not 0 <= start < end <= len(tokens):
-        raise ElmokitError(f"{where}: the sentence has {len(tokens)} tokens, none at {cells[1]}")
+        raise ElmokitError(
+            f"{where}: the sentence has {plural(len(tokens), 'token')}, none at {cells[1]}"
+        )
     if not cells[2].strip():
         raise ElmokitError(f"{where}: the sense is empty")
     lemma = "".join(cells[3:]).strip() or " ".join(tokens[start:end]).lower()

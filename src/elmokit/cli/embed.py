@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from elmokit.cli.options import FileOrDash, Flag, ModelOptions, TextOptions, WriteOptions
+from elmokit.errors import plural
 
 INPUT = Parameter(group=Group("Input", sort_key=1))
 OUTPUT = Parameter(group=Group("Output", sort_key=2))
@@ -45,7 +46,8 @@ def embed(
         dtype: Data type of the vectors.
         format: Format of the output; auto means by its extension.
         resume: Continue a run that was stopped.
-        precision: Precision of the weights; float16 and int8 are faster.
+        precision: Precision of the weights; float16 and int8 are faster for models as large as the
+            original, float16 is slower for small ones.
         batch_tokens: Approximate number of tokens per batch.
         batch_size: Maximum number of sentences per batch (default: no maximum).
     """
@@ -76,7 +78,5 @@ def embed(
         quiet=writing.quiet,
     )
     if not writing.quiet:
-        sentences = "1 sentence" if result.sentences == 1 else f"{result.sentences:,} sentences"
-        tokens = "1 token" if result.tokens == 1 else f"{result.tokens:,} tokens"
-        summary = f"{sentences}; {tokens} embedded in {result.seconds:.1f} s"
-        print(f"{output}: {summary}", file=sys.stderr)
+        tokens = f"{plural(result.tokens, 'token')} embedded in {result.seconds:.1f} s"
+        print(f"{output}: {plural(result.sentences, 'sentence')}; {tokens}", file=sys.stderr)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.cli.options import ComputeOptions, ModelOptions, WriteOptions
+from elmokit.errors import plural
 from elmokit.io.paths import find_files
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def format_evaluation(result: EvaluationResult) -> str:
     }
     table = "\n".join(f"{name:<14}" + " ".join(cells) for name, cells in rows.items())
     return (
-        f"{table}\n{result.words:,} words and {measured.tokens - result.words:,} sentence ends; "
+        f"{table}\n{plural(result.words, 'word')} and "
+        f"{plural(measured.tokens - result.words, 'sentence end')}; "
         f"{result.unknown / max(result.words, 1):.1%} of the words are outside the vocabulary and "
         "counted as <UNK>"
     )
@@ -64,5 +66,10 @@ def fill(sentence: str, /, *, k: int = 10, options: ModelOptions = ModelOptions(
         sentence: A sentence with three underscores as its gap: "He sat on the river ___ ."
         k: Number of words to print.
     """
-    for filling in options.load().fill(sentence, k):
+    from elmokit.language import CANDIDATES
+
+    elmo = options.load()
+    for filling in elmo.fill(sentence, k):
         print(f"{filling.probability:7.1%}  {filling.word}")
+    tried = min(max(CANDIDATES, k), len(elmo.vocabulary or ()))
+    print(f"percent: share among the {tried} words that were tried in the whole sentence")

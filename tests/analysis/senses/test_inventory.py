@@ -320,3 +320,16 @@ def test_what_was_learned_is_written_with_how_it_was_made(
         "layer 0", "layer 1", "layer 2", "average", "mix", "mix + frequency", "most frequent sense",
     }  # fmt: skip
     assert sum(config["mixes"]["mix"]["shares"]) == pytest.approx(1)
+
+
+def test_the_most_frequent_of_equally_frequent_senses_is_a_guess(store: LayerStore) -> None:
+    """Leaving a use out must not make its own sense the rarer one."""
+    text = [
+        TaggedSentence(("the", "bank", str(i)), (Instance("x", 1, 2, "bank", "", (key,)),))
+        for i, key in enumerate(["shore", "money"] * 3)
+    ]
+    metadata = build_senses(store, text).metadata
+    assert metadata["choices"] == 6
+    assert metadata["leave_one_out"]["most frequent sense"] == 0.5
+    more = build_senses(store, [*text, text[0], text[0]]).metadata
+    assert more["leave_one_out"]["most frequent sense"] == 5 / 8

@@ -273,3 +273,13 @@ def test_chinese_words_are_found_and_shown(
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["senses", command, "--help"]) == 0
     assert "--model" in capsys.readouterr().out
+
+
+def test_one_is_not_many(tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.tsv").write_text("the bank .\t1\tshore\n")
+    (tmp_path / "one.txt").write_text("the bank .\n")
+    options = ModelOptions(model=model)
+    senses.build(str(tmp_path / "one.tsv"), str(tmp_path / "one"), options=options)
+    assert "one: 1 sense of 1 word\n" in capsys.readouterr().out
+    said = complaint(lambda: senses.induce("bank", str(tmp_path / "one.txt"), options=options))
+    assert "has 1 use of 'bank': too few" in said

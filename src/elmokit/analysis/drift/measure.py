@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from elmokit.analysis.geometry import Array, cosine, unit
 from elmokit.analysis.sampling import Corpus, frequent_words
+from elmokit.analysis.senses.induce import typical_words
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses, mean_vector
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_index, layer_names
@@ -77,8 +78,17 @@ class WordChange:
             for layer, name in enumerate(layer_names(len(self.apd) - 2))
         }
         typical = [[use.marked() for use in self.examples(side, examples)] for side in (0, 1)]
-        uses = [len(side) for side in self.uses]
-        return {"word": self.word, "uses": uses, "layers": layers, "examples": typical}
+        return {
+            "word": self.word,
+            "uses": [len(side) for side in self.uses],
+            "layers": layers,
+            "typical": [self.words(0), self.words(1)],
+            "examples": typical,
+        }
+
+    def words(self, side: int) -> list[str]:
+        """Return words that are near the uses of a side more than near those of the other."""
+        return typical_words(self.uses[side], self.uses[1 - side])
 
     def examples(self, side: int, count: int) -> list[Use]:
         """Return the most typical uses of a side, without repeated sentences."""

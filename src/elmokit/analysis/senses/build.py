@@ -157,11 +157,12 @@ def leave_one_out(choices: Sequence[Choice], mixes: dict[str, Mix]) -> dict[str,
     if not choices:
         return {}
     num_layers = choices[0].cosines.shape[0] - 2
-    correct = dict.fromkeys([*method_names(num_layers), MOST_FREQUENT], 0)
+    correct = dict.fromkeys([*method_names(num_layers), MOST_FREQUENT], 0.0)
     for choice in choices:
         mixed = [mixes[m].scores(choice.cosines, choice.counts) for m in (MIX, WITH_FREQUENCY)]
-        # The first sense is the most frequent one.
-        answers = [*map(nearest, [*choice.cosines, *mixed]), 0]
-        for name, sense in zip(correct, answers, strict=True):
+        for name, sense in zip(correct, map(nearest, [*choice.cosines, *mixed]), strict=False):
             correct[name] += bool(choice.correct[sense])
+        # Without this use its own sense would be the rarer one of two that are equally frequent.
+        counts = choice.counts + choice.correct
+        correct[MOST_FREQUENT] += float(choice.correct[counts == counts.max()].mean())
     return {name: count / len(choices) for name, count in correct.items()}

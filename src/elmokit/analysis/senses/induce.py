@@ -6,6 +6,7 @@ each with its size, the words that are typical of its uses, and the uses nearest
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from elmokit.analysis.geometry import (
     unit,
 )
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.layers import layer_index, layer_names
 
 MIN_USES = 3
@@ -112,7 +113,7 @@ def induce_senses(
     num_layers = store.elmo.config.num_layers
     index = layer_index(layer, num_layers)
     if len(uses) < max(MIN_USES, clusters or 0):
-        raise ElmokitError(f"{len(uses)} uses are too few for clusters")
+        raise ElmokitError(f"{plural(len(uses), 'use')} of a word: too few for clusters")
     lowered = [_lower_word(use) for use in uses]
     store.prepare([use.tokens for use in lowered], quiet=quiet)
     vectors = subtract_mean(embed_uses(store, lowered)[0])  # (L + 2, uses, dim)
@@ -179,18 +180,23 @@ def _silhouettes(vectors: Array, labels: NDArray[np.intp]) -> Array:
 def typical_words(inside: Sequence[Use], outside: Sequence[Use]) -> list[str]:
     """Return words that are near more of the uses inside than outside, the clearest first.
 
-    They are ranked by the log-likelihood ratio G² = 2 Σ observed · log(observed / expected).
+    They are ranked by n · log(share inside / share outside) · log(f)²: a word is near n uses
+    inside, and f is its frequency in all sentences, which is high for function words.
     """
+    if not outside:
+        return []
     here, there = _count_near(inside), _count_near(outside)
+    texts = Counter(token.lower() for use in (*inside, *outside) for token in use.tokens)
     own = {token.lower() for use in inside for token in use.tokens[use.start : use.end]}
     ranked = []
     for word, count in here.items():
-        other = there[word]
-        is_common = (count + other) / (len(inside) + len(outside)) > MAX_SHARE
+        is_common = count + there[word] > MAX_SHARE * (len(inside) + len(outside))
         if count < MIN_NEAR or is_common or word in own or not any(map(str.isalpha, word)):
             continue
-        if count * len(outside) > other * len(inside):
-            ranked.append((-likelihood_ratio(count, len(inside), other, len(outside)), word))
+        ratio = (count * len(outside)) / ((there[word] + 0.5) * len(inside))
+        if ratio > 1:
+            rarity = math.log(texts[word] / texts.total()) ** 2
+            ranked.append((-count * math.log(ratio) * rarity, word))
     return [word for _, word in sorted(ranked)[:MAX_TYPICAL]]
 
 
@@ -198,11 +204,3 @@ def _count_near(uses: Sequence[Use]) -> Counter[str]:
     """Count the uses that each word is near."""
     near = ({token.lower() for token in use.shortened(CONTEXT).tokens} for use in uses)
     return Counter(word for words in near for word in words)
-
-
-def likelihood_ratio(here: int, inside: int, there: int, outside: int) -> float:
-    """Return G² of a word that is near `here` of `inside` uses and `there` of `outside`."""
-    observed = np.array([[here, inside - here], [there, outside - there]], float)
-    expected = observed.sum(1, keepdims=True) * observed.sum(0, keepdims=True) / observed.sum()
-    filled = observed > 0
-    return float(2 * (observed[filled] * np.log(observed[filled] / expected[filled])).sum())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 COLUMNS = "word,uses A,uses B,change,apd,within A,within B,prt,halves A,halves B".split(",")
 EXPLAINED = """\
+uses: number of uses that were compared, in A and in B
 change: apd minus the mean of within A and within B; near 0 if both corpora use the word alike
 apd: average pairwise distance, 1 - cosine, of a use in A and a use in B
 within: average pairwise distance of two uses in the same corpus
@@ -132,5 +133,7 @@ def example_lines(change: WordChange, names: Sequence[str], count: int) -> str:
     """Format the most typical uses of both sides, shortened."""
     lines = [f"{change.word}:"]
     for side, name in enumerate(names):
+        if typical := change.words(side):
+            lines.append(f"  {name}, typical words: {', '.join(typical)}")
         lines += [f"  {name}: {use.shortened().marked()}" for use in change.examples(side, count)]
     return "\n".join(lines)

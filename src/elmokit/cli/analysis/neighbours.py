@@ -21,7 +21,7 @@ from elmokit.cli.options import (
     split_words,
 )
 from elmokit.cli.output import table, warn, write_result
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.io.paths import find_files
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def find(
     search = "exact" if graphs is None else "approximate"
     layer = made_with["layer"]
     layer = "average of the layers" if layer == "average" else f"layer {layer}"
-    title = f"{layer}, {len(opened):,} uses, {search} search"
+    title = f"{layer}, {plural(len(opened), 'use')}, {search} search"
     print("\n\n".join(report(result, title) for result in results))
     settings = {"index": made_with, "k": k, "only": only, "search": search, "vectors": vectors}
     queries = [result.to_dict() for result in results]

@@ -12,6 +12,7 @@ from cyclopts import Group, Parameter
 
 from elmokit.cli.options import Flag, ModelOptions, ResultOptions, Seed
 from elmokit.cli.output import percent, table, warn, write_result
+from elmokit.errors import plural
 from elmokit.figures import write_figure
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def probe_table(result: ProbeResult) -> str:
     shares = ", ".join(f"{share:.2f}" for share in result.mix)
     return (
         f"{table(['', 'accuracy', 'unseen words'], rows)}\n\n"
-        f"percent of {result.dev_tokens:,} tokens with {len(result.labels)} labels; unseen words: "
-        f"{result.unseen_tokens:,} of them that the {result.train_tokens:,} training tokens do not "
+        f"percent of {plural(result.dev_tokens, 'token')} with {len(result.labels)} labels; unseen "
+        f"words: {result.unseen_tokens:,} of them that the {result.train_tokens:,} training tokens do not "
         f"have\nshares of the layers in the mix: {shares}"
     )

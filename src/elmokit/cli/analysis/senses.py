@@ -20,7 +20,7 @@ from elmokit.cli.options import (
     WriteOptions,
 )
 from elmokit.cli.output import percent, table, write_result
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 
 if TYPE_CHECKING:
     from elmokit.analysis.senses.induce import InducedSenses
@@ -214,7 +214,7 @@ def induce(
     lines = read_with_progress(corpus, name="uses", quiet=writing.quiet, **reading)
     uses, total = sample(find_uses(whole_lines(lines), tokens), max_uses, seed)
     if len(uses) < max(3, clusters or 0):
-        raise ElmokitError(f"{corpus} has {total} uses of {word!r}: too few for clusters")
+        raise ElmokitError(f"{corpus} has {plural(total, 'use')} of {word!r}: too few for clusters")
     induced = induce_senses(
         options.open_store(), uses, layer=layer, clusters=clusters, seed=seed, quiet=writing.quiet
     )
@@ -239,8 +239,8 @@ def open_store(senses: Inventory, options: RecordedModelOptions) -> LayerStore:
 # ---------------------------------------------------------------------- printing
 def inventory_report(inventory: Inventory, out: str) -> str:
     """Format the size of an inventory and how well each method chooses senses."""
-    words = f"{len(inventory.words):,} word{'s' * (len(inventory.words) != 1)}"
-    lines = [f"{out}: {len(inventory.senses):,} senses of {words}"]
+    size = plural(len(inventory.senses), "sense"), plural(len(inventory.words), "word")
+    lines = [f"{out}: {' of '.join(size)}"]
     if inventory.metadata["choices"]:
         rows = [[name, percent(s)] for name, s in inventory.metadata["leave_one_out"].items()]
         lines += [
@@ -267,11 +267,12 @@ def cluster_report(induced: InducedSenses, examples: int) -> str:
     """Format the clusters with their typical words and some examples, and their silhouettes."""
     clusters = induced.to_dict(examples)["clusters"]
     lines = [table(["", "uses"], [[cluster["name"], cluster["uses"]] for cluster in clusters])]
+    lines.append("uses: size of the cluster; below, words that are near its uses more than others'")
     for cluster in clusters:
         lines.append(f"\n{cluster['name']}: {', '.join(cluster['typical'])}")
         lines += [f"  {example}" for example in cluster["examples"]]
-    lines.append("\nhow well the clusters are separated, from -1 to 1:")
-    lines.append(table(["", "silhouette"], [list(row) for row in induced.silhouettes.items()]))
+    lines.append("\n" + table(["", "silhouette"], [[*row] for row in induced.silhouettes.items()]))
+    lines.append("silhouette: how well the clusters are separated in a layer, from -1 to 1")
     return "\n".join(lines)
 
 
