@@ -88,8 +88,8 @@ def read_uses(path: FilePath) -> Iterator[Use]:
 def _parse_use(where: str, cells: Sequence[str]) -> Use:
     if len(cells) not in (3, 4):
         raise ElmokitError(
-            f"{where}: the line has {plural(len(cells), 'column')}; expected a sentence, a position, "
-            "a sense and optionally a lemma, separated by tabs"
+            f"{where}: the line has {plural(len(cells), 'column')}; expected a sentence, a "
+            "position, a sense and optionally a lemma, separated by tabs"
         )
     tokens = tuple(cells[0].split())
     first, _, last = cells[1].partition("-")

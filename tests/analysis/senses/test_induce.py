@@ -59,7 +59,7 @@ def test_function_words_are_not_typical_of_a_cluster() -> None:
     typical = typical_words(*uses)
     assert {"river", "boat"} <= set(typical[:3])
     assert not {"on", "at", "he"} & set(typical[:3])
-    assert typical_words(inside, []) == []
+    assert typical_words(uses[0], []) == []
 
 
 def test_typical_words_are_near_more_uses_inside_than_outside() -> None:

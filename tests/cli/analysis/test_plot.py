@@ -15,7 +15,7 @@ import torch
 from documents import ROOT
 
 from elmokit import BiLM, BiLMConfig, Embedder
-from elmokit.analysis.plots import inputs
+from elmokit.analysis.plots import maps
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions
 from elmokit.text.vocabulary import Vocabulary
@@ -288,7 +288,7 @@ def test_the_surprisal_command_takes_a_text_or_a_file(
 def test_a_text_without_end_is_cut(
     run: Run, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "MAX_TEXT", 10)
+    monkeypatch.setattr(maps, "MAX_TEXT", 10)
     (tmp_path / "a.txt").write_text("The boat sat. " * 5)
     code, out, err = run("surprisal", tmp_path / "a.txt", tmp_path / "a.png", "--model", model,
                          "--quiet")  # fmt: skip

@@ -59,7 +59,6 @@ class VectorFile:
         return np.array(np.memmap(self.path, "<f2", "r", 0, self.shape)[rows])
 
 
-# ---------------------------------------------------------------------- reading
 @dataclass(frozen=True)
 class Index:
     """A finished index of the uses of words."""
@@ -222,7 +221,6 @@ def _fits(dim: int, sizes: dict[str, Any], settings: dict[str, Any]) -> bool:
     return dim > 0 and not rest and sizes[USES] == 12 * uses and has_means and is_typed
 
 
-# ---------------------------------------------------------------------- exact search
 def exact_search(
     vectors: VectorFile | NDArray[Any],
     queries: Array,

@@ -145,7 +145,6 @@ def _describe_clusters(
     return clusters
 
 
-# ---------------------------------------------------------------------- clusters
 def cluster_uses(
     vectors: Array, layer: int, clusters: int | None, seed: int
 ) -> tuple[NDArray[np.intp], Array, dict[int, float]]:
@@ -176,7 +175,6 @@ def _silhouettes(vectors: Array, labels: NDArray[np.intp]) -> Array:
     return silhouette(cosines, labels.astype(str).tolist())
 
 
-# ---------------------------------------------------------------------- typical words
 def typical_words(inside: Sequence[Use], outside: Sequence[Use]) -> list[str]:
     """Return words that are near more of the uses inside than outside, the clearest first.
 

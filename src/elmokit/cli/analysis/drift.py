@@ -95,7 +95,6 @@ def drift(
     write_result(writing.json, "drift", settings, result.to_dict(examples))
 
 
-# ---------------------------------------------------------------------- printing
 def report(result: DriftResult, names: Sequence[str], *, show: int, examples: int) -> str:
     """Format the first words of the ranking: all distances, all layers, and examples."""
     from elmokit.layers import layer_names

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from elmokit.analysis.uses import Use
 
 
-# ---------------------------------------------------------------------- elmokit neighbours index
 def index(
     corpus: list[str],
     out: str,
@@ -138,7 +137,6 @@ def add_graphs(made: Index, approximate: bool | None, threads: int | None, quiet
         warn(f"{len(made):,} uses are searched faster with pip install 'elmokit[ann]'")
 
 
-# ---------------------------------------------------------------------- elmokit neighbours find
 def find(
     index: str,
     query: str,
@@ -223,7 +221,6 @@ def find_graphs(opened: Index) -> Graphs | None:
     return ann.open_graphs(opened)
 
 
-# ---------------------------------------------------------------------- printing
 def report(result: QueryResult, title: str) -> str:
     """Format the neighbours of a query, and the nearest words without context in columns."""
     lines = [result.query.marked(), "", f"nearest uses ({title}), with cosines:"]

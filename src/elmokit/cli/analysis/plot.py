@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 MAX_TOKENS = 60  # of a sentence in a heat map
 
 
-# ---------------------------------------------------------------------- elmokit plot uses
 def uses(
     input: str,
     out: str,
@@ -47,7 +46,7 @@ def uses(
         raise ElmokitError(f"--max-uses must be at least 3, not {max_uses}")
     if clusters is not None and clusters < 1:
         raise ElmokitError(f"clusters must be at least 1, not {clusters}")
-    from elmokit.analysis.plots.inputs import read_table_uses, sample_text_uses
+    from elmokit.analysis.plots.maps import read_table_uses, sample_text_uses
 
     chosen = None if words is None else split_words(words)
     has_senses = ".tsv" in [suffix.lower() for suffix in Path(input).suffixes]
@@ -91,7 +90,6 @@ def uses_table(maps: Sequence[WordMap]) -> str:
     )
 
 
-# ---------------------------------------------------------------------- elmokit plot weights
 def weights(models: list[str], out: str, /, *, writing: ResultOptions = ResultOptions()) -> None:
     """Draw the weights that trained task models give the layers.
 
@@ -135,7 +133,6 @@ def weights_table(models: Sequence[Mixes]) -> str:
     return f"{table(names, rows)}\n\nlayer: its share in the mix; scale: the factor of the mix"
 
 
-# ---------------------------------------------------------------------- elmokit plot pair
 def pair(
     first: str,
     second: str,
@@ -187,7 +184,6 @@ def nearest_table(compared: TokenPair) -> str:
     return table(["nearest in", *compared.names], rows)
 
 
-# ---------------------------------------------------------------------- elmokit plot surprisal
 def surprisal(
     text: str,
     out: str,
@@ -206,14 +202,14 @@ def surprisal(
     writing.check(text, model=options.model, figure=out)
     from tqdm import tqdm
 
-    from elmokit.analysis.plots import inputs
+    from elmokit.analysis.plots import maps
     from elmokit.analysis.plots.draw import draw_surprisal
 
     tokenizer = options.tokenizer_name()
     settings = {"text": text, "out": out, "options": replace(options, tokenizer=tokenizer)}
-    sentences, is_cut = inputs.first_words(inputs.read_text(text, tokenizer))
+    sentences, is_cut = maps.first_words(maps.read_text(text, tokenizer))
     if is_cut:
-        warn(f"only the first {inputs.MAX_TEXT} words are drawn")
+        warn(f"only the first {maps.MAX_TEXT} words are drawn")
     elmo = options.load()
     progress = tqdm(sentences, unit=" sentences", disable=writing.quiet)
     results = [elmo.surprisal([tokens])[0] for tokens in progress]

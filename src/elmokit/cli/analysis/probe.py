@@ -58,7 +58,7 @@ def probe(
     """
     settings = dict(locals())
     writing.check(train, dev, vectors, model=options.model, figure=figure)
-    from elmokit.analysis.probes.figure import draw_probe
+    from elmokit.analysis.plots.draw import draw_probe
     from elmokit.analysis.probes.tokens import label_names, read_tagged_text
     from elmokit.data.labeled import BadLines
     from elmokit.vectors.static.table import read_static_vectors
@@ -104,6 +104,6 @@ def probe_table(result: ProbeResult) -> str:
     return (
         f"{table(['', 'accuracy', 'unseen words'], rows)}\n\n"
         f"percent of {plural(result.dev_tokens, 'token')} with {len(result.labels)} labels; unseen "
-        f"words: {result.unseen_tokens:,} of them that the {result.train_tokens:,} training tokens do not "
-        f"have\nshares of the layers in the mix: {shares}"
+        f"words: {result.unseen_tokens:,} of them that the {result.train_tokens:,} training tokens "
+        f"do not have\nshares of the layers in the mix: {shares}"
     )

@@ -227,7 +227,6 @@ def induce(
     write_result(writing.json, "senses induce", settings, result)
 
 
-# ---------------------------------------------------------------------- shared
 def open_store(senses: Inventory, options: RecordedModelOptions) -> LayerStore:
     """Open the store of the model that the senses were built with; raise for another one."""
     model = options.resolve(senses.model)
@@ -236,7 +235,6 @@ def open_store(senses: Inventory, options: RecordedModelOptions) -> LayerStore:
     return store
 
 
-# ---------------------------------------------------------------------- printing
 def inventory_report(inventory: Inventory, out: str) -> str:
     """Format the size of an inventory and how well each method chooses senses."""
     size = plural(len(inventory.senses), "sense"), plural(len(inventory.words), "word")
