@@ -41,21 +41,9 @@ STYLE: Any = {
 }
 LATIN = "DejaVu Sans"  # comes with matplotlib
 # Beginnings of the names of fonts with Chinese characters, in order of preference.
-CHINESE = (
-    "Noto Sans CJK SC",
-    "Noto Sans SC",
-    "Noto Sans CJK",
-    "Source Han Sans",
-    "PingFang",
-    "Microsoft YaHei",
-    "Hiragino Sans GB",
-    "WenQuanYi",
-    "SimHei",
-    "Heiti",
-    "STHeiti",
-    "Arial Unicode MS",
-    "Droid Sans Fallback",
-)
+CHINESE = """Noto Sans CJK SC, Noto Sans SC, Noto Sans CJK, Source Han Sans, PingFang,
+Microsoft YaHei, Hiragino Sans GB, WenQuanYi, SimHei, Heiti, STHeiti, Arial Unicode MS,
+Droid Sans Fallback"""
 MAX_NAMED = 8  # characters named in a message
 
 
@@ -138,7 +126,8 @@ def _chinese_font() -> str | None:
     from matplotlib.font_manager import fontManager
 
     names = sorted({entry.name for entry in fontManager.ttflist})
-    return next((name for begin in CHINESE for name in names if name.startswith(begin)), None)
+    begins = [begin.strip() for begin in CHINESE.split(",")]
+    return next((name for begin in begins for name in names if name.startswith(begin)), None)
 
 
 @styled()

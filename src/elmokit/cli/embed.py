@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
@@ -51,31 +51,20 @@ def embed(
         batch_tokens: Approximate number of tokens per batch.
         batch_size: Maximum number of sentences per batch (default: no maximum).
     """
+    given = {**locals(), **asdict(text), **asdict(options)}
     from elmokit.embed_file import EmbedOptions, embed_file
 
-    reading = asdict(text)
-    errors = reading.pop("errors")
     result = embed_file(
         input,
         output,
-        EmbedOptions(
-            layers=layers,
-            pooling=pooling,
-            dtype=dtype,
-            precision=precision,
-            tokenizer=options.tokenizer,
-            batch_tokens=batch_tokens,
-            batch_size=batch_size,
-            **reading,
-        ),
+        EmbedOptions(**{field.name: given[field.name] for field in fields(EmbedOptions)}),
         model=options.model,
         device=options.device,
         threads=options.threads,
         format=None if format == "auto" else format,
-        errors=errors,
+        errors=text.errors,
         resume=resume,
-        overwrite=writing.overwrite,
-        quiet=writing.quiet,
+        **asdict(writing),
     )
     if not writing.quiet:
         tokens = f"{plural(result.tokens, 'token')} embedded in {result.seconds:.1f} s"

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.cli.options import ComputeOptions, ModelOptions, WriteOptions
+from elmokit.cli.output import table
 from elmokit.errors import plural
 from elmokit.io.paths import find_files
 
@@ -45,15 +46,12 @@ def format_evaluation(result: EvaluationResult) -> str:
     """Return a table of perplexities and bits per word."""
     measured = result.perplexity
     values = (measured.forward, measured.backward, measured.average)
-    rows = {
-        "": [f"{name:>10}" for name in ("forward", "backward", "average")],
-        "perplexity": [f"{value:10.2f}" for value in values],
-        "bits per word": [f"{math.log2(value):10.3f}" for value in values],
-    }
-    table = "\n".join(f"{name:<14}" + " ".join(cells) for name, cells in rows.items())
+    bits = (f"{math.log2(value):.3f}" for value in values)
+    rows: list[list[object]] = [["perplexity", *values], ["bits per word", *bits]]
+    ends = plural(measured.tokens - result.words, "sentence end")
     return (
-        f"{table}\n{plural(result.words, 'word')} and "
-        f"{plural(measured.tokens - result.words, 'sentence end')}; "
+        f"{table(['', 'forward', 'backward', 'average'], rows)}\n"
+        f"{plural(result.words, 'word')} and {ends}; "
         f"{result.unknown / max(result.words, 1):.1%} of the words are outside the vocabulary and "
         "counted as <UNK>"
     )

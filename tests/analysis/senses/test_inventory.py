@@ -147,7 +147,7 @@ def test_a_use_is_skipped_if_there_is_nothing_to_choose() -> None:
 
 def test_the_uses_of_a_text_are_left_out_one_by_one(store: LayerStore) -> None:
     sums = sum_senses(store, TEXT)
-    choices = list(choices_of(store, TEXT, sums, sums.mean))
+    choices = list(choices_of(store, TEXT, sums, sums.tokens.value))
     # Twice "shore" alone; "shore" and "slope" keeps the first; all others have no other use.
     assert [choice.counts.tolist() for choice in choices] == [[2, 1, 1], [2, 1], [2, 1, 1]]
     assert [int(choice.correct.sum()) for choice in choices] == [1, 1, 1]

@@ -193,8 +193,7 @@ def load_inventory(folder: str | Path) -> Inventory:
 
 def _read_senses(path: Path) -> tuple[dict[Word, slice], list[str], list[int]]:
     words: dict[Word, slice] = {}
-    senses: list[str] = []
-    counts: list[int] = []
+    senses, counts = [], []
     first, *lines = read_text(path).removesuffix("\n").split("\n")
     if first != COLUMNS:
         raise ElmokitError(f"{path} does not begin with the header {COLUMNS!r}")

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from elmokit import analysis
 from elmokit.cli.options import Flag, ModelOptions, ResultOptions, Seed, TextOptions
 from elmokit.cli.output import table, write_result
 from elmokit.errors import ElmokitError
-
-if TYPE_CHECKING:
-    from elmokit.analysis.drift.measure import DriftResult, WordChange
 
 COLUMNS = "word,uses A,uses B,change,apd,within A,within B,prt,halves A,halves B".split(",")
 EXPLAINED = """\
@@ -71,14 +69,12 @@ def drift(
             raise ElmokitError(f"{name} must be at least 1, not {value}")
     if min_count < 2 or max_uses < min_count:
         raise ElmokitError("--min-count must be at least 2, and --max-uses at least --min-count")
-    from elmokit.analysis.drift.measure import measure_drift, sample_both
-    from elmokit.analysis.sampling import Corpus
 
     reading: dict[str, Any] = {"case_sensitive": case_sensitive, "quiet": writing.quiet}
     reading |= {"tokenizer": options.tokenizer_name(), **asdict(text)}
-    sampled = sample_both(
-        Corpus(a, **reading),
-        Corpus(b, **reading),
+    sampled = analysis.sample_both(
+        analysis.Corpus(a, **reading),
+        analysis.Corpus(b, **reading),
         None if words is None else [word.strip() for word in words.split(",")],
         min_count=min_count,
         max_uses=max_uses,
@@ -87,7 +83,7 @@ def drift(
         seed=seed,
     )
     ranking: Any = {"layer": layer, "measure": measure, "seed": seed}
-    result = measure_drift(options.open_store(), sampled, **ranking, quiet=writing.quiet)
+    result = analysis.measure_drift(options.open_store(), sampled, **ranking, quiet=writing.quiet)
     print(report(result, (a, b), show=show, examples=examples))
     if sampled.left_out:
         rare = ", ".join(f"{word} ({m}, {n})" for word, (m, n) in sampled.left_out.items())
@@ -95,7 +91,7 @@ def drift(
     write_result(writing.json, "drift", settings, result.to_dict(examples))
 
 
-def report(result: DriftResult, names: Sequence[str], *, show: int, examples: int) -> str:
+def report(result: analysis.DriftResult, names: Sequence[str], *, show: int, examples: int) -> str:
     """Format the first words of the ranking: all distances, all layers, and examples."""
     from elmokit.layers import layer_names
 
@@ -113,7 +109,7 @@ def report(result: DriftResult, names: Sequence[str], *, show: int, examples: in
     return "\n".join(parts)
 
 
-def distance_table(changes: Sequence[WordChange], layer: int) -> str:
+def distance_table(changes: Sequence[analysis.WordChange], layer: int) -> str:
     """Format all distances of one layer, a row per word."""
     rows = []
     for change in changes:
@@ -122,13 +118,13 @@ def distance_table(changes: Sequence[WordChange], layer: int) -> str:
     return table(COLUMNS, rows)
 
 
-def layer_table(changes: Sequence[WordChange], measure: str, names: Sequence[str]) -> str:
+def layer_table(changes: Sequence[analysis.WordChange], measure: str, names: Sequence[str]) -> str:
     """Format one distance in all layers, a row per word."""
     rows = [[change.word, *map("{:.3f}".format, getattr(change, measure))] for change in changes]
     return table(["word", *names], rows)
 
 
-def example_lines(change: WordChange, names: Sequence[str], count: int) -> str:
+def example_lines(change: analysis.WordChange, names: Sequence[str], count: int) -> str:
     """Format the most typical uses of both sides, shortened."""
     lines = [f"{change.word}:"]
     for side, name in enumerate(names):

@@ -7,11 +7,13 @@ find:  sentence with a marked word ─► its vector ─► nearest uses, each w
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from elmokit import analysis
 from elmokit.cli.options import (
     Flag,
     ModelOptions,
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from elmokit.analysis.neighbours.approximate import Graphs
-    from elmokit.analysis.neighbours.index import Index
-    from elmokit.analysis.neighbours.nearest import QueryResult
-    from elmokit.analysis.uses import Use
 
 
 def index(
@@ -79,7 +78,6 @@ def index(
     # Read one line now so that input errors surface before torch is imported.
     lines = chain([next(lines)], lines)
     elmo = options.load()
-    from elmokit.analysis.neighbours.indexing import index_uses
 
     model = Path(options.model)
     settings = {
@@ -89,7 +87,7 @@ def index(
     }
     size = sum(file.stat().st_size for file in files)
     with tqdm(total=size, unit="B", unit_scale=True, disable=writing.quiet) as bar:
-        made = index_uses(
+        made = analysis.index_uses(
             elmo,
             whole_lines(lines),
             out,
@@ -98,33 +96,33 @@ def index(
             settings=settings,
             resume=resume,
             overwrite=writing.overwrite,
-            on_tokens=Progress(bar, read).advance,
+            on_tokens=progress(bar, read),
             finish=lambda made: add_graphs(made, approximate, options.threads, writing.quiet),
         )
     print(table(["", out], list(made.to_dict().items())))
     write_result(writing.json, "neighbours index", made.settings, made.to_dict())
 
 
-class Progress:
-    """A progress bar over the bytes that were read, with the tokens per second."""
+def progress(bar: tqdm[Any], read: list[int]) -> Callable[[int], None]:
+    """Return a function that moves a bar by the bytes read, with the tokens per second."""
+    total, since = 0, time.perf_counter()
 
-    def __init__(self, bar: tqdm[Any], read: list[int]) -> None:
-        self.bar, self.read = bar, read
-        self.tokens, self.since = 0, time.perf_counter()
+    def advance(tokens: int) -> None:
+        nonlocal total, since
+        total += tokens
+        if not tokens:  # The window was written by an earlier run.
+            since = time.perf_counter()
+        elif (seconds := time.perf_counter() - since) > 0:
+            bar.set_postfix_str(f"{total / seconds:,.0f} tokens/s", refresh=False)
+        bar.update(sum(read))
+        read.clear()
 
-    def advance(self, tokens: int) -> None:
-        """Move the bar after a window of which so many tokens were embedded."""
-        if tokens:
-            self.tokens += tokens
-            speed = self.tokens / (time.perf_counter() - self.since)
-            self.bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
-        else:  # It was written by an earlier run.
-            self.since = time.perf_counter()
-        self.bar.update(sum(self.read))
-        self.read.clear()
+    return advance
 
 
-def add_graphs(made: Index, approximate: bool | None, threads: int | None, quiet: bool) -> None:
+def add_graphs(
+    made: analysis.Index, approximate: bool | None, threads: int | None, quiet: bool
+) -> None:
     """Build graphs if they are asked for, or by default for a large index if possible."""
     from elmokit.analysis.neighbours import approximate as ann
 
@@ -165,18 +163,18 @@ def find(
     if k < 1:
         raise ElmokitError(f"k must be at least 1, not {k}")
     writing.check(index, query, vectors, model=options.model)
-    from elmokit.analysis.neighbours.index import open_index
-    from elmokit.analysis.neighbours.nearest import find_neighbours
     from elmokit.vectors.static.table import read_static_vectors
 
-    opened = open_index(index)
+    opened = analysis.open_index(index)
     made_with = opened.settings
     recorded = options.resolve(made_with.get("model", ""), made_with.get("tokenizer"))
     uses = read_queries(query, recorded.tokenizer_name())
     static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
     store = recorded.open_store()
     graphs = None if exact or only == "same-word" else find_graphs(opened)
-    results = find_neighbours(store, opened, uses, k=k, only=only, graphs=graphs, static=static)
+    results = analysis.find_neighbours(
+        store, opened, uses, k=k, only=only, graphs=graphs, static=static
+    )
     search = "exact" if graphs is None else "approximate"
     layer = made_with["layer"]
     layer = "average of the layers" if layer == "average" else f"layer {layer}"
@@ -187,21 +185,20 @@ def find(
     write_result(writing.json, "neighbours find", settings, {"queries": queries})
 
 
-def read_queries(query: str, tokenizer: str) -> list[Use]:
+def read_queries(query: str, tokenizer: str) -> list[analysis.Use]:
     """Return the marked word of a sentence, or of each sentence of a file."""
-    from elmokit.analysis.uses import marked_use
     from elmokit.data.labeled import BadLines
     from elmokit.data.lines import good_lines
     from elmokit.text.tokenize import tokenizer as find_tokenizer
 
     tokenize = find_tokenizer(tokenizer)
     if "*" in query or not Path(query).is_file():
-        return [marked_use(query, tokenize)]
+        return [analysis.marked_use(query, tokenize)]
     uses = []
     for where, text in good_lines(query, BadLines()):
         if text:
             try:
-                uses.append(marked_use(text, tokenize))
+                uses.append(analysis.marked_use(text, tokenize))
             except ElmokitError as error:
                 raise ElmokitError(f"{where}: {error}") from None
     if not uses:
@@ -209,7 +206,7 @@ def read_queries(query: str, tokenizer: str) -> list[Use]:
     return uses
 
 
-def find_graphs(opened: Index) -> Graphs | None:
+def find_graphs(opened: analysis.Index) -> Graphs | None:
     """Open the graphs of an index; return None if it has none or usearch is not installed."""
     from elmokit.analysis.neighbours import approximate as ann
 
@@ -221,23 +218,19 @@ def find_graphs(opened: Index) -> Graphs | None:
     return ann.open_graphs(opened)
 
 
-def report(result: QueryResult, title: str) -> str:
+def report(result: analysis.QueryResult, title: str) -> str:
     """Format the neighbours of a query, and the nearest words without context in columns."""
     lines = [result.query.marked(), "", f"nearest uses ({title}), with cosines:"]
     lines += [f"{near.score:6.2f}  {near.use.shortened().marked()}" for near in result.neighbours]
     if not result.neighbours:
         lines.append("  none")
     columns = {name: near for name, near in result.static.items() if near is not None}
-    rows = max(map(len, columns.values()))
     cells = [
         [cell for near in columns.values() for cell in (near[row] if row < len(near) else ("", ""))]
-        for row in range(rows)
+        for row in range(max(map(len, columns.values())))
     ]
     names = [cell for name in columns for cell in (name, "cosine")]
     lines += ["", "nearest words without context:", table(names, cells)]
-    lines += [
-        f"{name} does not have the word {result.query.word!r}"
-        for name, near in result.static.items()
-        if near is None
-    ]
+    for name in result.static.keys() - columns:
+        lines.append(f"{name} does not have the word {result.query.word!r}")
     return "\n".join(lines)

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elmokit import analysis
 from elmokit.cli.options import ModelOptions, ResultOptions, split_words
 from elmokit.cli.output import table, warn, write_result
 from elmokit.errors import ElmokitError
 from elmokit.figures import write_figure
 
 if TYPE_CHECKING:
-    from elmokit.analysis.plots.maps import Mixes, TokenPair, WordMap
+    from elmokit.analysis.plots.maps import Mixes
     from elmokit.language import Surprisal
 
 MAX_TOKENS = 60  # of a sentence in a heat map
@@ -60,22 +61,22 @@ def uses(
             sample_text_uses(input, w, max_uses, tokenizer=name, quiet=writing.quiet)
             for w in chosen
         ]
-    from elmokit.analysis.plots.draw import draw_uses
-    from elmokit.analysis.plots.maps import map_clusters, map_uses
 
     store = options.open_store()
     if has_senses:
-        maps = map_uses(store, groups[0], quiet=writing.quiet)
+        maps = analysis.map_uses(store, groups[0], quiet=writing.quiet)
     else:
-        maps = [map_clusters(store, group, clusters, quiet=writing.quiet) for group in groups]
-    write_figure(draw_uses(maps), out)
+        maps = [
+            analysis.map_clusters(store, group, clusters, quiet=writing.quiet) for group in groups
+        ]
+    write_figure(analysis.draw_uses(maps), out)
     print(uses_table(maps))
     write_result(
         writing.json, "plot uses", settings, {"words": {m.word: m.to_dict() for m in maps}}
     )
 
 
-def uses_table(maps: Sequence[WordMap]) -> str:
+def uses_table(maps: Sequence[analysis.WordMap]) -> str:
     """Format purity and silhouette of each word in each layer."""
     rows: list[list[object]] = []
     for word_map in maps:
@@ -99,7 +100,6 @@ def weights(models: list[str], out: str, /, *, writing: ResultOptions = ResultOp
     """
     settings = dict(locals())
     writing.check(*models, figure=out)
-    from elmokit.analysis.plots.draw import draw_weights
     from elmokit.analysis.plots.maps import Mixes, short_names
     from elmokit.tasks.folder import read_mixes
 
@@ -112,7 +112,7 @@ def weights(models: list[str], out: str, /, *, writing: ResultOptions = ResultOp
             learned.append(Mixes(name, mixes.task, mixes.weights, mixes.scales))
     if not learned:
         raise ElmokitError("none of the models has learned a mix of layers")
-    write_figure(draw_weights(learned), out)
+    write_figure(analysis.draw_weights(learned), out)
     print(weights_table(learned))
     result = {
         mixes.name: {"task": mixes.task, "weights": mixes.places, "scales": mixes.scales}
@@ -155,8 +155,6 @@ def pair(
     writing.check(model=options.model, figure=out)
     if not first.strip() or not second.strip():
         raise ElmokitError("a sentence is empty")
-    from elmokit.analysis.plots.draw import draw_pair
-    from elmokit.analysis.plots.maps import compare_tokens
     from elmokit.layers import layer_index
 
     store = options.open_store()
@@ -167,13 +165,13 @@ def pair(
             raise ElmokitError(
                 f"a sentence has {len(tokens)} tokens, and the figure has room for {MAX_TOKENS}"
             )
-    compared = compare_tokens(store, *sentences)
-    write_figure(draw_pair(compared, index), out)
+    compared = analysis.compare_tokens(store, *sentences)
+    write_figure(analysis.draw_pair(compared, index), out)
     print(nearest_table(compared))
     write_result(writing.json, "plot pair", settings, compared.to_dict())
 
 
-def nearest_table(compared: TokenPair) -> str:
+def nearest_table(compared: analysis.TokenPair) -> str:
     """Format the nearest token of the second sentence for each of the first, with its cosine."""
     nearest = compared.cosines.argmax(axis=2)  # (L + 2, tokens of the first)
     by_token = compared.cosines.swapaxes(0, 1)  # (tokens of the first, L + 2, of the second)
@@ -203,7 +201,6 @@ def surprisal(
     from tqdm import tqdm
 
     from elmokit.analysis.plots import maps
-    from elmokit.analysis.plots.draw import draw_surprisal
 
     tokenizer = options.tokenizer_name()
     settings = {"text": text, "out": out, "options": replace(options, tokenizer=tokenizer)}
@@ -213,15 +210,11 @@ def surprisal(
     elmo = options.load()
     progress = tqdm(sentences, unit=" sentences", disable=writing.quiet)
     results = [elmo.surprisal([tokens])[0] for tokens in progress]
-    write_figure(draw_surprisal(results), out)
+    write_figure(analysis.draw_surprisal(results), out)
     print(surprisal_table(results))
+    arrays = ("forward", "backward", "known")
     content = [
-        {
-            "tokens": result.tokens,
-            "forward": result.forward.tolist(),
-            "backward": result.backward.tolist(),
-            "known": result.known.tolist(),
-        }
+        {"tokens": result.tokens, **{name: getattr(result, name).tolist() for name in arrays}}
         for result in results
     ]
     write_result(writing.json, "plot surprisal", settings, {"sentences": content})

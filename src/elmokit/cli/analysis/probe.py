@@ -6,17 +6,15 @@ TRAIN, DEV ─► tokens with labels ─► a classifier per layer ─► table,
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from elmokit import analysis
 from elmokit.cli.options import Flag, ModelOptions, ResultOptions, Seed
 from elmokit.cli.output import percent, table, warn, write_result
 from elmokit.errors import plural
 from elmokit.figures import write_figure
-
-if TYPE_CHECKING:
-    from elmokit.analysis.probes.probe import ProbeResult
 
 Training = Parameter(group=Group("Training", sort_key=5))
 
@@ -58,8 +56,7 @@ def probe(
     """
     settings = dict(locals())
     writing.check(train, dev, vectors, model=options.model, figure=figure)
-    from elmokit.analysis.plots.draw import draw_probe
-    from elmokit.analysis.probes.tokens import label_names, read_tagged_text
+    from elmokit.analysis.probes.tokens import label_names
     from elmokit.data.labeled import BadLines
     from elmokit.vectors.static.table import read_static_vectors
 
@@ -67,16 +64,17 @@ def probe(
     for path in (train, dev):
         bad = BadLines(skip=skip_bad)
         texts.append(
-            read_tagged_text(path, column=column, token_column=token_column, kind=kind, bad=bad)
+            analysis.read_tagged_text(
+                path, column=column, token_column=token_column, kind=kind, bad=bad
+            )
         )
         if summary := bad.summary():
             warn(summary)
     label_names(texts[0])  # Raise for too few or too many labels before the model is loaded.
     static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
     store = options.open_store()
-    from elmokit.analysis.probes.probe import probe_layers
 
-    result = probe_layers(
+    result = analysis.probe_layers(
         store,
         *texts,
         static=static,
@@ -90,10 +88,10 @@ def probe(
     write_result(writing.json, "probe", settings, result.to_dict())
     if figure is not None:
         title = f"{column or 'Labels'} of {Path(dev).name} by layer"
-        write_figure(draw_probe(result, title=title), figure)
+        write_figure(analysis.draw_probe(result, title=title), figure)
 
 
-def probe_table(result: ProbeResult) -> str:
+def probe_table(result: analysis.ProbeResult) -> str:
     """Format the accuracies in percent, baselines first, and the number of tokens."""
     static = [result.static] if result.static else []
     rows = [

@@ -10,6 +10,7 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from elmokit import analysis
 from elmokit.cli.options import (
     Flag,
     ModelOptions,
@@ -23,10 +24,6 @@ from elmokit.cli.output import percent, table, write_result
 from elmokit.errors import ElmokitError, plural
 
 if TYPE_CHECKING:
-    from elmokit.analysis.senses.induce import InducedSenses
-    from elmokit.analysis.senses.inventory import Inventory
-    from elmokit.analysis.senses.score import SenseScores
-    from elmokit.analysis.senses.tag import SentenceTags
     from elmokit.store import LayerStore
 
 NO_INVENTORY = "none"
@@ -52,14 +49,12 @@ def build(
         center: Subtract the mean vector of all tokens before vectors are compared.
     """
     settings = dict(locals())
-    from elmokit.analysis.senses.build import build_senses
-    from elmokit.analysis.senses.data import TaggedCorpus
     from elmokit.analysis.senses.inventory import check_output_folder
 
     check_output_folder(out, writing.overwrite, inputs=(data, keys, options.model))
     writing.check(data, keys, model=options.model)
-    corpus = TaggedCorpus(data, keys)
-    inventory = build_senses(
+    corpus = analysis.TaggedCorpus(data, keys)
+    inventory = analysis.build_senses(
         options.open_store(), corpus, center=center, model_name=options.model, quiet=writing.quiet
     )
     inventory.metadata |= {
@@ -98,19 +93,15 @@ def score(
     writing.check(inventory, data, keys, index, model=options.model)
     from tqdm import tqdm
 
-    from elmokit.analysis.senses.data import TaggedCorpus, read_first_senses
-    from elmokit.analysis.senses.inventory import load_inventory
-    from elmokit.analysis.senses.score import score_first_senses, score_senses
-
-    corpus = TaggedCorpus(data, keys)
-    first_senses = None if index is None else read_first_senses(index)
+    corpus = analysis.TaggedCorpus(data, keys)
+    first_senses = None if index is None else analysis.read_first_senses(index)
     bar: Any = {"unit": " sentences", "desc": "senses", "disable": writing.quiet}
     if inventory == NO_INVENTORY:
-        scores = score_first_senses(tqdm(corpus, **bar), first_senses or {})
+        scores = analysis.score_first_senses(tqdm(corpus, **bar), first_senses or {})
     else:
-        senses = load_inventory(inventory)
+        senses = analysis.load_inventory(inventory)
         store = open_store(senses, options)
-        scores = score_senses(store, senses, tqdm(corpus, **bar), first_senses)
+        scores = analysis.score_senses(store, senses, tqdm(corpus, **bar), first_senses)
     print(score_table(scores))
     write_result(writing.json, "senses score", settings, {"scores": scores.to_dict()})
 
@@ -142,12 +133,10 @@ def tag(
     file = None if out == "-" else out
     writing.check(inventory, input, model=options.model, file=file)
     from elmokit.analysis.sampling import read_with_progress
-    from elmokit.analysis.senses.inventory import load_inventory
-    from elmokit.analysis.senses.tag import tag_senses
     from elmokit.io.atomic import write_file
     from elmokit.text.readers import whole_lines
 
-    senses = load_inventory(inventory)
+    senses = analysis.load_inventory(inventory)
     senses.check_method(method)
     name = options.resolve(senses.model, tokenizer).tokenizer_name()
     reading: Any = {"tokenizer": name, **asdict(text)}
@@ -155,7 +144,7 @@ def tag(
     sentences = whole_lines(lines)
     # Read one sentence now, so that input errors surface before the model is loaded.
     sentences = chain(list(islice(sentences, 1)), sentences)
-    tagged = tag_senses(open_store(senses, options), senses, sentences, method)
+    tagged = analysis.tag_senses(open_store(senses, options), senses, sentences, method)
     if format == "tsv":
         output = tsv_lines(tagged)
     else:
@@ -200,8 +189,7 @@ def induce(
     if max_uses < 3 or examples < 0:
         raise ElmokitError("--max-uses must be at least 3, and --examples at least 0")
     writing.check(corpus, model=options.model, file=out)
-    from elmokit.analysis.sampling import find_uses, read_with_progress, sample
-    from elmokit.analysis.senses.induce import induce_senses
+    from elmokit.analysis.sampling import read_with_progress
     from elmokit.io.atomic import write_file
     from elmokit.text.readers import whole_lines
     from elmokit.text.tokenize import tokenizer as find_tokenizer
@@ -212,10 +200,10 @@ def induce(
         raise ElmokitError("the word is empty")
     reading: Any = {"tokenizer": name, **asdict(text)}
     lines = read_with_progress(corpus, name="uses", quiet=writing.quiet, **reading)
-    uses, total = sample(find_uses(whole_lines(lines), tokens), max_uses, seed)
+    uses, total = analysis.sample(analysis.find_uses(whole_lines(lines), tokens), max_uses, seed)
     if len(uses) < max(3, clusters or 0):
         raise ElmokitError(f"{corpus} has {plural(total, 'use')} of {word!r}: too few for clusters")
-    induced = induce_senses(
+    induced = analysis.induce_senses(
         options.open_store(), uses, layer=layer, clusters=clusters, seed=seed, quiet=writing.quiet
     )
     count = f"{len(uses):,}" if len(uses) == total else f"{len(uses):,} of {total:,}"
@@ -227,7 +215,7 @@ def induce(
     write_result(writing.json, "senses induce", settings, result)
 
 
-def open_store(senses: Inventory, options: RecordedModelOptions) -> LayerStore:
+def open_store(senses: analysis.Inventory, options: RecordedModelOptions) -> LayerStore:
     """Open the store of the model that the senses were built with; raise for another one."""
     model = options.resolve(senses.model)
     store = model.open_store()
@@ -235,7 +223,7 @@ def open_store(senses: Inventory, options: RecordedModelOptions) -> LayerStore:
     return store
 
 
-def inventory_report(inventory: Inventory, out: str) -> str:
+def inventory_report(inventory: analysis.Inventory, out: str) -> str:
     """Format the size of an inventory and how well each method chooses senses."""
     size = plural(len(inventory.senses), "sense"), plural(len(inventory.words), "word")
     lines = [f"{out}: {' of '.join(size)}"]
@@ -249,7 +237,7 @@ def inventory_report(inventory: Inventory, out: str) -> str:
     return "\n".join(lines)
 
 
-def score_table(scores: SenseScores) -> str:
+def score_table(scores: analysis.SenseScores) -> str:
     """Format the scores of each method in percent, and F1 by part of speech."""
     parts = scores.parts_of_speech
     rows = []
@@ -261,7 +249,7 @@ def score_table(scores: SenseScores) -> str:
     return table(["", "precision", "recall", "F1", *parts], rows) + explained
 
 
-def cluster_report(induced: InducedSenses, examples: int) -> str:
+def cluster_report(induced: analysis.InducedSenses, examples: int) -> str:
     """Format the clusters with their typical words and some examples, and their silhouettes."""
     clusters = induced.to_dict(examples)["clusters"]
     lines = [table(["", "uses"], [[cluster["name"], cluster["uses"]] for cluster in clusters])]
@@ -274,13 +262,12 @@ def cluster_report(induced: InducedSenses, examples: int) -> str:
     return "\n".join(lines)
 
 
-def tsv_lines(tagged: Iterable[SentenceTags]) -> Iterator[str]:
+def tsv_lines(tagged: Iterable[analysis.SentenceTags]) -> Iterator[str]:
     """Yield one line per word with a sense."""
-    from elmokit.analysis.uses import Use
 
     yield "sentence\tposition\tword\tlemma\tsense\tscore\n"
     for i, sentence in enumerate(tagged, start=1):
         for tag in sentence.tags:
-            use = Use(tuple(sentence.tokens), tag.start, tag.end, tag.lemma, tag.sense)
+            use = analysis.Use(tuple(sentence.tokens), tag.start, tag.end, tag.lemma, tag.sense)
             cells = (i, use.position, use.word, use.lemma, use.sense, f"{tag.score:.3f}")
             yield "\t".join(map(str, cells)) + "\n"

@@ -8,15 +8,13 @@ subtracted ("centered").
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from elmokit import analysis
 from elmokit.cli.options import ModelOptions, ResultOptions
 from elmokit.cli.output import percent, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import name_of
-
-if TYPE_CHECKING:
-    from elmokit.analysis.similarity.rate import SimilarityResult
 
 
 def similarity(
@@ -56,8 +54,8 @@ def similarity(
     settings = dict(locals())
     beside = (name and name.replace(".data.", ".gold.") for name in (file, train))
     writing.check(*(file, gold, train, train_gold, vectors), *beside, model=options.model)
-    from elmokit.analysis.similarity.pairs import detect_kind, read_pairs
-    from elmokit.analysis.similarity.rate import check_poolings, rate_similarity
+    from elmokit.analysis.similarity.pairs import detect_kind
+    from elmokit.analysis.similarity.rate import check_poolings
     from elmokit.text.tokenize import tokenizer as find_tokenizer
     from elmokit.vectors.static.table import read_static_vectors
 
@@ -68,7 +66,7 @@ def similarity(
     if train is not None and detected != "wic":
         raise ElmokitError(f"--train learns a threshold for WiC, but {file} is {detected}")
     tokenize = find_tokenizer(options.tokenizer_name())
-    pairs = read_pairs(
+    pairs = analysis.read_pairs(
         file,
         detected,
         tokenize,
@@ -80,10 +78,10 @@ def similarity(
     )
     training = None
     if train is not None:
-        training = read_pairs(train, "wic", tokenize, gold=train_gold, errors=errors)
+        training = analysis.read_pairs(train, "wic", tokenize, gold=train_gold, errors=errors)
     static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
     store = options.open_store()
-    result = rate_similarity(
+    result = analysis.rate_similarity(
         store,
         pairs,
         kind=detected,
@@ -104,7 +102,7 @@ def similarity(
     )
 
 
-def similarity_table(result: SimilarityResult) -> str:
+def similarity_table(result: analysis.SimilarityResult) -> str:
     """Format all measures times 100, raw and centered, and the number of pairs."""
     measures = [name for name in result.rows[-1].raw if name != "threshold"]
     has_pooling = result.kind == "sentences"
