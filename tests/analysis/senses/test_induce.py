@@ -20,6 +20,7 @@ from elmokit.analysis.senses.induce import (
 )
 from elmokit.analysis.uses import Use, read_uses
 from elmokit.store import LayerStore
+from elmokit.text.vocabulary import Vocabulary
 
 
 def blobs(centers: int, seed: int, spread: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
@@ -56,10 +57,13 @@ def test_function_words_are_not_typical_of_a_cluster() -> None:
     uses = [
         [Use((*s, *16 * ["x"], *filler), 1, 2, "bank") for s in side] for side in (inside, outside)
     ]
-    typical = typical_words(*uses)
+    typical = typical_words(uses[0], uses[1])
     assert {"river", "boat"} <= set(typical[:3])
     assert not {"on", "at", "he"} & set(typical[:3])
     assert typical_words(uses[0], []) == []
+    words = [f"word {i}" for i in range(8000)]  # In a vocabulary the most frequent come first.
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a", "on", "at", "he", *words, "mud"])
+    assert typical_words(uses[0], uses[1], vocabulary) == ["boat", "river", "reed", "mud"]
 
 
 def test_typical_words_are_near_more_uses_inside_than_outside() -> None:

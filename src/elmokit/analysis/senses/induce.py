@@ -26,12 +26,14 @@ from elmokit.analysis.geometry import (
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses
 from elmokit.errors import ElmokitError, plural
 from elmokit.layers import layer_index, layer_names
+from elmokit.text.vocabulary import Vocabulary
 
 MIN_USES = 3
 MAX_CLUSTERS = 8  # number of clusters that are tried
 MIN_GAIN = 0.05  # More clusters must raise the silhouette by this much.
 MAX_TYPICAL = 8  # typical words of a cluster
 CONTEXT = 15  # tokens on each side of a word in which its typical words are looked for
+COMMON_WORDS = 150  # at the top of a vocabulary, mostly function words
 MIN_NEAR = 2  # uses that a typical word must be near
 MAX_SHARE = 1 / 3  # A word near more of all uses than this is typical of none.
 
@@ -118,7 +120,9 @@ def induce_senses(
     store.prepare([use.tokens for use in lowered], quiet=quiet)
     vectors = subtract_mean(embed_uses(store, lowered)[0])  # (L + 2, uses, dim)
     labels, centers, tried = cluster_uses(vectors, index, clusters, seed)
-    described = _describe_clusters(uses, unit(vectors[index]), labels, centers)
+    described = _describe_clusters(
+        uses, unit(vectors[index]), labels, centers, store.elmo.vocabulary
+    )
     names = layer_names(num_layers)
     by_layer = dict(zip(names, _silhouettes(vectors, labels).tolist(), strict=True))
     return InducedSenses(described, names[index], tried, by_layer)
@@ -131,7 +135,11 @@ def _lower_word(use: Use) -> Use:
 
 
 def _describe_clusters(
-    uses: Sequence[Use], directions: Array, labels: NDArray[np.intp], centers: Array
+    uses: Sequence[Use],
+    directions: Array,
+    labels: NDArray[np.intp],
+    centers: Array,
+    vocabulary: Vocabulary | None,
 ) -> list[Cluster]:
     """Return the clusters of uses with the unit vectors (uses, dim), the largest first."""
     cosines = (directions * centers[labels]).sum(axis=1)  # (uses,)
@@ -141,7 +149,7 @@ def _describe_clusters(
         members = sorted(np.flatnonzero(labels == label).tolist(), key=lambda use: -cosines[use])
         inside = [uses[use] for use in members]
         outside = [use for use, other in zip(uses, labels, strict=True) if other != label]
-        clusters.append(Cluster(f"cluster {i}", inside, typical_words(inside, outside)))
+        clusters.append(Cluster(f"cluster {i}", inside, typical_words(inside, outside, vocabulary)))
     return clusters
 
 
@@ -175,11 +183,15 @@ def _silhouettes(vectors: Array, labels: NDArray[np.intp]) -> Array:
     return silhouette(cosines, labels.astype(str).tolist())
 
 
-def typical_words(inside: Sequence[Use], outside: Sequence[Use]) -> list[str]:
+def typical_words(
+    inside: Sequence[Use], outside: Sequence[Use], vocabulary: Vocabulary | None = None
+) -> list[str]:
     """Return words that are near more of the uses inside than outside, the clearest first.
 
     They are ranked by n · log(share inside / share outside) · log(f)²: a word is near n uses
-    inside, and f is its frequency in all sentences, which is high for function words.
+    inside, and f is its frequency, which is high for function words: by its rank in a vocabulary,
+    which has the most frequent words first, or without one in all sentences. The first words of a
+    large vocabulary are left out.
     """
     if not outside:
         return []
@@ -193,9 +205,12 @@ def typical_words(inside: Sequence[Use], outside: Sequence[Use]) -> list[str]:
             continue
         ratio = (count * len(outside)) / ((there[word] + 0.5) * len(inside))
         if ratio > 1:
-            rarity = math.log(texts[word] / texts.total()) ** 2
-            ranked.append((-count * math.log(ratio) * rarity, word))
-    return [word for _, word in sorted(ranked)[:MAX_TYPICAL]]
+            rarity = math.log(texts.total() / texts[word])
+            if vocabulary is not None:
+                rank = vocabulary.ids.get(word, len(vocabulary))
+                rarity = math.log(2 + rank) * (rank >= min(COMMON_WORDS, len(vocabulary) // 50))
+            ranked.append((-count * math.log(ratio) * rarity**2, word))
+    return [word for score, word in sorted(ranked)[:MAX_TYPICAL] if score < 0]
 
 
 def _count_near(uses: Sequence[Use]) -> Counter[str]:

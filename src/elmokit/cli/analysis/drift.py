@@ -128,7 +128,7 @@ def example_lines(change: analysis.WordChange, names: Sequence[str], count: int)
     """Format the most typical uses of both sides, shortened."""
     lines = [f"{change.word}:"]
     for side, name in enumerate(names):
-        if typical := change.words(side):
+        if typical := change.words[side]:
             lines.append(f"  {name}, typical words: {', '.join(typical)}")
         lines += [f"  {name}: {use.shortened().marked()}" for use in change.examples(side, count)]
     return "\n".join(lines)
