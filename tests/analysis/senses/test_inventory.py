@@ -18,16 +18,14 @@ from elmokit.analysis.senses.data import Instance, TaggedSentence
 from elmokit.analysis.senses.inventory import (
     MIX,
     WITH_FREQUENCY,
-    Inventory,
-    check_output_folder,
-    load_inventory,
-)
-from elmokit.analysis.senses.mix import (
     Choice,
+    Inventory,
     Mix,
+    check_output_folder,
     cosines_to,
     learn_mix,
     leave_out,
+    load_inventory,
     nearest,
 )
 from elmokit.store import LayerStore

@@ -17,8 +17,19 @@ from tqdm import tqdm
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.sampling import sample
 from elmokit.analysis.senses.data import Instance, TaggedCorpus, TaggedSentence
-from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, Word, method_names
-from elmokit.analysis.senses.mix import MAX_CHOICES, Choice, Mix, learn_mix, leave_out, nearest
+from elmokit.analysis.senses.inventory import (
+    MAX_CHOICES,
+    MIX,
+    WITH_FREQUENCY,
+    Choice,
+    Inventory,
+    Mix,
+    Word,
+    learn_mix,
+    leave_out,
+    method_names,
+    nearest,
+)
 from elmokit.analysis.uses import Model, TokenMean, as_store, span_vector
 
 if TYPE_CHECKING:
