@@ -16,7 +16,7 @@ from pathlib import Path
 
 from speed import machine
 
-from elmokit.analysis.probes.figure import draw_probe
+from elmokit.analysis.plots.draw import draw_probe
 from elmokit.analysis.probes.probe import probe_layers
 from elmokit.analysis.probes.tokens import read_tagged_text
 from elmokit.cli.analysis.probe import probe_table

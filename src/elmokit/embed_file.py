@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from elmokit.io.atomic import locked
 from elmokit.io.lines import FilePath
-from elmokit.io.resumable import input_identity, other_input
+from elmokit.io.resumable import check_unused, input_identity, other_input
 from elmokit.layers import Pooling, check_pooling, layer_weights, parse_layers, pool
 from elmokit.progress import check_threads, use_threads
 from elmokit.text.readers import Line, read_sentences, total_bytes, whole_lines
@@ -113,6 +113,8 @@ def embed_file(
     from elmokit.loading import load
 
     options = options or EmbedOptions()
+    inputs = (os.fspath(input), model)
+    check_unused(Path(output), resume=resume, overwrite=overwrite, inputs=inputs)
     check_threads(threads)
     if options.pooling is not None:
         check_pooling(options.pooling)

@@ -64,6 +64,15 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
         ) from None
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless the count is 1.
+
+    >>> plural(1, "use"), plural(1200, "use"), plural(0, "sense")
+    ('1 use', '1,200 uses', '0 senses')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def reason_of(error: Exception, max_length: int = 200) -> str:
     """Return the reason that another library's error gives, on one line to be part of a sentence.
 

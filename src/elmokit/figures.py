@@ -41,31 +41,19 @@ STYLE: Any = {
 }
 LATIN = "DejaVu Sans"  # comes with matplotlib
 # Beginnings of the names of fonts with Chinese characters, in order of preference.
-CHINESE = (
-    "Noto Sans CJK SC",
-    "Noto Sans SC",
-    "Noto Sans CJK",
-    "Source Han Sans",
-    "PingFang",
-    "Microsoft YaHei",
-    "Hiragino Sans GB",
-    "WenQuanYi",
-    "SimHei",
-    "Heiti",
-    "STHeiti",
-    "Arial Unicode MS",
-    "Droid Sans Fallback",
-)
+CHINESE = """Noto Sans CJK SC, Noto Sans SC, Noto Sans CJK, Source Han Sans, PingFang,
+Microsoft YaHei, Hiragino Sans GB, WenQuanYi, SimHei, Heiti, STHeiti, Arial Unicode MS,
+Droid Sans Fallback"""
 MAX_NAMED = 8  # characters named in a message
 
 
-def check_figure(path: str | None) -> None:
-    """Raise if a figure cannot be drawn or written to `path`; do nothing without a path."""
+def check_figure(path: str | None, **rule: Any) -> None:
+    """Raise if a figure cannot be drawn or written to `path`; `rule` is that of `check_output`."""
     if path is None:
         return
     if Path(path).suffix.lower() not in FORMATS:
         raise ElmokitError(f"a figure is a .png or .svg file, but {path} has another extension")
-    check_output(path)
+    check_output(path, **rule)
     require("matplotlib", extra="plots", purpose="A figure")
 
 
@@ -111,7 +99,7 @@ def write_figure(figure: Any, path: str) -> None:
     with styled(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # matplotlib warns of each missing character.
         figure.savefig(content, format=kind, **options)
-    write_file(Path(path), content.getvalue())
+    write_file(Path(path).expanduser(), content.getvalue())
 
 
 # ---------------------------------------------------------------------- fonts
@@ -138,7 +126,8 @@ def _chinese_font() -> str | None:
     from matplotlib.font_manager import fontManager
 
     names = sorted({entry.name for entry in fontManager.ttflist})
-    return next((name for begin in CHINESE for name in names if name.startswith(begin)), None)
+    begins = [begin.strip() for begin in CHINESE.split(",")]
+    return next((name for begin in begins for name in names if name.startswith(begin)), None)
 
 
 @styled()

@@ -28,7 +28,8 @@ def load(
             ELMoForManyLangs, a task model of AllenNLP with an ELMo inside, a member of an archive
             ("models.zip/small"), or `owner/name` on the Hugging Face Hub (default: the English
             model that ships with elmokit).
-        precision: Precision of the weights at inference; "float16" and "int8" are faster on a CPU.
+        precision: Precision of the weights at inference. On a CPU "float16" and "int8" are faster
+            for models as large as the original; "float16" is slower for small ones.
         tokenizer: Tokenizer of strings: "elmokit", "whitespace" or "chinese" (default: "chinese"
             for a model that elmokit trained with it, "elmokit" for all others).
         device: Device to compute on, such as "cpu" or "cuda".

@@ -14,6 +14,8 @@ from elmokit.errors import ElmokitError
 
 logger = logging.getLogger("elmokit")
 
+MAX_THREADS = 4096  # Far more of them end the process.
+
 
 class StderrHandler(logging.Handler):
     """Prints messages as `elmokit: …` on stderr, above a progress bar if there is one."""
@@ -36,9 +38,11 @@ def log_to_stderr(*, quiet: bool = False) -> None:
 
 
 def check_threads(threads: int | None) -> None:
-    """Raise if `threads` is not None and less than 1."""
+    """Raise if `threads` is not None and less than 1, or more than any machine has."""
     if threads is not None and threads < 1:
         raise ElmokitError(f"threads must be at least 1, not {threads}")
+    if threads is not None and threads > MAX_THREADS:
+        raise ElmokitError(f"threads must be at most {MAX_THREADS}, not {threads}")
 
 
 def set_threads(threads: int | None) -> None:

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from elmokit.analysis.neighbours.index import Index, open_index
     from elmokit.analysis.neighbours.indexing import index_uses
     from elmokit.analysis.neighbours.nearest import Neighbour, QueryResult, find_neighbours
-    from elmokit.analysis.plots.draw import draw_pair, draw_surprisal, draw_uses, draw_weights
+    from elmokit.analysis.plots.draw import (
+        draw_pair,
+        draw_probe,
+        draw_surprisal,
+        draw_uses,
+        draw_weights,
+    )
     from elmokit.analysis.plots.maps import (
         TokenPair,
         WordMap,
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
         map_clusters,
         map_uses,
     )
-    from elmokit.analysis.probes.figure import draw_probe
     from elmokit.analysis.probes.probe import ProbeResult, probe_layers
     from elmokit.analysis.probes.tokens import TaggedText, read_tagged_text
     from elmokit.analysis.sampling import Corpus, find_uses, sample
@@ -43,58 +48,16 @@ if TYPE_CHECKING:
     from elmokit.analysis.uses import Use, embed_uses, marked_use, read_uses
 
 __all__ = [
-    "Corpus",
-    "DriftResult",
-    "Index",
-    "InducedSenses",
-    "Inventory",
-    "Neighbour",
-    "Pair",
-    "ProbeResult",
-    "QueryResult",
-    "SampledUses",
-    "SenseScores",
-    "SentenceTags",
-    "SimilarityResult",
-    "TaggedCorpus",
-    "TaggedText",
-    "TokenPair",
-    "Use",
-    "WordChange",
-    "WordMap",
-    "build_graphs",
-    "build_senses",
-    "compare_tokens",
-    "draw_pair",
-    "draw_probe",
-    "draw_surprisal",
-    "draw_uses",
-    "draw_weights",
-    "embed_uses",
-    "find_neighbours",
-    "find_uses",
-    "index_uses",
-    "induce_senses",
-    "load_inventory",
-    "map_clusters",
-    "map_uses",
-    "marked_use",
-    "measure_drift",
-    "open_graphs",
-    "open_index",
-    "probe_layers",
-    "rate_similarity",
-    "read_first_senses",
-    "read_pairs",
-    "read_tagged",
-    "read_tagged_text",
-    "read_uses",
-    "sample",
-    "sample_both",
-    "score_first_senses",
-    "score_senses",
-    "tag_senses",
-]
+    "Corpus", "DriftResult", "Index", "InducedSenses", "Inventory", "Neighbour", "Pair",
+    "ProbeResult", "QueryResult", "SampledUses", "SenseScores", "SentenceTags", "SimilarityResult",
+    "TaggedCorpus", "TaggedText", "TokenPair", "Use", "WordChange", "WordMap", "build_graphs",
+    "build_senses", "compare_tokens", "draw_pair", "draw_probe", "draw_surprisal", "draw_uses",
+    "draw_weights", "embed_uses", "find_neighbours", "find_uses", "index_uses", "induce_senses",
+    "load_inventory", "map_clusters", "map_uses", "marked_use", "measure_drift", "open_graphs",
+    "open_index", "probe_layers", "rate_similarity", "read_first_senses", "read_pairs",
+    "read_tagged", "read_tagged_text", "read_uses", "sample", "sample_both", "score_first_senses",
+    "score_senses", "tag_senses",
+]  # fmt: skip
 
 # module: the public names that it defines
 MODULES = {
@@ -103,9 +66,8 @@ MODULES = {
     "neighbours.index": "Index open_index",
     "neighbours.indexing": "index_uses",
     "neighbours.nearest": "Neighbour QueryResult find_neighbours",
-    "plots.draw": "draw_pair draw_surprisal draw_uses draw_weights",
+    "plots.draw": "draw_pair draw_probe draw_surprisal draw_uses draw_weights",
     "plots.maps": "TokenPair WordMap compare_tokens map_clusters map_uses",
-    "probes.figure": "draw_probe",
     "probes.probe": "ProbeResult probe_layers",
     "probes.tokens": "TaggedText read_tagged_text",
     "sampling": "Corpus find_uses sample",

@@ -91,24 +91,19 @@ class Corpus:
         self,
         path: FilePath,
         *,
-        tokenizer: str = "elmokit",
-        kind: str = "auto",
-        split: bool = False,
         case_sensitive: bool = False,
         quiet: bool = True,
+        **reading: Any,
     ) -> None:
         """Open a corpus, and raise at once if it cannot be read or is empty.
 
         Args:
             path: Text file with a sentence per line, or what else `read_sentences` reads.
-            tokenizer: Tokenizer of the text.
-            kind: Kind of file; "auto" decides by its extension.
-            split: Split running text into sentences.
             case_sensitive: Distinguish upper and lower case in words.
             quiet: Do not show progress.
+            reading: Options of `read_sentences`, such as `tokenizer`, `kind` and `split`.
         """
-        self.path, self.quiet = path, quiet
-        self.reading: dict[str, Any] = {"tokenizer": tokenizer, "kind": kind, "split": split}
+        self.path, self.quiet, self.reading = path, quiet, reading
         self.fold: Callable[[str], str] = str if case_sensitive else str.lower
         if str(path) == STANDARD_INPUT:
             raise ElmokitError("a corpus is read more than once: give a file, not standard input")
@@ -148,7 +143,7 @@ def frequent_words(
 
     Only words of letters and hyphens count. The frequency of a word is its relative frequency in
     the corpus that has it less often. `skip` words at the top of the list, where function words
-    are, are left out.
+    are, are left out, but at most half of the list.
     """
     totals = first.total(), second.total()
     shares = {
@@ -159,4 +154,5 @@ def frequent_words(
     ranked = sorted(shares, key=lambda word: (-shares[word], word))
     if not ranked:
         raise ElmokitError(f"no word occurs {min_count} times in both corpora: lower --min-count")
-    return ranked[skip : skip + max_words] or ranked[-max_words:]
+    skip = min(skip, len(ranked) // 2)
+    return ranked[skip : skip + max_words]

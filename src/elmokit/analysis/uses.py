@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from elmokit.analysis.geometry import Array
 from elmokit.data.labeled import BadLines
 from elmokit.data.lines import good_lines
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.io.lines import FilePath
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def read_uses(path: FilePath) -> Iterator[Use]:
 def _parse_use(where: str, cells: Sequence[str]) -> Use:
     if len(cells) not in (3, 4):
         raise ElmokitError(
-            f"{where}: the line has {len(cells)} columns; expected a sentence, a position, a sense "
-            "and optionally a lemma, separated by tabs"
+            f"{where}: the line has {plural(len(cells), 'column')}; expected a sentence, a "
+            "position, a sense and optionally a lemma, separated by tabs"
         )
     tokens = tuple(cells[0].split())
     first, _, last = cells[1].partition("-")
@@ -99,7 +99,9 @@ def _parse_use(where: str, cells: Sequence[str]) -> Use:
     except ValueError:
         raise ElmokitError(f"{where}: {cells[1]!r} is not a position") from None
     if not 0 <= start < end <= len(tokens):
-        raise ElmokitError(f"{where}: the sentence has {len(tokens)} tokens, none at {cells[1]}")
+        raise ElmokitError(
+            f"{where}: the sentence has {plural(len(tokens), 'token')}, none at {cells[1]}"
+        )
     if not cells[2].strip():
         raise ElmokitError(f"{where}: the sense is empty")
     lemma = "".join(cells[3:]).strip() or " ".join(tokens[start:end]).lower()
@@ -141,6 +143,23 @@ def span_vector(layers: NDArray[Any], start: int, end: int) -> Array:
     return layers[:, start:end].mean(axis=1, dtype=np.float32)  # type: ignore[no-any-return]
 
 
+class TokenMean:
+    """The mean of all tokens of the sentences that are added, in each layer: (L + 1, dim)."""
+
+    def __init__(self, elmo: Embedder) -> None:
+        self.total = np.zeros((elmo.config.num_layers + 1, elmo.dim))
+        self.count = 0
+
+    def add(self, layers: NDArray[Any]) -> None:
+        """Add the tokens of a sentence: (L + 1, tokens, dim)."""
+        self.total += layers.sum(axis=1, dtype=np.float64)
+        self.count += layers.shape[1]
+
+    @property
+    def value(self) -> Array:
+        return (self.total / max(self.count, 1)).astype(np.float32)
+
+
 def embed_uses(model: Model, uses: Sequence[Use]) -> tuple[Array, Array]:
     """Return the vectors of uses in layers 0..L and their average, and the mean of all tokens.
 
@@ -160,21 +179,17 @@ def embed_uses(model: Model, uses: Sequence[Use]) -> tuple[Array, Array]:
     else:
         elmo, stream = model, (sentence.layers for sentence in model.stream(texts, "all"))
     vectors = np.empty((elmo.config.num_layers + 2, len(uses), elmo.dim), np.float32)
-    total = np.zeros((elmo.config.num_layers + 1, elmo.dim))
-    count = 0
+    mean = TokenMean(elmo)
     for i, layers in enumerate(stream):
         vectors[:-1, i] = span_vector(layers, uses[i].start, uses[i].end)
-        total += layers.sum(axis=1, dtype=np.float64)
-        count += layers.shape[1]
+        mean.add(layers)
     vectors[-1] = vectors[:-1].mean(axis=0)
-    return vectors, with_average((total / max(count, 1)).astype(np.float32)[:, None])
+    return vectors, with_average(mean.value[:, None])
 
 
 def mean_vector(store: LayerStore, texts: Iterable[Sequence[str]]) -> Array:
     """Return the mean of all tokens of texts in each layer and the average: (L + 2, 1, dim)."""
-    total = np.zeros((store.elmo.config.num_layers + 1, store.elmo.dim))
-    count = 0
+    mean = TokenMean(store.elmo)
     for layers in store.stream(texts):
-        total += layers.sum(axis=1, dtype=np.float64)
-        count += layers.shape[1]
-    return with_average((total / max(count, 1)).astype(np.float32)[:, None])
+        mean.add(layers)
+    return with_average(mean.value[:, None])

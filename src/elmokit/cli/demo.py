@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from elmokit.cli.main import call, guard
-from elmokit.figures import check_figure, write_figure
+from elmokit.cli.options import WriteOptions
+from elmokit.figures import write_figure
 
 if TYPE_CHECKING:
     from elmokit.analysis.geometry import Array
@@ -25,51 +26,43 @@ if TYPE_CHECKING:
 # word: sense: sentences, in each of which the word occurs once. Models with random weights find the
 # same sense in them as often as a guess does: the position of the word and the words beside it do
 # not give the sense away.
-SENTENCES: dict[str, dict[str, tuple[str, ...]]] = {
-    "bank": {
-        "river": (
-            "They walked along the bank of the river until it was dark.",
-            "The boat drifted towards the muddy bank of the stream.",
-            "Tall trees grew on the east bank of the river.",
-            "A path led along the bank to the old water mill.",
-        ),
-        "money": (
-            "She owed the bank a large sum of money.",
-            "He worked as a clerk in the largest bank of the city.",
-            "The government promised to save the bank from its debts.",
-            "She went to the bank to borrow money for the house.",
-        ),
-    },
-    "play": {
-        "theatre": (
-            "The play was first performed in a London theatre.",
-            "The audience loved the play and its young author.",
-            "The actors read the play aloud before the first rehearsal.",
-            "His second play was a comedy about two sisters.",
-        ),
-        "sport": (
-            "They play football for the national team.",
-            "The team will play its next match in March.",
-            "He was too old to play another season for the club.",
-            "She learned to play tennis when she was a child.",
-        ),
-    },
-    "cell": {
-        "biology": (
-            "The nucleus of the cell contains most of its proteins.",
-            "The virus enters a living cell and destroys its membrane.",
-            "The membrane lets water and salt into the cell.",
-            "Oxygen reaches every cell of the body through the blood.",
-        ),
-        "prison": (
-            "He was locked in his cell and left alone.",
-            "The cell had no window, only an iron door.",
-            "She wrote letters from her cell to the other prisoners.",
-            "Every cell of the prison was full that year.",
-        ),
-    },
-}
+TEXT = """
+bank river: They walked along the bank of the river until it was dark.
+bank river: The boat drifted towards the muddy bank of the stream.
+bank river: Tall trees grew on the east bank of the river.
+bank river: A path led along the bank to the old water mill.
+bank money: She owed the bank a large sum of money.
+bank money: He worked as a clerk in the largest bank of the city.
+bank money: The government promised to save the bank from its debts.
+bank money: She went to the bank to borrow money for the house.
+play theatre: The play was first performed in a London theatre.
+play theatre: The audience loved the play and its young author.
+play theatre: The actors read the play aloud before the first rehearsal.
+play theatre: His second play was a comedy about two sisters.
+play sport: They play football for the national team.
+play sport: The team will play its next match in March.
+play sport: He was too old to play another season for the club.
+play sport: She learned to play tennis when she was a child.
+cell biology: The nucleus of the cell contains most of its proteins.
+cell biology: The virus enters a living cell and destroys its membrane.
+cell biology: The membrane lets water and salt into the cell.
+cell biology: Oxygen reaches every cell of the body through the blood.
+cell prison: He was locked in his cell and left alone.
+cell prison: The cell had no window, only an iron door.
+cell prison: She wrote letters from her cell to the other prisoners.
+cell prison: Every cell of the prison was full that year.
+"""
+SENTENCES: dict[str, dict[str, tuple[str, ...]]] = {}
+for _line in TEXT.strip().splitlines():
+    _names, _sentence = _line.split(": ")
+    _word, _sense = _names.split()
+    _senses = SENTENCES.setdefault(_word, {})
+    _senses[_sense] = (*_senses.get(_sense, ()), _sentence)
 COLORS = {"right": "32", "wrong": "31", "bold": "1", "faint": "2"}  # codes of terminals
+NEXT = """\
+  elmokit embed my.txt vectors.h5                 the vectors of a file, one sentence per line
+  elmokit info shipped                            the parts of the model
+  python -m elmokit.cli.demo --figure senses.png  this demo with a figure"""
 
 
 def paint(text: str, color: str) -> str:
@@ -94,14 +87,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return guard(lambda: call(app, sys.argv[1:] if arguments is None else arguments))
 
 
-def demo(model: str = "shipped", /, *, figure: str | None = None) -> None:
+def demo(
+    model: str = "shipped",
+    /,
+    *,
+    figure: str | None = None,
+    writing: WriteOptions = WriteOptions(),
+) -> None:
     """Print how well a model separates the senses of three words.
 
     Args:
         model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
         figure: File to draw the vectors of all layers to, .png or .svg.
     """
-    check_figure(figure)
+    writing.check(model=model, figure=figure)
     from elmokit.loading import load
 
     elmo = load(model)
@@ -133,15 +132,13 @@ def find_uses(tokenize: Callable[[str], Sequence[str]]) -> dict[str, list[Use]]:
 def use_vectors(elmo: Embedder, uses: dict[str, list[Use]]) -> dict[str, Array]:
     """Return the vectors of each word's uses in layers 0..L and their average: (L + 2, uses, dim).
 
-    The mean vector of all tokens is subtracted, because what all tokens have in common hides how
-    they differ.
+    The mean vector of all tokens is subtracted: what they have in common hides how they differ.
     """
     from elmokit.analysis.uses import embed_uses
 
     flat = [use for of_word in uses.values() for use in of_word]
     vectors, mean = embed_uses(elmo, flat)
-    vectors -= mean
-    return {word: vectors[:, [use.lemma == word for use in flat]] for word in uses}
+    return {word: (vectors - mean)[:, [use.lemma == word for use in flat]] for word in uses}
 
 
 def within_and_across(cosines: Array, senses: Sequence[str]) -> tuple[Array, Array]:
@@ -155,13 +152,15 @@ def within_and_across(cosines: Array, senses: Sequence[str]) -> tuple[Array, Arr
     return cosines[:, same & other].mean(axis=1), cosines[:, ~same].mean(axis=1)
 
 
-# ---------------------------------------------------------------------- printing
 def report(title: str, uses: dict[str, list[Use]], vectors: dict[str, Array]) -> Iterator[str]:
     """Yield everything that is printed, line by line."""
     import numpy as np
 
     from elmokit.analysis.geometry import cosine_matrix, purity
     from elmokit.layers import layer_names
+
+    def row(label: str, cells: Iterable[object], form: str = "") -> str:
+        return f"{label:<24}" + "".join(f"{cell:{form}}".rjust(10) for cell in cells)
 
     top = len(next(iter(vectors.values()))) - 2
     names = layer_names(top)
@@ -172,29 +171,22 @@ def report(title: str, uses: dict[str, list[Use]], vectors: dict[str, Array]) ->
         senses = [use.sense for use in of_word]
         cosines = cosine_matrix(vectors[word])
         purities[word] = purity(cosines, senses)
-        yield ""
         counts = (f"{senses.count(sense)} about {sense}" for sense in dict.fromkeys(senses))
-        yield f"{paint(word, 'bold')}: {len(senses)} sentences, {' and '.join(counts)}"
+        yield f"\n{paint(word, 'bold')}: {len(senses)} sentences, {' and '.join(counts)}"
         within, across = within_and_across(cosines, senses)
         yield row("", names)
-        yield row("  within a sense", [f"{x:.2f}" for x in within])
-        yield row("  across senses", [f"{x:.2f}" for x in across])
-        yield row("  difference", [f"{x:+.2f}" for x in within - across])
+        yield row("  within a sense", within, ".2f")
+        yield row("  across senses", across, ".2f")
+        yield row("  difference", within - across, "+.2f")
         yield f"  each use and the nearest other use in layer {top}:"
         yield from neighbours(of_word, cosines[top])
-    yield ""
-    yield paint("The nearest other use has the same sense", "bold")
+    yield "\n" + paint("The nearest other use has the same sense", "bold")
     yield row("", names)
     for word, shares in purities.items():
-        yield row(f"  {word}", [f"{x:.0%}" for x in shares])
-    yield row("  all", [f"{x:.0%}" for x in np.mean(list(purities.values()), axis=0)])
+        yield row(f"  {word}", shares, ".0%")
+    yield row("  all", np.mean(list(purities.values()), axis=0), ".0%")
     yield "Layer 0 is a static vector: one for all sentences, cosine 1.00, and so only a guess."
-    yield from ["", *next_steps()]
-
-
-def row(label: str, cells: Sequence[str]) -> str:
-    """Format a line of a table."""
-    return f"{label:<24}" + "".join(f"{cell:>10}" for cell in cells)
+    yield f"\n{paint('Next', 'bold')}\n{NEXT}"
 
 
 def neighbours(uses: list[Use], cosines: Array) -> Iterator[str]:
@@ -206,27 +198,9 @@ def neighbours(uses: list[Use], cosines: Array) -> Iterator[str]:
         others = np.where(np.arange(len(uses)) == i, -np.inf, cosines[i])
         near = uses[int(others.argmax())]
         verdict = "right" if near.sense == use.sense else "wrong"
-        yield f"  {'':>5} {'':>5}  {use.sense:<{width}}  {mark(use)}"
-        nearest = f"{near.sense:<{width}}  {mark(near)}"
+        yield f"  {'':>5} {'':>5}  {use.sense:<{width}}  {use.marked()}"
+        nearest = f"{near.sense:<{width}}  {near.marked()}"
         yield f"  {paint(verdict, verdict)} {others.max():5.2f}  {nearest}"
-
-
-def mark(use: Use) -> str:
-    """Return the sentence with the word marked."""
-    before, after = use.tokens[: use.start], use.tokens[use.end :]
-    return " ".join([*before, paint(f"[{use.word}]", "bold"), *after])
-
-
-def next_steps() -> list[str]:
-    """Return three commands to continue with."""
-    steps = {
-        "elmokit embed my.txt vectors.h5": "the vectors of a file, one sentence per line",
-        "elmokit info shipped": "the parts of the model",
-        "python -m elmokit.cli.demo --figure senses.png": "this demo with a figure",
-    }
-    width = max(map(len, steps))
-    lines = [f"  {command:<{width}}  {paint(what, 'faint')}" for command, what in steps.items()]
-    return [paint("Next", "bold"), *lines]
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict, fields
 from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from elmokit.cli.options import DecodingErrors, FileOrDash, Flag, ModelOptions, TextKind
+from elmokit.cli.options import FileOrDash, Flag, ModelOptions, TextOptions, WriteOptions
+from elmokit.errors import plural
 
 INPUT = Parameter(group=Group("Input", sort_key=1))
 OUTPUT = Parameter(group=Group("Output", sort_key=2))
@@ -19,11 +21,7 @@ def embed(
     output: str,
     /,
     *,
-    kind: Annotated[TextKind, INPUT] = "auto",
-    split: Annotated[Flag, INPUT] = False,
-    field: Annotated[str, INPUT] = "text",
-    column: Annotated[int | None, INPUT] = None,
-    errors: Annotated[DecodingErrors, INPUT] = "strict",
+    text: Annotated[TextOptions, INPUT] = TextOptions(),
     layers: Annotated[str, OUTPUT] = "all",
     pooling: Annotated[
         Literal["mean", "max", "min", "sum", "first", "last", "ends"] | None, OUTPUT
@@ -31,8 +29,7 @@ def embed(
     dtype: Annotated[Literal["float32", "float16"], OUTPUT] = "float32",
     format: Annotated[Literal["auto", "hdf5", "npz", "parquet", "npy"], OUTPUT] = "auto",
     resume: Annotated[Flag, OUTPUT] = False,
-    overwrite: Annotated[Flag, OUTPUT] = False,
-    quiet: Annotated[Flag, OUTPUT] = False,
+    writing: Annotated[WriteOptions, OUTPUT] = WriteOptions(),
     options: ModelOptions = ModelOptions(),
     precision: Annotated[Literal["float32", "float16", "int8"], SPEED] = "float32",
     batch_tokens: Annotated[int, SPEED] = 2048,
@@ -44,52 +41,31 @@ def embed(
         input: Text file (.txt, .jsonl, .conll, .conllu; also .gz, .xz, .zst), or - for standard
             input.
         output: File to write (.h5, .npz, .parquet), or a folder .npy of memory-mapped shards.
-        kind: Kind of the input; auto means by its extension.
-        split: Split running text into sentences.
-        field: JSONL field of the text.
-        column: CoNLL column of the words, from 0 (default: 0 for conll, 1 for conllu).
-        errors: What to do with bytes that are not UTF-8.
         layers: Layers to write: all, top, average, an index from 0, or comma-separated weights.
         pooling: Write one vector per sentence, pooled from its tokens (default: one per token).
         dtype: Data type of the vectors.
         format: Format of the output; auto means by its extension.
         resume: Continue a run that was stopped.
-        overwrite: Replace the output if it exists.
-        quiet: Print no progress and no summary.
-        options: Model options.
-        precision: Precision of the weights; float16 and int8 are faster.
+        precision: Precision of the weights; float16 and int8 are faster for models as large as the
+            original, float16 is slower for small ones.
         batch_tokens: Approximate number of tokens per batch.
         batch_size: Maximum number of sentences per batch (default: no maximum).
     """
+    given = {**locals(), **asdict(text), **asdict(options)}
     from elmokit.embed_file import EmbedOptions, embed_file
 
     result = embed_file(
         input,
         output,
-        EmbedOptions(
-            layers=layers,
-            pooling=pooling,
-            dtype=dtype,
-            precision=precision,
-            tokenizer=options.tokenizer,
-            kind=kind,
-            split=split,
-            field=field,
-            column=column,
-            batch_tokens=batch_tokens,
-            batch_size=batch_size,
-        ),
+        EmbedOptions(**{field.name: given[field.name] for field in fields(EmbedOptions)}),
         model=options.model,
         device=options.device,
         threads=options.threads,
         format=None if format == "auto" else format,
-        errors=errors,
+        errors=text.errors,
         resume=resume,
-        overwrite=overwrite,
-        quiet=quiet,
+        **asdict(writing),
     )
-    if not quiet:
-        sentences = "1 sentence" if result.sentences == 1 else f"{result.sentences:,} sentences"
-        tokens = "1 token" if result.tokens == 1 else f"{result.tokens:,} tokens"
-        summary = f"{sentences}; {tokens} embedded in {result.seconds:.1f} s"
-        print(f"{output}: {summary}", file=sys.stderr)
+    if not writing.quiet:
+        tokens = f"{plural(result.tokens, 'token')} embedded in {result.seconds:.1f} s"
+        print(f"{output}: {plural(result.sentences, 'sentence')}; {tokens}", file=sys.stderr)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from elmokit.cli.options import ComputeOptions, Flag, ModelOptions
-from elmokit.io.paths import check_output
+from elmokit.cli.options import ComputeOptions, ModelOptions, WriteOptions
+from elmokit.cli.output import table
+from elmokit.errors import plural
+from elmokit.io.paths import find_files
 
 if TYPE_CHECKING:
     from elmokit.pretrain.evaluation import EvaluationResult
@@ -20,7 +22,7 @@ def evaluate(
     state: Literal["carry", "fresh"] = "carry",
     stretches: int = 32,
     sentences: str | None = None,
-    quiet: Flag = False,
+    writing: WriteOptions = WriteOptions(),
     options: ComputeOptions = ComputeOptions(),
 ) -> None:
     """Print the perplexity of a text in both directions, by the full softmax.
@@ -31,15 +33,12 @@ def evaluate(
         state: Carry the LSTM state from sentence to sentence, or begin each with a fresh one.
         stretches: Number of parts of the text to read in parallel; 1 is exact but slow.
         sentences: A .tsv file to write, with the perplexity of each sentence.
-        quiet: Show no progress bar.
     """
-    check_output(sentences)
+    writing.check(*find_files(text), model=model, file=sentences)
     from elmokit.pretrain import evaluate
 
-    elmo = options.load_model(model)
-    result = evaluate(
-        elmo, text, state=state, stretches=stretches, sentences=sentences, quiet=quiet
-    )
+    settings: Any = {"state": state, "stretches": stretches, "quiet": writing.quiet}
+    result = evaluate(options.load_model(model), text, sentences=sentences, **settings)
     print(format_evaluation(result))
 
 
@@ -47,14 +46,12 @@ def format_evaluation(result: EvaluationResult) -> str:
     """Return a table of perplexities and bits per word."""
     measured = result.perplexity
     values = (measured.forward, measured.backward, measured.average)
-    rows = {
-        "": [f"{name:>10}" for name in ("forward", "backward", "average")],
-        "perplexity": [f"{value:10.2f}" for value in values],
-        "bits per word": [f"{math.log2(value):10.3f}" for value in values],
-    }
-    table = "\n".join(f"{name:<14}" + " ".join(cells) for name, cells in rows.items())
+    bits = (f"{math.log2(value):.3f}" for value in values)
+    rows: list[list[object]] = [["perplexity", *values], ["bits per word", *bits]]
+    ends = plural(measured.tokens - result.words, "sentence end")
     return (
-        f"{table}\n{result.words:,} words and {measured.tokens - result.words:,} sentence ends; "
+        f"{table(['', 'forward', 'backward', 'average'], rows)}\n"
+        f"{plural(result.words, 'word')} and {ends}; "
         f"{result.unknown / max(result.words, 1):.1%} of the words are outside the vocabulary and "
         "counted as <UNK>"
     )
@@ -67,5 +64,10 @@ def fill(sentence: str, /, *, k: int = 10, options: ModelOptions = ModelOptions(
         sentence: A sentence with three underscores as its gap: "He sat on the river ___ ."
         k: Number of words to print.
     """
-    for filling in options.load().fill(sentence, k):
+    from elmokit.language import CANDIDATES
+
+    elmo = options.load()
+    for filling in elmo.fill(sentence, k):
         print(f"{filling.probability:7.1%}  {filling.word}")
+    tried = min(max(CANDIDATES, k), len(elmo.vocabulary or ()))
+    print(f"percent: share among the {tried} words that were tried in the whole sentence")

@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
@@ -116,6 +117,8 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" at {error.filename}" if error.filename else ""
         return f"the disk is full{where}: free some space or write to another disk"
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"the file name {str(error.filename)[:40]}… is too long"
     # Of torch running out of memory on the CPU only the text of its error says so.
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError)
@@ -167,7 +170,9 @@ def build_app(config: str | None = None) -> App:
         version_flags=[],
         result_action="return_value",
         suppress_keyboard_interrupt=False,
-        default_parameter=Parameter(negative_iterable=(), consume_multiple=True),
+        default_parameter=Parameter(
+            negative_iterable=(), consume_multiple=True, validator=check_number
+        ),
         config=() if config is None else (read_config(config),),
     )
     families = {name: App(name=name, help=line) for name, line in FAMILIES.items()}
@@ -188,6 +193,15 @@ def build_app(config: str | None = None) -> App:
 
     app.command(completion, help="print the completion script of a shell")
     return app
+
+
+def check_number(_: type, value: object) -> None:
+    """Raise if the value of an option is infinite, not a number, or an enormous integer."""
+    if isinstance(value, int | float) and not abs(value) < 2**63:
+        raise ValueError(f"{value} is not a number that can be used")
+    parts = value if isinstance(value, list | tuple) else ()
+    for part in vars(value).values() if is_dataclass(value) else parts:
+        check_number(_, part)
 
 
 def unwrapping_formatter() -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, validators
 
 from elmokit.errors import ElmokitError
+from elmokit.figures import check_figure
+from elmokit.io.paths import check_output, is_file
 from elmokit.progress import check_threads
 
 if TYPE_CHECKING:
@@ -16,9 +19,8 @@ if TYPE_CHECKING:
 
 MODEL_GROUP = Group("Model", sort_key=8)
 Flag = Annotated[bool, Parameter(negative="")]
+Seed = Annotated[int, Parameter(validator=validators.Number(gte=0, lt=2**63))]
 FileOrDash = Annotated[str, Parameter(allow_leading_hyphen=True)]  # "-" is not an option.
-TextKind = Literal["auto", "text", "jsonl", "conll", "conllu"]
-DecodingErrors = Literal["strict", "replace"]
 
 
 def split_words(words: str) -> list[str]:
@@ -29,13 +31,76 @@ def split_words(words: str) -> list[str]:
     return list(dict.fromkeys(result))
 
 
+def model_files(model: str | None) -> list[str | Path | None]:
+    """Return what a model is read from: its folder, or its file and those that belong to it."""
+    from elmokit.formats.detect import SIDECARS
+
+    files: list[str | Path | None] = [model]
+    if model is not None and is_file(Path(model)):
+        names = [*SIDECARS, "vocab*.txt"]
+        files += [file for name in names for file in Path(model).parent.glob(name)]
+    return files
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """How a command writes its output."""
+
+    overwrite: Flag = False
+    """Replace the output if it exists."""
+    quiet: Flag = False
+    """Show no progress."""
+
+    def check(
+        self,
+        *inputs: str | Path | None,
+        model: str | None = None,
+        file: str | None = None,
+        figure: str | None = None,
+    ) -> None:
+        """Raise before the work if an output cannot be written or would overwrite an input."""
+        rule: Any = {"inputs": [*inputs, *model_files(model)], "overwrite": self.overwrite}
+        json = getattr(self, "json", None)
+        check_figure(figure, **rule)
+        check_output(file, **rule)
+        check_output(json, **rule)
+        outputs = [Path(path).absolute() for path in (file, figure, json) if path is not None]
+        if len(set(outputs)) < len(outputs):
+            raise ElmokitError(f"two outputs have the same name {json}: choose another one")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ResultOptions(WriteOptions):
+    """How a command writes its result, besides printing it."""
+
+    json: str | None = None
+    """File to write the result to, as JSON."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How a text file is read."""
+
+    kind: Literal["auto", "text", "jsonl", "conll", "conllu"] = "auto"
+    """Kind of the file; auto decides by its extension."""
+    split: Flag = False
+    """Split running text into sentences."""
+    field: str = "text"
+    """JSONL field of the text."""
+    column: int | None = None
+    """CoNLL column of the words, from 0 (default: 0 for conll, 1 for conllu)."""
+    errors: Literal["strict", "replace"] = "strict"
+    """How to handle bytes that are not UTF-8."""
+
+
 @Parameter(name="*", group=MODEL_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class ComputeOptions:
-    """How a model computes that is named by an argument."""
+class DeviceOptions:
+    """What a model computes on."""
 
-    tokenizer: str | None = None
-    """Tokenizer of running text: elmokit, whitespace or chinese (default: the model's own)."""
     device: str = "cpu"
     """Device to compute on, such as cpu or cuda."""
     threads: int | None = None
@@ -43,6 +108,17 @@ class ComputeOptions:
 
     def __post_init__(self) -> None:
         check_threads(self.threads)
+        if getattr(self, "model", None) == "":
+            raise ElmokitError("the name of the model is empty: name one with --model")
+
+
+@Parameter(name="*", group=MODEL_GROUP)
+@dataclass(frozen=True, kw_only=True)
+class ComputeOptions(DeviceOptions):
+    """How a model computes that is named by an argument."""
+
+    tokenizer: str | None = None
+    """Tokenizer of running text: elmokit, whitespace or chinese (default: the model's own)."""
 
     def load_model(self, model: str) -> Embedder:
         """Load a model."""
@@ -80,24 +156,13 @@ class ModelOptions(ComputeOptions):
 
 @Parameter(name="*", group=MODEL_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class RecordedModelOptions:
+class RecordedModelOptions(DeviceOptions):
     """Where the model is that a folder of results was made with."""
 
     model: str | None = None
     """Path of the model, if it has moved (default: the one that the folder names)."""
-    device: str = "cpu"
-    """Device to compute on, such as cpu or cuda."""
-    threads: int | None = None
-    """Number of threads (default: all cores)."""
-
-    def __post_init__(self) -> None:
-        check_threads(self.threads)
 
     def resolve(self, recorded: str, tokenizer: str | None = None) -> ModelOptions:
         """Return the options of the model, which is `recorded` if no other is named."""
-        return ModelOptions(
-            model=self.model or recorded,
-            tokenizer=tokenizer,
-            device=self.device,
-            threads=self.threads,
-        )
+        given = asdict(self) | {"model": self.model or recorded}
+        return ModelOptions(tokenizer=tokenizer, **given)

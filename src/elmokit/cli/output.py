@@ -63,7 +63,7 @@ def write_result(
     from elmokit.io.atomic import write_file
 
     content = {"command": command, "elmokit": __version__, "settings": _flatten(settings), **result}
-    write_file(Path(path), [json.dumps(content, indent=1, ensure_ascii=False) + "\n"])
+    write_file(Path(path).expanduser(), [json.dumps(content, indent=1, ensure_ascii=False) + "\n"])
 
 
 def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 from cyclopts import Group, Parameter
 
 from elmokit.cli.main import TASKS
-from elmokit.cli.options import FileOrDash, Flag
-from elmokit.io.paths import check_output
+from elmokit.cli.options import FileOrDash, Flag, ResultOptions, WriteOptions
 from elmokit.progress import log_to_stderr
 from elmokit.tasks.settings import (
     ClassifierSettings,
@@ -206,8 +205,6 @@ class ApplyOptions:
     """Device to compute on, such as cpu or cuda."""
     threads: int | None = None
     """Number of threads (default: all cores)."""
-    quiet: Flag = False
-    """Show no progress and no messages."""
 
 
 def predict(
@@ -216,6 +213,7 @@ def predict(
     output: FileOrDash,
     /,
     *,
+    writing: WriteOptions = WriteOptions(),
     options: ApplyOptions = ApplyOptions(),
 ) -> None:
     """Write the predictions of a task model for a file.
@@ -227,9 +225,11 @@ def predict(
     """
     from elmokit.tasks import predict as run
 
-    log_to_stderr(quiet=options.quiet)
-    predictions = run(model, input, None if output == "-" else output, **asdict(options))
-    if output == "-":
+    file = None if output == "-" else output
+    writing.check(input, model, model=options.elmo, file=file)
+    log_to_stderr(quiet=writing.quiet)
+    predictions = run(model, input, file, quiet=writing.quiet, **asdict(options))
+    if file is None:
         sys.stdout.writelines(predictions.lines())
 
 
@@ -238,7 +238,7 @@ def score(
     test: str,
     /,
     *,
-    json: str | None = None,
+    writing: ResultOptions = ResultOptions(),
     options: ApplyOptions = ApplyOptions(),
 ) -> None:
     """Measure a task model on a test file.
@@ -246,16 +246,15 @@ def score(
     Args:
         model: Folder of a task model.
         test: File like the training data.
-        json: File for the scores as JSON.
     """
     from elmokit.io.atomic import write_file
     from elmokit.tasks import score as run
     from elmokit.tasks.report import scores_table
 
-    check_output(json)
-    log_to_stderr(quiet=options.quiet)
-    result = run(model, test, **asdict(options))
+    writing.check(test, model, model=options.elmo)
+    log_to_stderr(quiet=writing.quiet)
+    result = run(model, test, quiet=writing.quiet, **asdict(options))
     print(scores_table(result.scores))
-    if json is not None:
+    if writing.json is not None:
         text = dumps(result.to_dict(), indent=2, ensure_ascii=False)
-        write_file(Path(json).expanduser().absolute(), [text + "\n"])
+        write_file(Path(writing.json).expanduser().absolute(), [text + "\n"])

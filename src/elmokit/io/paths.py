@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 
 
 def find_files(corpus: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
@@ -31,10 +31,61 @@ def find_files(corpus: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     return sorted(files)
 
 
-def check_output(path: str | None) -> None:
-    """Raise before the work, not after it, if the folder to write `path` to does not exist."""
-    if path is not None and not Path(path).absolute().parent.is_dir():
-        raise ElmokitError(f"there is no folder {Path(path).absolute().parent} to write {path} to")
+def check_output(
+    path: str | os.PathLike[str] | None,
+    *,
+    inputs: Iterable[str | os.PathLike[str] | None] = (),
+    overwrite: bool = False,
+) -> None:
+    """Raise before the work, not after it, if `path` cannot or must not be written.
+
+    A file that exists is replaced only with `overwrite`, and an input never: see `check_no_input`.
+    """
+    if path is None:
+        return
+    try:
+        output = Path(path).expanduser().absolute()
+        if not output.parent.is_dir():
+            raise ElmokitError(f"there is no folder {output.parent} to write {path} to")
+        output.lstat()
+    except FileNotFoundError:
+        return
+    except (OSError, RuntimeError, ValueError) as error:  # such as a name that is too long
+        raise ElmokitError(f"cannot write {os.fspath(path)[:99]}: {reason_of(error)}") from None
+    check_no_input(path, inputs)
+    if output.exists() and not output.is_file():
+        kind = "a folder" if output.is_dir() else "not a regular file"
+        raise ElmokitError(f"{path} is {kind}: name a file to write")
+    if not overwrite:
+        raise ElmokitError(
+            f"{path} already exists: choose another name, or replace it with --overwrite"
+        )
+
+
+def check_no_input(
+    output: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str] | None]
+) -> None:
+    """Raise if an output is an input or a file in an input folder, or a folder that has an input.
+
+    Links make no difference. None, "-" and names of files that do not exist are ignored.
+    """
+    target = _file_id(output)
+    for name in inputs:
+        if target is None or name is None or os.fspath(name) == "-" or _file_id(name) is None:
+            continue
+        path = Path(name).expanduser()
+        inside = path.rglob("*") if path.is_dir() else ()
+        if any(_file_id(other) == target for other in (path, *path.resolve().parents, *inside)):
+            raise ElmokitError(f"{output} would overwrite the input {name}: choose another output")
+
+
+def _file_id(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Return what identifies a file or folder whatever its name is; None if it does not exist."""
+    try:
+        status = Path(path).expanduser().stat()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def is_file(path: Path) -> bool:

@@ -13,7 +13,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from elmokit.io.atomic import (
     sync_folder,
 )
 from elmokit.io.lines import STANDARD_INPUT
+from elmokit.io.paths import check_no_input
 
 IDENTITY_BYTES = 1 << 20
 
@@ -35,6 +36,32 @@ IDENTITY_BYTES = 1 << 20
 def parts_folder(out: Path) -> Path:
     """Return the folder in which `out` is collected: beside it, so that a rename suffices."""
     return out.with_name(out.name + ".parts")
+
+
+def check_unused(
+    out: Path, *, resume: bool, overwrite: bool, inputs: Iterable[str | Path | None] = ()
+) -> None:
+    """Raise if `out` or an unfinished run of it exists, unless it is to be resumed or replaced.
+
+    Neither may be one of the `inputs`: see `check_no_input`.
+    """
+    inputs = list(inputs)
+    for path in (out, parts_folder(out)):
+        check_no_input(path, inputs)
+    if not out.absolute().parent.is_dir():
+        raise ElmokitError(f"there is no folder {out.parent} to write {out.name} into")
+    if os.path.lexists(parts_folder(out)):
+        if not (resume or overwrite):
+            raise ElmokitError(
+                f"{parts_folder(out)} holds an unfinished run: continue it with --resume, or start "
+                "again with --overwrite"
+            )
+    elif out.exists() and not overwrite:
+        if resume:
+            raise ElmokitError(f"{out} is complete: there is nothing to resume")
+        raise ElmokitError(
+            f"{out} already exists: choose another name, or replace it with --overwrite"
+        )
 
 
 class ResumableFolder:
@@ -98,21 +125,9 @@ class ResumableFolder:
     def _check_output(self, resume: bool, overwrite: bool) -> None:
         """Raise if something is in the way that must not be resumed or replaced."""
         out, parts = self.out, self.folder
-        if not out.parent.is_dir():
-            raise ElmokitError(f"there is no folder {out.parent} to write {out.name} into")
         if os.path.lexists(parts):
             check_replaceable(parts, self.FILES)
-            if not (resume or overwrite):
-                raise ElmokitError(
-                    f"{parts} holds an unfinished run: continue it with --resume, or start again "
-                    "with --overwrite"
-                )
-        elif out.exists() and not overwrite:
-            if resume:
-                raise ElmokitError(f"{out} is complete: there is nothing to resume")
-            raise ElmokitError(
-                f"{out} already exists: choose another name, or replace it with --overwrite"
-            )
+        check_unused(out, resume=resume, overwrite=overwrite)
         if out.is_dir():
             check_replaceable(out, self.FILES)
         is_empty = out.is_dir() and not any(out.iterdir())

@@ -13,7 +13,7 @@ from documents import ROOT
 from tiny import complaint, softmax_elmo
 
 from elmokit import Embedder
-from elmokit.analysis.plots import inputs
+from elmokit.analysis.plots import maps
 from elmokit.analysis.plots.draw import (
     draw_pair,
     draw_surprisal,
@@ -322,6 +322,6 @@ def test_a_long_text_has_several_rows(elmo: Embedder) -> None:
 
 
 def test_the_first_words_of_a_text_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "MAX_TEXT", 10)
-    assert inputs.first_words([["a"] * 10]) == ([["a"] * 10], False)
-    assert inputs.first_words([["a"] * 7] * 2) == ([["a"] * 7, ["a"] * 3], True)
+    monkeypatch.setattr(maps, "MAX_TEXT", 10)
+    assert maps.first_words([["a"] * 10]) == ([["a"] * 10], False)
+    assert maps.first_words([["a"] * 7] * 2) == ([["a"] * 7, ["a"] * 3], True)

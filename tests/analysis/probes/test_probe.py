@@ -14,7 +14,7 @@ from tagged import WORDS, made_text
 from tiny import tiny_elmo
 
 import elmokit
-from elmokit.analysis.probes.figure import draw_probe
+from elmokit.analysis.plots.draw import draw_probe
 from elmokit.analysis.probes.probe import (
     Block,
     ProbeResult,

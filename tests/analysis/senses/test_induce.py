@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import chi2_contingency
 from sklearn.datasets import make_blobs
 from sklearn.metrics import silhouette_score
 from tiny import complaint, tiny_elmo
@@ -17,11 +16,11 @@ from elmokit.analysis.sampling import find_uses
 from elmokit.analysis.senses.induce import (
     cluster_uses,
     induce_senses,
-    likelihood_ratio,
     typical_words,
 )
 from elmokit.analysis.uses import Use, read_uses
 from elmokit.store import LayerStore
+from elmokit.text.vocabulary import Vocabulary
 
 
 def blobs(centers: int, seed: int, spread: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
@@ -45,13 +44,26 @@ def test_the_number_of_clusters_is_chosen_by_their_silhouette(centers: int) -> N
 
 
 # ---------------------------------------------------------------------- typical words
-def test_the_likelihood_ratio_is_that_of_scipy() -> None:
-    for here, inside, there, outside in [(5, 20, 1, 60), (3, 3, 0, 10), (7, 30, 14, 60)]:
-        counts = [[here, inside - here], [there, outside - there]]
-        kind = {"correction": False, "lambda_": "log-likelihood"}
-        if min(map(sum, zip(*counts, strict=True))) > 0:
-            expected = chi2_contingency(counts, **kind).statistic
-            assert likelihood_ratio(here, inside, there, outside) == pytest.approx(expected)
+def test_function_words_are_not_typical_of_a_cluster() -> None:
+    """They are frequent in one cluster too, but frequent in all sentences."""
+    rivers = "river river river boat boat boat mud mud reed reed".split()
+    inside = [
+        ("a", "bank", *("on", "at", "he")[: 1 + i % 3], word) for i, word in enumerate(rivers)
+    ]
+    outside = [
+        ("the", "bank", "lent", "money", "on", "it")[: 4 + 2 * (i % 5 == 0)] for i in range(20)
+    ]
+    filler = tuple("on at he".split()) * 3  # far from the word, but in the same sentences
+    uses = [
+        [Use((*s, *16 * ["x"], *filler), 1, 2, "bank") for s in side] for side in (inside, outside)
+    ]
+    typical = typical_words(uses[0], uses[1])
+    assert {"river", "boat"} <= set(typical[:3])
+    assert not {"on", "at", "he"} & set(typical[:3])
+    assert typical_words(uses[0], []) == []
+    words = [f"word {i}" for i in range(8000)]  # In a vocabulary the most frequent come first.
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a", "on", "at", "he", *words, "mud"])
+    assert typical_words(uses[0], uses[1], vocabulary) == ["boat", "river", "reed", "mud"]
 
 
 def test_typical_words_are_near_more_uses_inside_than_outside() -> None:

@@ -18,16 +18,14 @@ from elmokit.analysis.senses.data import Instance, TaggedSentence
 from elmokit.analysis.senses.inventory import (
     MIX,
     WITH_FREQUENCY,
-    Inventory,
-    check_output_folder,
-    load_inventory,
-)
-from elmokit.analysis.senses.mix import (
     Choice,
+    Inventory,
     Mix,
+    check_output_folder,
     cosines_to,
     learn_mix,
     leave_out,
+    load_inventory,
     nearest,
 )
 from elmokit.store import LayerStore
@@ -147,7 +145,7 @@ def test_a_use_is_skipped_if_there_is_nothing_to_choose() -> None:
 
 def test_the_uses_of_a_text_are_left_out_one_by_one(store: LayerStore) -> None:
     sums = sum_senses(store, TEXT)
-    choices = list(choices_of(store, TEXT, sums, sums.mean))
+    choices = list(choices_of(store, TEXT, sums, sums.tokens.value))
     # Twice "shore" alone; "shore" and "slope" keeps the first; all others have no other use.
     assert [choice.counts.tolist() for choice in choices] == [[2, 1, 1], [2, 1], [2, 1, 1]]
     assert [int(choice.correct.sum()) for choice in choices] == [1, 1, 1]
@@ -320,3 +318,16 @@ def test_what_was_learned_is_written_with_how_it_was_made(
         "layer 0", "layer 1", "layer 2", "average", "mix", "mix + frequency", "most frequent sense",
     }  # fmt: skip
     assert sum(config["mixes"]["mix"]["shares"]) == pytest.approx(1)
+
+
+def test_the_most_frequent_of_equally_frequent_senses_is_a_guess(store: LayerStore) -> None:
+    """Leaving a use out must not make its own sense the rarer one."""
+    text = [
+        TaggedSentence(("the", "bank", str(i)), (Instance("x", 1, 2, "bank", "", (key,)),))
+        for i, key in enumerate(["shore", "money"] * 3)
+    ]
+    metadata = build_senses(store, text).metadata
+    assert metadata["choices"] == 6
+    assert metadata["leave_one_out"]["most frequent sense"] == 0.5
+    more = build_senses(store, [*text, text[0], text[0]]).metadata
+    assert more["leave_one_out"]["most frequent sense"] == 5 / 8

@@ -12,9 +12,10 @@ from tiny import complaint, tiny_elmo
 
 from elmokit.cli.analysis.drift import drift
 from elmokit.cli.main import main
-from elmokit.cli.options import ModelOptions
+from elmokit.cli.options import ModelOptions, ResultOptions
 
 MODEL = ModelOptions(model="model")
+WRITING = ResultOptions(quiet=True, json="out.json", overwrite=True)
 
 
 @pytest.fixture
@@ -63,11 +64,11 @@ def test_a_word_with_other_neighbours_is_ranked_before_one_with_the_same(
 def test_without_words_the_frequent_ones_of_both_are_taken(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drift("a.txt", "b.txt", skip_words=0, options=MODEL, quiet=True, examples=0, json="out.json")
+    drift("a.txt", "b.txt", skip_words=0, options=MODEL, examples=0, writing=WRITING)
     written = json.loads(Path("out.json").read_text())
     names = {word["word"] for word in written["words"]}
     assert names == {"bank", "cup", "tree", "house", "road"}
-    drift("a.txt", "b.txt", skip_words=0, options=MODEL, quiet=True, max_words=2, json="out.json")
+    drift("a.txt", "b.txt", skip_words=0, options=MODEL, max_words=2, writing=WRITING)
     assert len(json.loads(Path("out.json").read_text())["words"]) == 2
 
 
@@ -75,8 +76,8 @@ def test_without_words_the_frequent_ones_of_both_are_taken(
 def test_words_are_ranked_by_the_requested_measure(
     folder: Path, measure: Literal["change", "apd", "prt"]
 ) -> None:
-    options: dict[str, Any] = {"layer": "top", "max_uses": 20, "json": "out.json"}
-    drift("a.txt", "b.txt", skip_words=0, options=MODEL, quiet=True, measure=measure, **options)
+    settings: dict[str, Any] = {"layer": "top", "max_uses": 20, "measure": measure}
+    drift("a.txt", "b.txt", skip_words=0, options=MODEL, writing=WRITING, **settings)
     words = json.loads(Path("out.json").read_text())["words"]
     values = [word["layers"]["layer 2"][measure] for word in words]
     assert values == sorted(values, reverse=True)
@@ -109,4 +110,6 @@ def test_errors_are_raised_before_the_model_is_loaded(
     assert "at least 2" in complaint(lambda: drift("a.txt", "b.txt", min_count=1))
     assert "--max-uses at least" in complaint(lambda: drift("a.txt", "b.txt", max_uses=3))
     assert "--max-words" in complaint(lambda: drift("a.txt", "b.txt", max_words=0))
-    assert "no folder" in complaint(lambda: drift("a.txt", "b.txt", json="x/y.json"))
+    assert "no folder" in complaint(
+        lambda: drift("a.txt", "b.txt", writing=ResultOptions(json="x/y.json"))
+    )

@@ -14,6 +14,7 @@ from tiny import tiny_elmo
 
 from elmokit.analysis.neighbours import approximate
 from elmokit.analysis.neighbours.index import open_index
+from elmokit.analysis.neighbours.indexing import index_uses
 from elmokit.cli.main import main
 from elmokit.embed import Embedder
 
@@ -76,7 +77,7 @@ def find(run: Run) -> Callable[..., list[dict[str, Any]]]:
     def command(*arguments: object) -> list[dict[str, Any]]:
         if not Path("index").exists():
             run("index", "text.txt", "index")
-        run("find", "index", *arguments, "--json", "found.json")
+        run("find", "index", *arguments, "--json", "found.json", "--overwrite")
         return json.loads(Path("found.json").read_text(encoding="utf-8"))["queries"]
 
     return command
@@ -334,3 +335,11 @@ def test_without_the_library_graphs_are_refused_before_the_work(
     _, err = run("index", "text.txt", "out", "--approximate", code=2)
     assert "pip install 'elmokit[ann]'" in err
     assert not Path("out").exists()
+
+
+def test_an_index_made_in_python_is_searched_with_a_model_that_is_named(
+    run: Run, elmo: Embedder, model: Path
+) -> None:
+    index_uses(elmo, [["the", "river", "bank"], ["a", "bank", "lent"]], "made")
+    assert "name one with --model" in run("find", "made", "the *bank* .", code=2)[1]
+    assert "a [bank] lent" in run("find", "made", "the *bank* .", "--model", model)[0]

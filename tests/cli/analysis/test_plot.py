@@ -15,7 +15,7 @@ import torch
 from documents import ROOT
 
 from elmokit import BiLM, BiLMConfig, Embedder
-from elmokit.analysis.plots import inputs
+from elmokit.analysis.plots import maps
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions
 from elmokit.text.vocabulary import Vocabulary
@@ -108,6 +108,7 @@ def test_a_plain_text_is_searched_for_the_word_and_its_uses_are_clustered(
     text, numbers = tmp_path / "text.txt", tmp_path / "numbers.json"
     text.write_text("The river Bank.\nNo word here.\nHe sat on the bank of a bank.\nA bank .\n")
     options = ["--model", model, "--words", "bank", "--json", numbers, "--quiet"]
+    options.append("--overwrite")
     code, out, err = run("uses", text, tmp_path / "a.svg", *options, "--clusters", 2)
     assert (code, err) == (0, "")
     purity, silhouette = (line.split() for line in out.splitlines()[1:3])
@@ -210,10 +211,10 @@ def test_the_command_takes_several_models_and_leaves_out_those_without_a_mix(
         values = [*mixes["weights"][position], mixes["scales"][position]]
         assert row == ["both:", position, *(f"{value:.2f}" for value in values)]
     assert picture.read_bytes().startswith(b"\x89PNG")
-    code, _, err = run("weights", *folders[1:], picture)
+    code, _, err = run("weights", *folders[1:], picture, "--overwrite")
     assert code == 2
     assert "none of the models has learned a mix of layers" in err
-    assert run("weights", tmp_path, picture)[2] == (
+    assert run("weights", tmp_path, tmp_path / "other.png")[2] == (
         f"elmokit: error: there is no task model in {tmp_path}\n"
     )
 
@@ -267,7 +268,7 @@ def test_the_surprisal_command_takes_a_text_or_a_file(
     file.write_text("He sat on the\nriver bank. The boat sat.\n")
     results = []
     for given in (text, file):
-        options = ["--model", model, "--json", numbers, "--quiet"]
+        options = ["--model", model, "--json", numbers, "--quiet", "--overwrite"]
         code, out, err = run("surprisal", given, picture, *options)
         assert (code, err) == (0, "")
         results.append((out, json.loads(numbers.read_text())["sentences"]))
@@ -287,7 +288,7 @@ def test_the_surprisal_command_takes_a_text_or_a_file(
 def test_a_text_without_end_is_cut(
     run: Run, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "MAX_TEXT", 10)
+    monkeypatch.setattr(maps, "MAX_TEXT", 10)
     (tmp_path / "a.txt").write_text("The boat sat. " * 5)
     code, out, err = run("surprisal", tmp_path / "a.txt", tmp_path / "a.png", "--model", model,
                          "--quiet")  # fmt: skip

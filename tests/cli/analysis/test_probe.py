@@ -12,7 +12,7 @@ from tiny import complaint, tiny_elmo
 from elmokit.analysis.probes.tokens import TaggedText
 from elmokit.cli.analysis.probe import probe
 from elmokit.cli.main import main
-from elmokit.cli.options import ModelOptions
+from elmokit.cli.options import ModelOptions, ResultOptions
 
 NOUNS = "river bank boat tree house road".split()
 VERBS = "runs sees takes leaves finds".split()
@@ -103,5 +103,7 @@ def test_errors_are_raised_before_the_model_is_loaded(
     assert "nothing to learn" in complaint(lambda: probe(str(one), good_))
     assert "no column 7" in complaint(lambda: probe(good_, good_, column="7"))
     assert ".png or .svg" in complaint(lambda: probe(good_, good_, figure="a.pdf"))
-    assert "no folder" in complaint(lambda: probe(good_, good_, json=str(tmp_path / "x" / "y")))
+    assert "no folder" in complaint(
+        lambda: probe(good_, good_, writing=ResultOptions(json=str(tmp_path / "x" / "y")))
+    )
     assert "no file" in complaint(lambda: probe(good_, good_, vectors=str(tmp_path / "v.txt")))

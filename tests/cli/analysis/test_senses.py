@@ -13,7 +13,7 @@ from tiny import complaint, tiny_elmo
 from elmokit.analysis.senses.inventory import load_inventory
 from elmokit.cli.analysis import senses
 from elmokit.cli.main import main
-from elmokit.cli.options import ModelOptions, RecordedModelOptions
+from elmokit.cli.options import ModelOptions, RecordedModelOptions, ResultOptions, WriteOptions
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "senses.tsv"
 
@@ -52,7 +52,8 @@ def test_senses_are_built_and_scored(
 ) -> None:
     train, test = split
     out, result = str(tmp_path / "senses"), tmp_path / "result.json"
-    senses.build(train, out, options=ModelOptions(model=model), quiet=True, json=str(result))
+    writing = ResultOptions(quiet=True, json=str(result), overwrite=True)
+    senses.build(train, out, options=ModelOptions(model=model), writing=writing)
     printed = capsys.readouterr().out
     assert "6 senses of 3 words" in printed
     assert set(rows_of(printed)) == {
@@ -63,7 +64,7 @@ def test_senses_are_built_and_scored(
     assert built["senses"] == 6
     assert built["instances"] == 42
 
-    senses.score(out, test, quiet=True, json=str(result))
+    senses.score(out, test, writing=writing)
     rows = rows_of(capsys.readouterr().out)
     assert len(rows) == 7
     scores = json.loads(result.read_text())["scores"]
@@ -71,7 +72,7 @@ def test_senses_are_built_and_scored(
         assert figures[2] == pytest.approx(100 * scores[name]["all"]["f1"], abs=0.01)
         assert scores[name]["all"]["instances"] == scores[name]["all"]["answered"] == 42
     # What it was built from is found again, except in layer 0, which does not see the sentence.
-    senses.score(out, train, quiet=True)
+    senses.score(out, train, writing=ResultOptions(quiet=True))
     again = rows_of(capsys.readouterr().out)
     assert again["average"][2] > 60 > again["layer 0"][2]
 
@@ -80,9 +81,9 @@ def test_the_shipped_model_knows_more_than_a_guess(
     split: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train, test = split
-    senses.build(train, str(tmp_path / "senses"), quiet=True)
+    senses.build(train, str(tmp_path / "senses"), writing=ResultOptions(quiet=True))
     capsys.readouterr()
-    senses.score(str(tmp_path / "senses"), test, quiet=True)
+    senses.score(str(tmp_path / "senses"), test, writing=ResultOptions(quiet=True))
     rows = rows_of(capsys.readouterr().out)
     assert rows["layer 2"][2] > 80
     assert rows["mix"][2] > 80
@@ -114,14 +115,16 @@ def test_unknown_words_get_the_first_sense_or_no_answer(
         out,
         keys=str(tmp_path / "train.key"),
         options=ModelOptions(model=model),
-        quiet=True,
+        writing=ResultOptions(quiet=True),
     )
     assert "2 senses of 2 words" in capsys.readouterr().out
-    senses.score(out, data, keys=str(tmp_path / "test.key"), quiet=True)
+    senses.score(out, data, keys=str(tmp_path / "test.key"), writing=ResultOptions(quiet=True))
     rows = rows_of(capsys.readouterr().out)
     assert rows["mix"] == [100, 50, 66.67, 100, 0]
     index = str(tmp_path / "index.sense")
-    senses.score(out, data, keys=str(tmp_path / "test.key"), index=index, quiet=True)
+    senses.score(
+        out, data, keys=str(tmp_path / "test.key"), index=index, writing=ResultOptions(quiet=True)
+    )
     rows = rows_of(capsys.readouterr().out)
     assert rows["mix"] == rows["most frequent sense"] == [100, 100, 100, 100, 100]
     assert rows["first sense"] == [50, 50, 50, 0, 100]
@@ -129,13 +132,19 @@ def test_unknown_words_get_the_first_sense_or_no_answer(
 
 def test_another_model_is_refused(split: tuple[str, str], model: str, tmp_path: Path) -> None:
     out = str(tmp_path / "senses")
-    senses.build(split[0], out, options=ModelOptions(model=model), quiet=True)
+    senses.build(
+        split[0], out, options=ModelOptions(model=model), writing=ResultOptions(quiet=True)
+    )
     tiny_elmo(seed=3).save_pretrained(tmp_path / "other")
     other = RecordedModelOptions(model=str(tmp_path / "other"))
-    said = complaint(lambda: senses.score(out, split[1], options=other, quiet=True))
+    said = complaint(
+        lambda: senses.score(out, split[1], options=other, writing=ResultOptions(quiet=True))
+    )
     assert "built with another model" in said
     assert "--overwrite" in complaint(
-        lambda: senses.build(split[0], out, options=ModelOptions(model=model), quiet=True)
+        lambda: senses.build(
+            split[0], out, options=ModelOptions(model=model), writing=ResultOptions(quiet=True)
+        )
     )
     (tmp_path / "text.txt").write_text("The bank .")
     said = complaint(lambda: senses.tag(out, str(tmp_path / "text.txt"), options=other))
@@ -147,10 +156,12 @@ def test_a_text_is_tagged_word_by_word(
     split: tuple[str, str], model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, text = str(tmp_path / "senses"), tmp_path / "text.txt"
-    senses.build(split[0], out, options=ModelOptions(model=model), quiet=True)
+    senses.build(
+        split[0], out, options=ModelOptions(model=model), writing=ResultOptions(quiet=True)
+    )
     capsys.readouterr()
     text.write_text("The Banks were muddy.\n\nShe plays in the cell.\n")
-    senses.tag(out, str(text), quiet=True)
+    senses.tag(out, str(text), writing=WriteOptions(quiet=True))
     head, *lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert head == ["sentence", "position", "word", "lemma", "sense", "score"]
     assert [line[:4] for line in lines] == [
@@ -162,7 +173,14 @@ def test_a_text_is_tagged_word_by_word(
         assert 0.5 <= float(line[5]) <= 1  # of two senses
 
     path = tmp_path / "tagged.jsonl"
-    senses.tag(out, str(text), format="jsonl", out=str(path), method="layer 1", quiet=True)
+    senses.tag(
+        out,
+        str(text),
+        format="jsonl",
+        out=str(path),
+        method="layer 1",
+        writing=WriteOptions(quiet=True),
+    )
     result = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["tokens"] for line in result] == [
         ["The", "Banks", "were", "muddy", "."], [], ["She", "plays", "in", "the", "cell", "."],
@@ -182,23 +200,31 @@ def test_tag_complains_before_the_model_is_loaded(
     split: tuple[str, str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = str(tmp_path / "senses")
-    senses.build(split[0], out, options=ModelOptions(model=model), quiet=True)
+    senses.build(
+        split[0], out, options=ModelOptions(model=model), writing=ResultOptions(quiet=True)
+    )
     monkeypatch.setattr(ModelOptions, "load", lambda *_: pytest.fail("it is loaded"))
     missing = str(tmp_path / "missing.txt")
-    assert "there is no file" in complaint(lambda: senses.tag(out, missing, quiet=True))
+    assert "there is no file" in complaint(
+        lambda: senses.tag(out, missing, writing=WriteOptions(quiet=True))
+    )
     (tmp_path / "empty.txt").write_text("")
     empty = str(tmp_path / "empty.txt")
-    assert "has no sentences" in complaint(lambda: senses.tag(out, empty, quiet=True))
+    assert "has no sentences" in complaint(
+        lambda: senses.tag(out, empty, writing=WriteOptions(quiet=True))
+    )
     assert "method must be one of layer 0" in complaint(
-        lambda: senses.tag(out, empty, method="best", quiet=True)
+        lambda: senses.tag(out, empty, method="best", writing=WriteOptions(quiet=True))
     )
     assert "there are no senses in" in complaint(lambda: senses.tag(str(tmp_path), empty))
     assert "has no words with senses" in complaint(lambda: senses.build(empty, f"{out}2"))
     assert "no folder" in complaint(lambda: senses.build(split[0], f"{missing}/senses"))
-    assert "no folder" in complaint(lambda: senses.score(out, split[0], json=f"{missing}/a.json"))
+    assert "no folder" in complaint(
+        lambda: senses.score(out, split[0], writing=ResultOptions(json=f"{missing}/a.json"))
+    )
     assert "--index" in complaint(lambda: senses.score("none", split[0]))
     assert "uses of 'zebra': too few" in complaint(
-        lambda: senses.induce("zebra", split[0], quiet=True)
+        lambda: senses.induce("zebra", split[0], writing=ResultOptions(quiet=True))
     )
     assert "clusters must be" in complaint(lambda: senses.induce("a", empty, clusters=1))
 
@@ -218,8 +244,7 @@ def test_the_clusters_of_bank_are_its_senses(
         clusters=2,
         options=ModelOptions(tokenizer="whitespace"),
         out=str(uses),
-        json=str(result),
-        quiet=True,
+        writing=ResultOptions(json=str(result), quiet=True),
     )
     printed = capsys.readouterr().out
     results = json.loads(result.read_text())
@@ -248,3 +273,13 @@ def test_chinese_words_are_found_and_shown(
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["senses", command, "--help"]) == 0
     assert "--model" in capsys.readouterr().out
+
+
+def test_one_is_not_many(tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.tsv").write_text("the bank .\t1\tshore\n")
+    (tmp_path / "one.txt").write_text("the bank .\n")
+    options = ModelOptions(model=model)
+    senses.build(str(tmp_path / "one.tsv"), str(tmp_path / "one"), options=options)
+    assert "one: 1 sense of 1 word\n" in capsys.readouterr().out
+    said = complaint(lambda: senses.induce("bank", str(tmp_path / "one.txt"), options=options))
+    assert "has 1 use of 'bank': too few" in said

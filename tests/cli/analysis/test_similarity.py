@@ -43,7 +43,7 @@ def test_the_command_says_when_a_threshold_is_the_file_s_own(
     assert main(common) == 0
     assert "best for dev.data.txt itself" in capsys.readouterr().out
     assert json.loads(Path("out.json").read_text())["threshold_from"] == "the file itself"
-    assert main([*common, "--train", "dev.data.txt"]) == 0
+    assert main([*common, "--train", "dev.data.txt", "--overwrite"]) == 0
     assert "itself" not in capsys.readouterr().out
     assert json.loads(Path("out.json").read_text())["threshold_from"] == "dev.data.txt"
 

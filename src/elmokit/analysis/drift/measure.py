@@ -12,7 +12,7 @@ halves  prt of two random halves of one corpus: the value that chance alone give
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from elmokit.analysis.geometry import Array, cosine, unit
 from elmokit.analysis.sampling import Corpus, frequent_words
+from elmokit.analysis.senses.induce import typical_words
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses, mean_vector
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_index, layer_names
@@ -60,6 +61,8 @@ class WordChange:
     typical: tuple[list[int], list[int]]
     """Indices of the uses in each corpus, the most typical first: near to the mean vector of their
     own corpus and far from that of the other."""
+    words: tuple[list[str], list[str]] = ([], [])
+    """Words that are near the uses in one corpus more than near those in the other."""
 
     @property
     def change(self) -> Distances:
@@ -77,8 +80,13 @@ class WordChange:
             for layer, name in enumerate(layer_names(len(self.apd) - 2))
         }
         typical = [[use.marked() for use in self.examples(side, examples)] for side in (0, 1)]
-        uses = [len(side) for side in self.uses]
-        return {"word": self.word, "uses": uses, "layers": layers, "examples": typical}
+        return {
+            "word": self.word,
+            "uses": [len(side) for side in self.uses],
+            "layers": layers,
+            "typical": list(self.words),
+            "examples": typical,
+        }
 
     def examples(self, side: int, count: int) -> list[Use]:
         """Return the most typical uses of a side, without repeated sentences."""
@@ -177,10 +185,12 @@ def measure_drift(
     texts = dict.fromkeys(use.tokens for pair in uses.values() for side in pair for use in side)
     store.prepare(texts, quiet=quiet)
     mean = mean_vector(store, texts)  # (L + 2, 1, dim)
-    changes = []
+    changes, vocabulary = [], store.elmo.vocabulary
     for word, sides in tqdm(uses.items(), unit=" words", desc="drift", disable=quiet):
         vectors = [embed_uses(store, side)[0] - mean for side in sides]
-        changes.append(measure_word(word, sides, vectors, layer=index, seed=seed))
+        change = measure_word(word, sides, vectors, layer=index, seed=seed)
+        first, second = (typical_words(*pair, vocabulary) for pair in (sides, sides[::-1]))
+        changes.append(replace(change, words=(first, second)))
     changes.sort(key=lambda change: -getattr(change, measure)[index])
     name = layer_names(store.elmo.config.num_layers)[index]
     return DriftResult(changes, name, measure, sampled.left_out)

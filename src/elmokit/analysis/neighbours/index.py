@@ -16,6 +16,8 @@ memory whatever the size of the index.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.analysis.geometry import Array, unit
-from elmokit.errors import ElmokitError
+from elmokit.analysis.uses import Use
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.io.jsonfile import read_json
 from elmokit.io.resumable import parts_folder
 
@@ -56,7 +59,6 @@ class VectorFile:
         return np.array(np.memmap(self.path, "<f2", "r", 0, self.shape)[rows])
 
 
-# ---------------------------------------------------------------------- reading
 @dataclass(frozen=True)
 class Index:
     """A finished index of the uses of words."""
@@ -102,8 +104,12 @@ class Index:
     @cached_property
     def words(self) -> list[str]:
         """Distinct words."""
-        lines = (self.folder / WORDS).read_bytes().splitlines()
-        return json.loads(b"[" + b",".join(lines) + b"]")  # type: ignore[no-any-return]
+        with self._explain(WORDS):
+            lines = (self.folder / WORDS).read_bytes().splitlines()
+            words = _strings(b"[" + b",".join(lines) + b"]")
+            if 2 * self.dim * len(words) != self.metadata["sizes"][STATIC]:
+                raise ValueError(f"it has {len(words)} words")
+        return words
 
     @cached_property
     def means(self) -> Array:
@@ -116,9 +122,25 @@ class Index:
 
     def sentence(self, i: int) -> tuple[str, ...]:
         """Return the tokens of sentence `i`."""
-        with (self.folder / SENTENCES).open("rb") as file:
+        with self._explain(SENTENCES), (self.folder / SENTENCES).open("rb") as file:
             file.seek(int(self._starts[i]))
-            return tuple(json.loads(file.readline()))
+            return tuple(_strings(file.readline()))
+
+    def use(self, row: int) -> Use:
+        """Return a use: its word in its sentence."""
+        with self._explain(USES):
+            _, i, position = (int(x) for x in self.uses[row])
+            tokens = self.sentence(i)
+            return Use(tokens, position, position + 1, tokens[position].lower())
+
+    @contextmanager
+    def _explain(self, name: str) -> Iterator[None]:
+        """Turn an exception because of a damaged file into a sentence."""
+        try:
+            yield
+        except (OSError, OverflowError, RecursionError, LookupError, ValueError) as error:
+            reason = f"{name}: {reason_of(error)}"
+            raise ElmokitError(f"the index {self.folder} is damaged ({reason})") from None
 
     def uses_of(self, word: str) -> NDArray[np.bool_]:
         """Tell which uses are of a word, in upper or lower case: (uses,)."""
@@ -146,6 +168,14 @@ class Index:
         }
 
 
+def _strings(content: bytes) -> list[str]:
+    """Return the strings of a list in JSON."""
+    values = json.loads(content)
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError("it is not a list of strings")
+    return values
+
+
 def open_index(folder: str | Path) -> Index:
     """Open a finished index without reading its large files."""
     path = Path(folder)
@@ -169,8 +199,8 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     """Return the content of index.json; raise if it is not that of an index."""
     metadata = read_json(folder / METADATA)
     kinds = {"version": int, "complete": bool, "dim": int, "sizes": dict, "settings": dict}
-    is_valid = all(isinstance(metadata.get(name), kind) for name, kind in kinds.items())
-    if not is_valid or set(metadata["sizes"]) != set(FILES):
+    is_valid = all(type(metadata.get(name)) is kind for name, kind in kinds.items())
+    if not is_valid or not _fits(metadata["dim"], metadata["sizes"], metadata["settings"]):
         raise ElmokitError(f"{folder / METADATA} is not the metadata of an index of neighbours")
     if metadata["version"] != VERSION:
         raise ElmokitError(
@@ -180,7 +210,17 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     return metadata
 
 
-# ---------------------------------------------------------------------- exact search
+def _fits(dim: int, sizes: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Tell whether the sizes of an index are those of whole rows, and its settings have types."""
+    if set(sizes) != set(FILES) or any(type(size) is not int for size in sizes.values()):
+        return False
+    uses, rest = divmod(sizes[VECTORS], max(2 * dim, 1))
+    has_means = sizes[MEANS] == (8 * dim if sizes[STARTS] else 0)
+    texts = [settings.get(name, "") for name in ("model", "tokenizer", "fingerprint")]
+    is_typed = all(isinstance(text, str) for text in texts) and "layer" in settings
+    return dim > 0 and not rest and sizes[USES] == 12 * uses and has_means and is_typed
+
+
 def exact_search(
     vectors: VectorFile | NDArray[Any],
     queries: Array,

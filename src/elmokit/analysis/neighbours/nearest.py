@@ -20,6 +20,7 @@ from elmokit.analysis.neighbours.approximate import Graphs
 from elmokit.analysis.neighbours.index import Index, Rows, exact_search
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses
 from elmokit.errors import ElmokitError
+from elmokit.layers import layer_index
 from elmokit.vectors.static.table import StaticVectors
 
 Only = Literal["same-word", "other-words"]
@@ -83,14 +84,15 @@ def find_neighbours(
         static: Vectors without context, besides those of layer 0.
     """
     store = as_store(model)
-    if store.elmo.fingerprint() != index.settings["fingerprint"]:
+    made_with = index.settings.get("fingerprint"), index.dim
+    if made_with != (store.elmo.fingerprint(), store.elmo.dim):
         raise ElmokitError(
             f"{index.folder} was made with another model ({index.settings.get('model', 'unknown')})"
             f" than {store.elmo.source}: its vectors cannot be compared"
         )
-    layer = index.settings["layer"]
+    layer = layer_index(index.settings["layer"], store.elmo.config.num_layers)
     vectors, _ = embed_uses(store, uses)  # (L + 2, uses, dim)
-    queries = index.query(vectors[-1 if layer == "average" else layer])  # (uses, dim)
+    queries = index.query(vectors[layer])  # (uses, dim)
     nearest = nearest_uses(index, uses, queries, k, only, graphs)
     scores, rows = exact_search(index.static, index.query(vectors[0], static=True), k + 1)
     columns: dict[str, list[NearWords | None]] = {
@@ -145,12 +147,10 @@ def distinct(index: Index, query: Use, scores: Array, rows: Rows, k: int) -> lis
     """Return the first `k` uses in different sentences that are not the query's."""
     neighbours: dict[tuple[str, ...], Neighbour] = {}
     for score, row in zip(scores, rows, strict=True):
-        _, i, position = (int(x) for x in index.uses[row])
-        tokens = index.sentence(i)
+        use = index.use(row)
         # The same sentence may occur in a corpus many times.
-        if tokens != query.tokens and tokens not in neighbours:
-            use = Use(tokens, position, position + 1, tokens[position].lower())
-            neighbours[tokens] = Neighbour(use, float(score))
+        if use.tokens != query.tokens and use.tokens not in neighbours:
+            neighbours[use.tokens] = Neighbour(use, float(score))
         if len(neighbours) == k:
             break
     return list(neighbours.values())

@@ -17,11 +17,23 @@ from tqdm import tqdm
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.sampling import sample
 from elmokit.analysis.senses.data import Instance, TaggedCorpus, TaggedSentence
-from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, Word, method_names
-from elmokit.analysis.senses.mix import MAX_CHOICES, Choice, Mix, learn_mix, leave_out, nearest
-from elmokit.analysis.uses import Model, as_store, span_vector
+from elmokit.analysis.senses.inventory import (
+    MAX_CHOICES,
+    MIX,
+    WITH_FREQUENCY,
+    Choice,
+    Inventory,
+    Mix,
+    Word,
+    learn_mix,
+    leave_out,
+    method_names,
+    nearest,
+)
+from elmokit.analysis.uses import Model, TokenMean, as_store, span_vector
 
 if TYPE_CHECKING:
+    from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
 MOST_FREQUENT = "most frequent sense"
@@ -47,7 +59,7 @@ def build_senses(
     store = as_store(model)
     progress: Any = {"total": len(corpus), "unit": " sentences", "disable": quiet}
     sums = sum_senses(store, tqdm(corpus, desc="averages", **progress))
-    mean = sums.mean if center else np.zeros_like(sums.mean)
+    mean = sums.tokens.value * center
     choices = choices_of(store, tqdm(corpus, desc="mix", **progress), sums, mean)
     sampled, _ = sample(choices, MAX_CHOICES, seed=0)
     mixes = {
@@ -66,22 +78,11 @@ def build_senses(
 class SenseSums:
     """Sums of the vectors of each sense's uses: memory grows with the senses, not with the text."""
 
-    def __init__(self, num_layers: int, dim: int) -> None:
+    def __init__(self, elmo: Embedder) -> None:
         self.rows: dict[Word, dict[str, int]] = {}
         self.counts: list[int] = []
         self.sums: list[Array] = []
-        self._total = np.zeros((num_layers + 1, dim))
-        self._tokens = 0
-
-    def add_tokens(self, layers: NDArray[np.float16]) -> None:
-        """Add a sentence's layers (L + 1, tokens, dim) to the mean of all tokens."""
-        self._total += layers.sum(axis=1, dtype=np.float64)
-        self._tokens += layers.shape[1]
-
-    @property
-    def mean(self) -> Array:
-        """Mean of all tokens: (L + 1, dim)."""
-        return (self._total / max(self._tokens, 1)).astype(np.float32)
+        self.tokens = TokenMean(elmo)
 
     def add(self, instance: Instance, vector: Array) -> None:
         """Add a use with its vector (L + 1, dim) to each of its senses."""
@@ -98,7 +99,7 @@ class SenseSums:
         """Return the sums and counts of some senses: (rows, L + 1, dim), (rows,)."""
         sums = np.array([self.sums[row] for row in rows], np.float32)
         counts = np.array([self.counts[row] for row in rows], np.int64)
-        return sums.reshape(len(rows), *self._total.shape), counts
+        return sums.reshape(len(rows), *self.tokens.total.shape), counts
 
     def choice(self, instance: Instance, vector: Array, mean: Array) -> Choice | None:
         """Compare a use that was added with its word's senses without it."""
@@ -120,7 +121,7 @@ class SenseSums:
             order += [own[key] for key in ranked]
         vectors, counts = self._take(order)
         vectors /= counts[:, None, None]
-        return Inventory(words, senses, counts, vectors, self.mean, **values)
+        return Inventory(words, senses, counts, vectors, self.tokens.value, **values)
 
 
 def embed_tagged(
@@ -135,9 +136,9 @@ def embed_tagged(
 
 def sum_senses(store: LayerStore, sentences: Iterable[TaggedSentence]) -> SenseSums:
     """Sum the vectors of all senses of a text."""
-    sums = SenseSums(store.elmo.config.num_layers, store.elmo.dim)
+    sums = SenseSums(store.elmo)
     for layers, instances in embed_tagged(store, sentences):
-        sums.add_tokens(layers)
+        sums.tokens.add(layers)
         for instance, vector in instances:
             sums.add(instance, vector)
     return sums
@@ -157,11 +158,12 @@ def leave_one_out(choices: Sequence[Choice], mixes: dict[str, Mix]) -> dict[str,
     if not choices:
         return {}
     num_layers = choices[0].cosines.shape[0] - 2
-    correct = dict.fromkeys([*method_names(num_layers), MOST_FREQUENT], 0)
+    correct = dict.fromkeys([*method_names(num_layers), MOST_FREQUENT], 0.0)
     for choice in choices:
         mixed = [mixes[m].scores(choice.cosines, choice.counts) for m in (MIX, WITH_FREQUENCY)]
-        # The first sense is the most frequent one.
-        answers = [*map(nearest, [*choice.cosines, *mixed]), 0]
-        for name, sense in zip(correct, answers, strict=True):
+        for name, sense in zip(correct, map(nearest, [*choice.cosines, *mixed]), strict=False):
             correct[name] += bool(choice.correct[sense])
+        # Without this use its own sense would be the rarer one of two that are equally frequent.
+        counts = choice.counts + choice.correct
+        correct[MOST_FREQUENT] += float(choice.correct[counts == counts.max()].mean())
     return {name: count / len(choices) for name, count in correct.items()}

@@ -6,6 +6,7 @@ each with its size, the words that are typical of its uses, and the uses nearest
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,14 +24,16 @@ from elmokit.analysis.geometry import (
     unit,
 )
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.layers import layer_index, layer_names
+from elmokit.text.vocabulary import Vocabulary
 
 MIN_USES = 3
 MAX_CLUSTERS = 8  # number of clusters that are tried
 MIN_GAIN = 0.05  # More clusters must raise the silhouette by this much.
 MAX_TYPICAL = 8  # typical words of a cluster
 CONTEXT = 15  # tokens on each side of a word in which its typical words are looked for
+COMMON_WORDS = 150  # at the top of a vocabulary, mostly function words
 MIN_NEAR = 2  # uses that a typical word must be near
 MAX_SHARE = 1 / 3  # A word near more of all uses than this is typical of none.
 
@@ -112,12 +115,14 @@ def induce_senses(
     num_layers = store.elmo.config.num_layers
     index = layer_index(layer, num_layers)
     if len(uses) < max(MIN_USES, clusters or 0):
-        raise ElmokitError(f"{len(uses)} uses are too few for clusters")
+        raise ElmokitError(f"{plural(len(uses), 'use')} of a word: too few for clusters")
     lowered = [_lower_word(use) for use in uses]
     store.prepare([use.tokens for use in lowered], quiet=quiet)
     vectors = subtract_mean(embed_uses(store, lowered)[0])  # (L + 2, uses, dim)
     labels, centers, tried = cluster_uses(vectors, index, clusters, seed)
-    described = _describe_clusters(uses, unit(vectors[index]), labels, centers)
+    described = _describe_clusters(
+        uses, unit(vectors[index]), labels, centers, store.elmo.vocabulary
+    )
     names = layer_names(num_layers)
     by_layer = dict(zip(names, _silhouettes(vectors, labels).tolist(), strict=True))
     return InducedSenses(described, names[index], tried, by_layer)
@@ -130,7 +135,11 @@ def _lower_word(use: Use) -> Use:
 
 
 def _describe_clusters(
-    uses: Sequence[Use], directions: Array, labels: NDArray[np.intp], centers: Array
+    uses: Sequence[Use],
+    directions: Array,
+    labels: NDArray[np.intp],
+    centers: Array,
+    vocabulary: Vocabulary | None,
 ) -> list[Cluster]:
     """Return the clusters of uses with the unit vectors (uses, dim), the largest first."""
     cosines = (directions * centers[labels]).sum(axis=1)  # (uses,)
@@ -140,11 +149,10 @@ def _describe_clusters(
         members = sorted(np.flatnonzero(labels == label).tolist(), key=lambda use: -cosines[use])
         inside = [uses[use] for use in members]
         outside = [use for use, other in zip(uses, labels, strict=True) if other != label]
-        clusters.append(Cluster(f"cluster {i}", inside, typical_words(inside, outside)))
+        clusters.append(Cluster(f"cluster {i}", inside, typical_words(inside, outside, vocabulary)))
     return clusters
 
 
-# ---------------------------------------------------------------------- clusters
 def cluster_uses(
     vectors: Array, layer: int, clusters: int | None, seed: int
 ) -> tuple[NDArray[np.intp], Array, dict[int, float]]:
@@ -175,34 +183,37 @@ def _silhouettes(vectors: Array, labels: NDArray[np.intp]) -> Array:
     return silhouette(cosines, labels.astype(str).tolist())
 
 
-# ---------------------------------------------------------------------- typical words
-def typical_words(inside: Sequence[Use], outside: Sequence[Use]) -> list[str]:
+def typical_words(
+    inside: Sequence[Use], outside: Sequence[Use], vocabulary: Vocabulary | None = None
+) -> list[str]:
     """Return words that are near more of the uses inside than outside, the clearest first.
 
-    They are ranked by the log-likelihood ratio G² = 2 Σ observed · log(observed / expected).
+    They are ranked by n · log(share inside / share outside) · log(f)²: a word is near n uses
+    inside, and f is its frequency, which is high for function words: by its rank in a vocabulary,
+    which has the most frequent words first, or without one in all sentences. The first words of a
+    large vocabulary are left out.
     """
+    if not outside:
+        return []
     here, there = _count_near(inside), _count_near(outside)
+    texts = Counter(token.lower() for use in (*inside, *outside) for token in use.tokens)
     own = {token.lower() for use in inside for token in use.tokens[use.start : use.end]}
     ranked = []
     for word, count in here.items():
-        other = there[word]
-        is_common = (count + other) / (len(inside) + len(outside)) > MAX_SHARE
+        is_common = count + there[word] > MAX_SHARE * (len(inside) + len(outside))
         if count < MIN_NEAR or is_common or word in own or not any(map(str.isalpha, word)):
             continue
-        if count * len(outside) > other * len(inside):
-            ranked.append((-likelihood_ratio(count, len(inside), other, len(outside)), word))
-    return [word for _, word in sorted(ranked)[:MAX_TYPICAL]]
+        ratio = (count * len(outside)) / ((there[word] + 0.5) * len(inside))
+        if ratio > 1:
+            rarity = math.log(texts.total() / texts[word])
+            if vocabulary is not None:
+                rank = vocabulary.ids.get(word, len(vocabulary))
+                rarity = math.log(2 + rank) * (rank >= min(COMMON_WORDS, len(vocabulary) // 50))
+            ranked.append((-count * math.log(ratio) * rarity**2, word))
+    return [word for score, word in sorted(ranked)[:MAX_TYPICAL] if score < 0]
 
 
 def _count_near(uses: Sequence[Use]) -> Counter[str]:
     """Count the uses that each word is near."""
     near = ({token.lower() for token in use.shortened(CONTEXT).tokens} for use in uses)
     return Counter(word for words in near for word in words)
-
-
-def likelihood_ratio(here: int, inside: int, there: int, outside: int) -> float:
-    """Return G² of a word that is near `here` of `inside` uses and `there` of `outside`."""
-    observed = np.array([[here, inside - here], [there, outside - there]], float)
-    expected = observed.sum(1, keepdims=True) * observed.sum(0, keepdims=True) / observed.sum()
-    filled = observed > 0
-    return float(2 * (observed[filled] * np.log(observed[filled] / expected[filled])).sum())

@@ -14,8 +14,7 @@ from typing import Any
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.senses.build import MOST_FREQUENT, embed_tagged
 from elmokit.analysis.senses.data import PARTS_OF_SPEECH, Instance, TaggedSentence
-from elmokit.analysis.senses.inventory import Inventory, Word
-from elmokit.analysis.senses.mix import nearest
+from elmokit.analysis.senses.inventory import Inventory, Word, nearest
 from elmokit.analysis.uses import Model, as_store
 
 FIRST_SENSE = "first sense"

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory
-from elmokit.analysis.senses.mix import nearest
+from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, nearest
 from elmokit.analysis.uses import Model, as_store, span_vector
 
 # Endings and what a lemma may have in their place, tried in this order.

@@ -15,7 +15,7 @@ from elmokit.analysis.uses import Use
 from elmokit.data.labeled import FIRST, SECOND, BadLines
 from elmokit.data.lines import location
 from elmokit.data.tables import ColumnSpec, read_table
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.io.lines import FilePath, name_of, read_lines
 from elmokit.text.readers import Tokenize
 
@@ -79,7 +79,9 @@ def read_pairs(
     else:
         pairs = read_sentence_pairs(path, tokenize, first_column, second_column, score_column)
     if len(pairs) < 2:
-        raise ElmokitError(f"{name_of(path)} has {len(pairs) or 'no'} pairs: at least 2 are needed")
+        raise ElmokitError(
+            f"{name_of(path)} has {plural(len(pairs), 'pair')}: at least 2 are needed"
+        )
     return pairs
 
 
@@ -104,7 +106,8 @@ def read_scws(path: FilePath, tokenize: Tokenize, *, errors: str = "strict") -> 
         cells = text.split("\t")
         if len(cells) < 8:
             raise ElmokitError(
-                f"{where}: the line has {len(cells)} columns; the average rating is in column 8"
+                f"{where}: the line has {plural(len(cells), 'column')}; the average rating is "
+                "in column 8"
             )
         first, second = (_use_in_context(where, cell, tokenize) for cell in cells[5:7])
         pairs.append(Pair(first, second, _parse_number(where, cells[7])))
@@ -157,14 +160,18 @@ def read_wic(path: FilePath, gold: FilePath | None = None, *, errors: str = "str
         )
         pairs.append(Pair(first, second, answer))
     if next(answers, None) is not None:
-        raise ElmokitError(f"{name_of(path)} has {len(pairs)} pairs, but its gold file has more")
+        raise ElmokitError(
+            f"{name_of(path)} has {plural(len(pairs), 'pair')}, but its gold file has more"
+        )
     return pairs
 
 
 def _use_at(where: str, word: str, sentence: str, position: int) -> Use:
     tokens = tuple(sentence.split())
     if position >= len(tokens):
-        raise ElmokitError(f"{where}: the sentence has {len(tokens)} tokens, none at {position}")
+        raise ElmokitError(
+            f"{where}: the sentence has {plural(len(tokens), 'token')}, none at {position}"
+        )
     return Use(tokens, position, position + 1, word.lower())
 
 

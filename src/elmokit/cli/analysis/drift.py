@@ -6,18 +6,17 @@ A, B ─► uses of the words ─► distances in each layer ─► tables, JSON
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict
+from typing import Any, Literal
 
-from elmokit.cli.options import Flag, ModelOptions, TextKind
+from elmokit import analysis
+from elmokit.cli.options import Flag, ModelOptions, ResultOptions, Seed, TextOptions
 from elmokit.cli.output import table, write_result
 from elmokit.errors import ElmokitError
-from elmokit.io.paths import check_output
-
-if TYPE_CHECKING:
-    from elmokit.analysis.drift.measure import DriftResult, WordChange
 
 COLUMNS = "word,uses A,uses B,change,apd,within A,within B,prt,halves A,halves B".split(",")
 EXPLAINED = """\
+uses: number of uses that were compared, in A and in B
 change: apd minus the mean of within A and within B; near 0 if both corpora use the word alike
 apd: average pairwise distance, 1 - cosine, of a use in A and a use in B
 within: average pairwise distance of two uses in the same corpus
@@ -40,11 +39,9 @@ def drift(
     show: int = 20,
     examples: int = 2,
     case_sensitive: Flag = False,
-    kind: TextKind = "auto",
-    split: Flag = False,
-    seed: int = 1,
-    json: str | None = None,
-    quiet: Flag = False,
+    seed: Seed = 1,
+    writing: ResultOptions = ResultOptions(),
+    text: TextOptions = TextOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Measure how differently two corpora use words.
@@ -63,26 +60,21 @@ def drift(
         show: Number of words to print; the JSON file has all.
         examples: Number of sentences to print of each word and corpus.
         case_sensitive: Distinguish upper and lower case.
-        kind: Kind of file; auto decides by the extension.
-        split: Split running text into sentences.
         seed: Seed of the random numbers.
-        json: File to write the result and all settings to.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
-    check_output(json)
+    writing.check(a, b, model=options.model)
     for name, value in {"--max-words": max_words, "--show": show}.items():
         if value < 1:
             raise ElmokitError(f"{name} must be at least 1, not {value}")
     if min_count < 2 or max_uses < min_count:
         raise ElmokitError("--min-count must be at least 2, and --max-uses at least --min-count")
-    from elmokit.analysis.drift.measure import measure_drift, sample_both
-    from elmokit.analysis.sampling import Corpus
 
-    reading: dict[str, Any] = {"tokenizer": options.tokenizer_name(), "kind": kind, "split": split}
-    sampled = sample_both(
-        Corpus(a, case_sensitive=case_sensitive, quiet=quiet, **reading),
-        Corpus(b, case_sensitive=case_sensitive, quiet=quiet, **reading),
+    reading: dict[str, Any] = {"case_sensitive": case_sensitive, "quiet": writing.quiet}
+    reading |= {"tokenizer": options.tokenizer_name(), **asdict(text)}
+    sampled = analysis.sample_both(
+        analysis.Corpus(a, **reading),
+        analysis.Corpus(b, **reading),
         None if words is None else [word.strip() for word in words.split(",")],
         min_count=min_count,
         max_uses=max_uses,
@@ -90,17 +82,16 @@ def drift(
         skip_words=skip_words,
         seed=seed,
     )
-    store = options.open_store()
-    result = measure_drift(store, sampled, layer=layer, measure=measure, seed=seed, quiet=quiet)
+    ranking: Any = {"layer": layer, "measure": measure, "seed": seed}
+    result = analysis.measure_drift(options.open_store(), sampled, **ranking, quiet=writing.quiet)
     print(report(result, (a, b), show=show, examples=examples))
     if sampled.left_out:
         rare = ", ".join(f"{word} ({m}, {n})" for word, (m, n) in sampled.left_out.items())
         print(f"\nleft out, because both corpora need {min_count} uses: {rare}")
-    write_result(json, "drift", settings, result.to_dict(examples))
+    write_result(writing.json, "drift", settings, result.to_dict(examples))
 
 
-# ---------------------------------------------------------------------- printing
-def report(result: DriftResult, names: Sequence[str], *, show: int, examples: int) -> str:
+def report(result: analysis.DriftResult, names: Sequence[str], *, show: int, examples: int) -> str:
     """Format the first words of the ranking: all distances, all layers, and examples."""
     from elmokit.layers import layer_names
 
@@ -118,7 +109,7 @@ def report(result: DriftResult, names: Sequence[str], *, show: int, examples: in
     return "\n".join(parts)
 
 
-def distance_table(changes: Sequence[WordChange], layer: int) -> str:
+def distance_table(changes: Sequence[analysis.WordChange], layer: int) -> str:
     """Format all distances of one layer, a row per word."""
     rows = []
     for change in changes:
@@ -127,15 +118,17 @@ def distance_table(changes: Sequence[WordChange], layer: int) -> str:
     return table(COLUMNS, rows)
 
 
-def layer_table(changes: Sequence[WordChange], measure: str, names: Sequence[str]) -> str:
+def layer_table(changes: Sequence[analysis.WordChange], measure: str, names: Sequence[str]) -> str:
     """Format one distance in all layers, a row per word."""
     rows = [[change.word, *map("{:.3f}".format, getattr(change, measure))] for change in changes]
     return table(["word", *names], rows)
 
 
-def example_lines(change: WordChange, names: Sequence[str], count: int) -> str:
+def example_lines(change: analysis.WordChange, names: Sequence[str], count: int) -> str:
     """Format the most typical uses of both sides, shortened."""
     lines = [f"{change.word}:"]
     for side, name in enumerate(names):
+        if typical := change.words[side]:
+            lines.append(f"  {name}, typical words: {', '.join(typical)}")
         lines += [f"  {name}: {use.shortened().marked()}" for use in change.examples(side, count)]
     return "\n".join(lines)

@@ -7,32 +7,31 @@ find:  sentence with a marked word ─► its vector ─► nearest uses, each w
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from elmokit import analysis
 from elmokit.cli.options import (
-    DecodingErrors,
     Flag,
     ModelOptions,
     RecordedModelOptions,
-    TextKind,
+    ResultOptions,
+    TextOptions,
     split_words,
 )
 from elmokit.cli.output import table, warn, write_result
-from elmokit.errors import ElmokitError
-from elmokit.io.paths import check_output, find_files
+from elmokit.errors import ElmokitError, plural
+from elmokit.io.paths import find_files
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
     from elmokit.analysis.neighbours.approximate import Graphs
-    from elmokit.analysis.neighbours.index import Index
-    from elmokit.analysis.neighbours.nearest import QueryResult
-    from elmokit.analysis.uses import Use
 
 
-# ---------------------------------------------------------------------- elmokit neighbours index
 def index(
     corpus: list[str],
     out: str,
@@ -40,16 +39,10 @@ def index(
     *,
     layer: str = "top",
     words: str | None = None,
-    split: Flag = False,
-    kind: TextKind = "auto",
-    field: str = "text",
-    column: int | None = None,
-    errors: DecodingErrors = "strict",
     approximate: bool | None = None,
     resume: Flag = False,
-    overwrite: Flag = False,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
+    text: TextOptions = TextOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Index the uses of words in a corpus, to find those that are similar.
@@ -60,31 +53,24 @@ def index(
         out: Folder to write the index to.
         layer: Layer of the vectors: a number from 0, top or average.
         words: Comma-separated words: index only their uses (default: those of all words).
-        split: Split running text into sentences.
-        kind: Kind of file; auto decides by the extension.
-        field: JSONL field with the text.
-        column: CoNLL column with the words.
-        errors: How to handle bytes that are not UTF-8.
         approximate: Build graphs for a faster search that misses a few uses; needs the extra ann
             (default: from a million uses on, if it is installed).
         resume: Resume a run that was stopped.
-        overwrite: Replace the index if it exists.
-        json: File to write the size of the index and all settings to.
-        quiet: Do not show progress.
     """
-    check_output(json)
+    files = find_files(corpus)
+    inputs = [*map(str, files), options.model]
+    writing.check(*inputs)
     from tqdm import tqdm
 
     from elmokit.analysis.neighbours.approximate import require_usearch
-    from elmokit.io.resumable import input_identity
+    from elmokit.io.resumable import check_unused, input_identity
     from elmokit.text.readers import read_sentences, whole_lines
 
+    check_unused(Path(out), resume=resume, overwrite=writing.overwrite, inputs=inputs)
     if approximate:
         require_usearch()
     chosen = None if words is None else split_words(words)
-    files = find_files(corpus)
-    reading: dict[str, Any] = {"tokenizer": options.tokenizer_name(), "kind": kind, "split": split}
-    reading |= {"field": field, "column": column, "errors": errors}
+    reading: dict[str, Any] = {"tokenizer": options.tokenizer_name(), **asdict(text)}
     read: list[int] = []  # bytes of the corpus read since the bar moved
     lines = chain.from_iterable(
         read_sentences(file, on_bytes=read.append, **reading) for file in files
@@ -92,7 +78,6 @@ def index(
     # Read one line now so that input errors surface before torch is imported.
     lines = chain([next(lines)], lines)
     elmo = options.load()
-    from elmokit.analysis.neighbours.indexing import index_uses
 
     model = Path(options.model)
     settings = {
@@ -101,8 +86,8 @@ def index(
         **reading,
     }
     size = sum(file.stat().st_size for file in files)
-    with tqdm(total=size, unit="B", unit_scale=True, disable=quiet) as bar:
-        made = index_uses(
+    with tqdm(total=size, unit="B", unit_scale=True, disable=writing.quiet) as bar:
+        made = analysis.index_uses(
             elmo,
             whole_lines(lines),
             out,
@@ -110,34 +95,34 @@ def index(
             words=chosen,
             settings=settings,
             resume=resume,
-            overwrite=overwrite,
-            on_tokens=Progress(bar, read).advance,
-            finish=lambda made: add_graphs(made, approximate, options.threads, quiet),
+            overwrite=writing.overwrite,
+            on_tokens=progress(bar, read),
+            finish=lambda made: add_graphs(made, approximate, options.threads, writing.quiet),
         )
     print(table(["", out], list(made.to_dict().items())))
-    write_result(json, "neighbours index", made.settings, made.to_dict())
+    write_result(writing.json, "neighbours index", made.settings, made.to_dict())
 
 
-class Progress:
-    """A progress bar over the bytes that were read, with the tokens per second."""
+def progress(bar: tqdm[Any], read: list[int]) -> Callable[[int], None]:
+    """Return a function that moves a bar by the bytes read, with the tokens per second."""
+    total, since = 0, time.perf_counter()
 
-    def __init__(self, bar: tqdm[Any], read: list[int]) -> None:
-        self.bar, self.read = bar, read
-        self.tokens, self.since = 0, time.perf_counter()
+    def advance(tokens: int) -> None:
+        nonlocal total, since
+        total += tokens
+        if not tokens:  # The window was written by an earlier run.
+            since = time.perf_counter()
+        elif (seconds := time.perf_counter() - since) > 0:
+            bar.set_postfix_str(f"{total / seconds:,.0f} tokens/s", refresh=False)
+        bar.update(sum(read))
+        read.clear()
 
-    def advance(self, tokens: int) -> None:
-        """Move the bar after a window of which so many tokens were embedded."""
-        if tokens:
-            self.tokens += tokens
-            speed = self.tokens / (time.perf_counter() - self.since)
-            self.bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
-        else:  # It was written by an earlier run.
-            self.since = time.perf_counter()
-        self.bar.update(sum(self.read))
-        self.read.clear()
+    return advance
 
 
-def add_graphs(made: Index, approximate: bool | None, threads: int | None, quiet: bool) -> None:
+def add_graphs(
+    made: analysis.Index, approximate: bool | None, threads: int | None, quiet: bool
+) -> None:
     """Build graphs if they are asked for, or by default for a large index if possible."""
     from elmokit.analysis.neighbours import approximate as ann
 
@@ -150,7 +135,6 @@ def add_graphs(made: Index, approximate: bool | None, threads: int | None, quiet
         warn(f"{len(made):,} uses are searched faster with pip install 'elmokit[ann]'")
 
 
-# ---------------------------------------------------------------------- elmokit neighbours find
 def find(
     index: str,
     query: str,
@@ -160,8 +144,7 @@ def find(
     only: Literal["same-word", "other-words"] | None = None,
     vectors: str | None = None,
     exact: Flag = False,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
     options: RecordedModelOptions = RecordedModelOptions(),
 ) -> None:
     """Find the uses in an index that are nearest to a marked word.
@@ -176,48 +159,46 @@ def find(
         vectors: Static word vectors (GloVe, word2vec, fastText .vec) whose nearest words without
             context are printed besides those of layer 0.
         exact: Search exactly even if the index has graphs.
-        json: File to write the result, with whole sentences, and all settings to.
-        quiet: Do not show progress.
     """
     if k < 1:
         raise ElmokitError(f"k must be at least 1, not {k}")
-    check_output(json)
-    from elmokit.analysis.neighbours.index import open_index
-    from elmokit.analysis.neighbours.nearest import find_neighbours
+    writing.check(index, query, vectors, model=options.model)
     from elmokit.vectors.static.table import read_static_vectors
 
-    opened = open_index(index)
+    opened = analysis.open_index(index)
     made_with = opened.settings
-    uses = read_queries(query, made_with["tokenizer"])
-    static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
-    store = options.resolve(made_with["model"], made_with["tokenizer"]).open_store()
+    recorded = options.resolve(made_with.get("model", ""), made_with.get("tokenizer"))
+    uses = read_queries(query, recorded.tokenizer_name())
+    static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
+    store = recorded.open_store()
     graphs = None if exact or only == "same-word" else find_graphs(opened)
-    results = find_neighbours(store, opened, uses, k=k, only=only, graphs=graphs, static=static)
+    results = analysis.find_neighbours(
+        store, opened, uses, k=k, only=only, graphs=graphs, static=static
+    )
     search = "exact" if graphs is None else "approximate"
     layer = made_with["layer"]
     layer = "average of the layers" if layer == "average" else f"layer {layer}"
-    title = f"{layer}, {len(opened):,} uses, {search} search"
+    title = f"{layer}, {plural(len(opened), 'use')}, {search} search"
     print("\n\n".join(report(result, title) for result in results))
     settings = {"index": made_with, "k": k, "only": only, "search": search, "vectors": vectors}
     queries = [result.to_dict() for result in results]
-    write_result(json, "neighbours find", settings, {"queries": queries})
+    write_result(writing.json, "neighbours find", settings, {"queries": queries})
 
 
-def read_queries(query: str, tokenizer: str) -> list[Use]:
+def read_queries(query: str, tokenizer: str) -> list[analysis.Use]:
     """Return the marked word of a sentence, or of each sentence of a file."""
-    from elmokit.analysis.uses import marked_use
     from elmokit.data.labeled import BadLines
     from elmokit.data.lines import good_lines
     from elmokit.text.tokenize import tokenizer as find_tokenizer
 
     tokenize = find_tokenizer(tokenizer)
     if "*" in query or not Path(query).is_file():
-        return [marked_use(query, tokenize)]
+        return [analysis.marked_use(query, tokenize)]
     uses = []
     for where, text in good_lines(query, BadLines()):
         if text:
             try:
-                uses.append(marked_use(text, tokenize))
+                uses.append(analysis.marked_use(text, tokenize))
             except ElmokitError as error:
                 raise ElmokitError(f"{where}: {error}") from None
     if not uses:
@@ -225,7 +206,7 @@ def read_queries(query: str, tokenizer: str) -> list[Use]:
     return uses
 
 
-def find_graphs(opened: Index) -> Graphs | None:
+def find_graphs(opened: analysis.Index) -> Graphs | None:
     """Open the graphs of an index; return None if it has none or usearch is not installed."""
     from elmokit.analysis.neighbours import approximate as ann
 
@@ -237,24 +218,19 @@ def find_graphs(opened: Index) -> Graphs | None:
     return ann.open_graphs(opened)
 
 
-# ---------------------------------------------------------------------- printing
-def report(result: QueryResult, title: str) -> str:
+def report(result: analysis.QueryResult, title: str) -> str:
     """Format the neighbours of a query, and the nearest words without context in columns."""
     lines = [result.query.marked(), "", f"nearest uses ({title}), with cosines:"]
     lines += [f"{near.score:6.2f}  {near.use.shortened().marked()}" for near in result.neighbours]
     if not result.neighbours:
         lines.append("  none")
     columns = {name: near for name, near in result.static.items() if near is not None}
-    rows = max(map(len, columns.values()))
     cells = [
         [cell for near in columns.values() for cell in (near[row] if row < len(near) else ("", ""))]
-        for row in range(rows)
+        for row in range(max(map(len, columns.values())))
     ]
     names = [cell for name in columns for cell in (name, "cosine")]
     lines += ["", "nearest words without context:", table(names, cells)]
-    lines += [
-        f"{name} does not have the word {result.query.word!r}"
-        for name, near in result.static.items()
-        if near is None
-    ]
+    for name in result.static.keys() - columns:
+        lines.append(f"{name} does not have the word {result.query.word!r}")
     return "\n".join(lines)

@@ -7,20 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elmokit.cli.options import Flag, ModelOptions, split_words
+from elmokit import analysis
+from elmokit.cli.options import ModelOptions, ResultOptions, split_words
 from elmokit.cli.output import table, warn, write_result
 from elmokit.errors import ElmokitError
-from elmokit.figures import check_figure, write_figure
-from elmokit.io.paths import check_output
+from elmokit.figures import write_figure
 
 if TYPE_CHECKING:
-    from elmokit.analysis.plots.maps import Mixes, TokenPair, WordMap
+    from elmokit.analysis.plots.maps import Mixes
     from elmokit.language import Surprisal
 
 MAX_TOKENS = 60  # of a sentence in a heat map
 
 
-# ---------------------------------------------------------------------- elmokit plot uses
 def uses(
     input: str,
     out: str,
@@ -29,8 +28,7 @@ def uses(
     words: str | None = None,
     clusters: int | None = None,
     max_uses: int = 300,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Draw a word's uses as points, a panel for each layer, and print how well its senses separate.
@@ -42,17 +40,14 @@ def uses(
         clusters: Number of clusters to find in a text without senses (default: the best by
             silhouette).
         max_uses: Maximum number of uses of a word: the first of a .tsv, a random sample of a text.
-        json: File to write the points, measures and all settings to.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
-    check_figure(out)
-    check_output(json)
+    writing.check(input, model=options.model, figure=out)
     if max_uses < 3:
         raise ElmokitError(f"--max-uses must be at least 3, not {max_uses}")
     if clusters is not None and clusters < 1:
         raise ElmokitError(f"clusters must be at least 1, not {clusters}")
-    from elmokit.analysis.plots.inputs import read_table_uses, sample_text_uses
+    from elmokit.analysis.plots.maps import read_table_uses, sample_text_uses
 
     chosen = None if words is None else split_words(words)
     has_senses = ".tsv" in [suffix.lower() for suffix in Path(input).suffixes]
@@ -62,21 +57,26 @@ def uses(
         raise ElmokitError(f"{input} is not a .tsv of uses: name the word to find with --words")
     else:
         name = options.tokenizer_name()
-        groups = [sample_text_uses(input, w, max_uses, tokenizer=name, quiet=quiet) for w in chosen]
-    from elmokit.analysis.plots.draw import draw_uses
-    from elmokit.analysis.plots.maps import map_clusters, map_uses
+        groups = [
+            sample_text_uses(input, w, max_uses, tokenizer=name, quiet=writing.quiet)
+            for w in chosen
+        ]
 
     store = options.open_store()
     if has_senses:
-        maps = map_uses(store, groups[0], quiet=quiet)
+        maps = analysis.map_uses(store, groups[0], quiet=writing.quiet)
     else:
-        maps = [map_clusters(store, group, clusters, quiet=quiet) for group in groups]
-    write_figure(draw_uses(maps), out)
+        maps = [
+            analysis.map_clusters(store, group, clusters, quiet=writing.quiet) for group in groups
+        ]
+    write_figure(analysis.draw_uses(maps), out)
     print(uses_table(maps))
-    write_result(json, "plot uses", settings, {"words": {m.word: m.to_dict() for m in maps}})
+    write_result(
+        writing.json, "plot uses", settings, {"words": {m.word: m.to_dict() for m in maps}}
+    )
 
 
-def uses_table(maps: Sequence[WordMap]) -> str:
+def uses_table(maps: Sequence[analysis.WordMap]) -> str:
     """Format purity and silhouette of each word in each layer."""
     rows: list[list[object]] = []
     for word_map in maps:
@@ -91,19 +91,15 @@ def uses_table(maps: Sequence[WordMap]) -> str:
     )
 
 
-# ---------------------------------------------------------------------- elmokit plot weights
-def weights(models: list[str], out: str, /, *, json: str | None = None) -> None:
+def weights(models: list[str], out: str, /, *, writing: ResultOptions = ResultOptions()) -> None:
     """Draw the weights that trained task models give the layers.
 
     Args:
         models: One or more folders written by elmokit train.
         out: Figure to write, .png or .svg.
-        json: File to write the weights and all settings to.
     """
     settings = dict(locals())
-    check_figure(out)
-    check_output(json)
-    from elmokit.analysis.plots.draw import draw_weights
+    writing.check(*models, figure=out)
     from elmokit.analysis.plots.maps import Mixes, short_names
     from elmokit.tasks.folder import read_mixes
 
@@ -116,13 +112,13 @@ def weights(models: list[str], out: str, /, *, json: str | None = None) -> None:
             learned.append(Mixes(name, mixes.task, mixes.weights, mixes.scales))
     if not learned:
         raise ElmokitError("none of the models has learned a mix of layers")
-    write_figure(draw_weights(learned), out)
+    write_figure(analysis.draw_weights(learned), out)
     print(weights_table(learned))
     result = {
         mixes.name: {"task": mixes.task, "weights": mixes.places, "scales": mixes.scales}
         for mixes in learned
     }
-    write_result(json, "plot weights", settings, {"mixes": result})
+    write_result(writing.json, "plot weights", settings, {"mixes": result})
 
 
 def weights_table(models: Sequence[Mixes]) -> str:
@@ -137,7 +133,6 @@ def weights_table(models: Sequence[Mixes]) -> str:
     return f"{table(names, rows)}\n\nlayer: its share in the mix; scale: the factor of the mix"
 
 
-# ---------------------------------------------------------------------- elmokit plot pair
 def pair(
     first: str,
     second: str,
@@ -145,7 +140,7 @@ def pair(
     /,
     *,
     layer: str = "top",
-    json: str | None = None,
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Draw how similar the words of two sentences are, and print the nearest ones.
@@ -155,15 +150,11 @@ def pair(
         second: Another sentence.
         out: Figure to write, .png or .svg.
         layer: Layer to draw: a number from 0, top or average; the table has all layers.
-        json: File to write the cosines of all layers and all settings to.
     """
     settings = dict(locals())
-    check_figure(out)
-    check_output(json)
+    writing.check(model=options.model, figure=out)
     if not first.strip() or not second.strip():
         raise ElmokitError("a sentence is empty")
-    from elmokit.analysis.plots.draw import draw_pair
-    from elmokit.analysis.plots.maps import compare_tokens
     from elmokit.layers import layer_index
 
     store = options.open_store()
@@ -174,13 +165,13 @@ def pair(
             raise ElmokitError(
                 f"a sentence has {len(tokens)} tokens, and the figure has room for {MAX_TOKENS}"
             )
-    compared = compare_tokens(store, *sentences)
-    write_figure(draw_pair(compared, index), out)
+    compared = analysis.compare_tokens(store, *sentences)
+    write_figure(analysis.draw_pair(compared, index), out)
     print(nearest_table(compared))
-    write_result(json, "plot pair", settings, compared.to_dict())
+    write_result(writing.json, "plot pair", settings, compared.to_dict())
 
 
-def nearest_table(compared: TokenPair) -> str:
+def nearest_table(compared: analysis.TokenPair) -> str:
     """Format the nearest token of the second sentence for each of the first, with its cosine."""
     nearest = compared.cosines.argmax(axis=2)  # (L + 2, tokens of the first)
     by_token = compared.cosines.swapaxes(0, 1)  # (tokens of the first, L + 2, of the second)
@@ -191,14 +182,12 @@ def nearest_table(compared: TokenPair) -> str:
     return table(["nearest in", *compared.names], rows)
 
 
-# ---------------------------------------------------------------------- elmokit plot surprisal
 def surprisal(
     text: str,
     out: str,
     /,
     *,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Draw how unexpected each word of a text is, in bits, from either side.
@@ -207,36 +196,28 @@ def surprisal(
         text: File of running text (also .jsonl, .conll, .conllu, .gz, .xz, .zst), - for standard
             input, or the text itself.
         out: Figure to write, .png or .svg.
-        json: File to write the surprisal of each word and all settings to.
-        quiet: Do not show progress.
     """
-    check_figure(out)
-    check_output(json)
+    writing.check(text, model=options.model, figure=out)
     from tqdm import tqdm
 
-    from elmokit.analysis.plots import inputs
-    from elmokit.analysis.plots.draw import draw_surprisal
+    from elmokit.analysis.plots import maps
 
     tokenizer = options.tokenizer_name()
     settings = {"text": text, "out": out, "options": replace(options, tokenizer=tokenizer)}
-    sentences, is_cut = inputs.first_words(inputs.read_text(text, tokenizer))
+    sentences, is_cut = maps.first_words(maps.read_text(text, tokenizer))
     if is_cut:
-        warn(f"only the first {inputs.MAX_TEXT} words are drawn")
+        warn(f"only the first {maps.MAX_TEXT} words are drawn")
     elmo = options.load()
-    progress = tqdm(sentences, unit=" sentences", disable=quiet)
+    progress = tqdm(sentences, unit=" sentences", disable=writing.quiet)
     results = [elmo.surprisal([tokens])[0] for tokens in progress]
-    write_figure(draw_surprisal(results), out)
+    write_figure(analysis.draw_surprisal(results), out)
     print(surprisal_table(results))
+    arrays = ("forward", "backward", "known")
     content = [
-        {
-            "tokens": result.tokens,
-            "forward": result.forward.tolist(),
-            "backward": result.backward.tolist(),
-            "known": result.known.tolist(),
-        }
+        {"tokens": result.tokens, **{name: getattr(result, name).tolist() for name in arrays}}
         for result in results
     ]
-    write_result(json, "plot surprisal", settings, {"sentences": content})
+    write_result(writing.json, "plot surprisal", settings, {"sentences": content})
 
 
 def surprisal_table(results: Sequence[Surprisal]) -> str:

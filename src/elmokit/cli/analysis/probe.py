@@ -6,17 +6,15 @@ TRAIN, DEV ─► tokens with labels ─► a classifier per layer ─► table,
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from elmokit.cli.options import Flag, ModelOptions
+from elmokit import analysis
+from elmokit.cli.options import Flag, ModelOptions, ResultOptions, Seed
 from elmokit.cli.output import percent, table, warn, write_result
-from elmokit.figures import check_figure, write_figure
-from elmokit.io.paths import check_output
-
-if TYPE_CHECKING:
-    from elmokit.analysis.probes.probe import ProbeResult
+from elmokit.errors import plural
+from elmokit.figures import write_figure
 
 Training = Parameter(group=Group("Training", sort_key=5))
 
@@ -34,10 +32,9 @@ def probe(
     epochs: Annotated[int | None, Training] = None,
     batch_size: Annotated[int, Training] = 64,
     lr: Annotated[float, Training] = 0.005,
-    seed: Annotated[int, Training] = 1,
-    json: str | None = None,
+    seed: Annotated[Seed, Training] = 1,
     figure: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Measure how well a linear classifier predicts a token's label from each layer.
@@ -55,15 +52,11 @@ def probe(
         batch_size: Number of tokens per step.
         lr: Learning rate of Adam; it decays linearly to 0.
         seed: Seed of the order of the tokens.
-        json: File to write the result and all settings to.
         figure: File to draw accuracy by layer to, .png or .svg.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
-    check_output(json)
-    check_figure(figure)
-    from elmokit.analysis.probes.figure import draw_probe
-    from elmokit.analysis.probes.tokens import label_names, read_tagged_text
+    writing.check(train, dev, vectors, model=options.model, figure=figure)
+    from elmokit.analysis.probes.tokens import label_names
     from elmokit.data.labeled import BadLines
     from elmokit.vectors.static.table import read_static_vectors
 
@@ -71,16 +64,17 @@ def probe(
     for path in (train, dev):
         bad = BadLines(skip=skip_bad)
         texts.append(
-            read_tagged_text(path, column=column, token_column=token_column, kind=kind, bad=bad)
+            analysis.read_tagged_text(
+                path, column=column, token_column=token_column, kind=kind, bad=bad
+            )
         )
         if summary := bad.summary():
             warn(summary)
     label_names(texts[0])  # Raise for too few or too many labels before the model is loaded.
-    static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
+    static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
     store = options.open_store()
-    from elmokit.analysis.probes.probe import probe_layers
 
-    result = probe_layers(
+    result = analysis.probe_layers(
         store,
         *texts,
         static=static,
@@ -88,16 +82,16 @@ def probe(
         batch_size=batch_size,
         lr=lr,
         seed=seed,
-        quiet=quiet,
+        quiet=writing.quiet,
     )
     print(probe_table(result))
-    write_result(json, "probe", settings, result.to_dict())
+    write_result(writing.json, "probe", settings, result.to_dict())
     if figure is not None:
         title = f"{column or 'Labels'} of {Path(dev).name} by layer"
-        write_figure(draw_probe(result, title=title), figure)
+        write_figure(analysis.draw_probe(result, title=title), figure)
 
 
-def probe_table(result: ProbeResult) -> str:
+def probe_table(result: analysis.ProbeResult) -> str:
     """Format the accuracies in percent, baselines first, and the number of tokens."""
     static = [result.static] if result.static else []
     rows = [
@@ -107,7 +101,7 @@ def probe_table(result: ProbeResult) -> str:
     shares = ", ".join(f"{share:.2f}" for share in result.mix)
     return (
         f"{table(['', 'accuracy', 'unseen words'], rows)}\n\n"
-        f"percent of {result.dev_tokens:,} tokens with {len(result.labels)} labels; unseen words: "
-        f"{result.unseen_tokens:,} of them that the {result.train_tokens:,} training tokens do not "
-        f"have\nshares of the layers in the mix: {shares}"
+        f"percent of {plural(result.dev_tokens, 'token')} with {len(result.labels)} labels; unseen "
+        f"words: {result.unseen_tokens:,} of them that the {result.train_tokens:,} training tokens "
+        f"do not have\nshares of the layers in the mix: {shares}"
     )

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from itertools import chain, islice
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from elmokit.cli.options import Flag, ModelOptions, RecordedModelOptions
+from elmokit import analysis
+from elmokit.cli.options import (
+    Flag,
+    ModelOptions,
+    RecordedModelOptions,
+    ResultOptions,
+    Seed,
+    TextOptions,
+    WriteOptions,
+)
 from elmokit.cli.output import percent, table, write_result
-from elmokit.errors import ElmokitError
-from elmokit.io.paths import check_output
+from elmokit.errors import ElmokitError, plural
 
 if TYPE_CHECKING:
-    from elmokit.analysis.senses.induce import InducedSenses
-    from elmokit.analysis.senses.inventory import Inventory
-    from elmokit.analysis.senses.score import SenseScores
-    from elmokit.analysis.senses.tag import SentenceTags
     from elmokit.store import LayerStore
 
 NO_INVENTORY = "none"
@@ -31,9 +36,7 @@ def build(
     *,
     keys: str | None = None,
     center: Flag = False,
-    overwrite: Flag = False,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Average the vectors of each sense's uses in sense-tagged text.
@@ -44,29 +47,24 @@ def build(
         out: Folder to write the senses to.
         keys: File with the senses of an .xml file.
         center: Subtract the mean vector of all tokens before vectors are compared.
-        overwrite: Replace the senses in the folder.
-        json: File to write the result and all settings to.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
-    from elmokit.analysis.senses.build import build_senses
-    from elmokit.analysis.senses.data import TaggedCorpus
     from elmokit.analysis.senses.inventory import check_output_folder
 
-    check_output_folder(out, overwrite)
-    check_output(json)
-    corpus = TaggedCorpus(data, keys)
-    inventory = build_senses(
-        options.open_store(), corpus, center=center, model_name=options.model, quiet=quiet
+    check_output_folder(out, writing.overwrite, inputs=(data, keys, options.model))
+    writing.check(data, keys, model=options.model)
+    corpus = analysis.TaggedCorpus(data, keys)
+    inventory = analysis.build_senses(
+        options.open_store(), corpus, center=center, model_name=options.model, quiet=writing.quiet
     )
     inventory.metadata |= {
         "settings": {"data": data, "keys": keys, "model": options.model, "center": center},
         "sentences": corpus.sentences,
         "instances": corpus.instances,
     }
-    inventory.save(out, overwrite=overwrite)
+    inventory.save(out, overwrite=writing.overwrite)
     print(inventory_report(inventory, out))
-    write_result(json, "senses build", settings, inventory.to_dict())
+    write_result(writing.json, "senses build", settings, inventory.to_dict())
 
 
 def score(
@@ -76,8 +74,7 @@ def score(
     *,
     keys: str | None = None,
     index: str | None = None,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
     options: RecordedModelOptions = RecordedModelOptions(),
 ) -> None:
     """Measure how many senses of sense-tagged text are found: precision, recall and F1.
@@ -89,29 +86,24 @@ def score(
         keys: File with the senses of an .xml file.
         index: WordNet's index.sense, whose first senses are used for words that the inventory does
             not know.
-        json: File to write the result and all settings to.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
     if inventory == NO_INVENTORY and index is None:
         raise ElmokitError("without an inventory, name WordNet's index.sense with --index")
-    check_output(json)
+    writing.check(inventory, data, keys, index, model=options.model)
     from tqdm import tqdm
 
-    from elmokit.analysis.senses.data import TaggedCorpus, read_first_senses
-    from elmokit.analysis.senses.inventory import load_inventory
-    from elmokit.analysis.senses.score import score_first_senses, score_senses
-
-    corpus = TaggedCorpus(data, keys)
-    first_senses = None if index is None else read_first_senses(index)
-    sentences = tqdm(corpus, unit=" sentences", desc="senses", disable=quiet)
+    corpus = analysis.TaggedCorpus(data, keys)
+    first_senses = None if index is None else analysis.read_first_senses(index)
+    bar: Any = {"unit": " sentences", "desc": "senses", "disable": writing.quiet}
     if inventory == NO_INVENTORY:
-        scores = score_first_senses(sentences, first_senses or {})
+        scores = analysis.score_first_senses(tqdm(corpus, **bar), first_senses or {})
     else:
-        senses = load_inventory(inventory)
-        scores = score_senses(open_store(senses, options), senses, sentences, first_senses)
+        senses = analysis.load_inventory(inventory)
+        store = open_store(senses, options)
+        scores = analysis.score_senses(store, senses, tqdm(corpus, **bar), first_senses)
     print(score_table(scores))
-    write_result(json, "senses score", settings, {"scores": scores.to_dict()})
+    write_result(writing.json, "senses score", settings, {"scores": scores.to_dict()})
 
 
 def tag(
@@ -123,8 +115,8 @@ def tag(
     format: Literal["tsv", "jsonl"] = "tsv",
     method: str = "mix + frequency",
     tokenizer: str | None = None,
-    split: Flag = False,
-    quiet: Flag = False,
+    writing: WriteOptions = WriteOptions(),
+    text: TextOptions = TextOptions(),
     options: RecordedModelOptions = RecordedModelOptions(),
 ) -> None:
     """Write the senses of those words of a text that the inventory knows.
@@ -137,32 +129,30 @@ def tag(
         format: One word per line (tsv) or one sentence per line (jsonl).
         method: How to choose a sense: "layer 0" and so on, "average", "mix" or "mix + frequency".
         tokenizer: Tokenizer of the text: elmokit, whitespace or chinese (default: the model's own).
-        split: Split running text into sentences.
-        quiet: Do not show progress.
     """
-    check_output(None if out == "-" else out)
+    file = None if out == "-" else out
+    writing.check(inventory, input, model=options.model, file=file)
     from elmokit.analysis.sampling import read_with_progress
-    from elmokit.analysis.senses.inventory import load_inventory
-    from elmokit.analysis.senses.tag import tag_senses
     from elmokit.io.atomic import write_file
     from elmokit.text.readers import whole_lines
 
-    senses = load_inventory(inventory)
+    senses = analysis.load_inventory(inventory)
     senses.check_method(method)
     name = options.resolve(senses.model, tokenizer).tokenizer_name()
-    lines = read_with_progress(input, name="senses", quiet=quiet, tokenizer=name, split=split)
+    reading: Any = {"tokenizer": name, **asdict(text)}
+    lines = read_with_progress(input, name="senses", quiet=writing.quiet, **reading)
     sentences = whole_lines(lines)
     # Read one sentence now, so that input errors surface before the model is loaded.
     sentences = chain(list(islice(sentences, 1)), sentences)
-    tagged = tag_senses(open_store(senses, options), senses, sentences, method)
+    tagged = analysis.tag_senses(open_store(senses, options), senses, sentences, method)
     if format == "tsv":
         output = tsv_lines(tagged)
     else:
         output = (dumps(sentence.to_dict(), ensure_ascii=False) + "\n" for sentence in tagged)
-    if out == "-":
+    if file is None:
         sys.stdout.writelines(output)
     else:
-        write_file(Path(out).absolute(), output)
+        write_file(Path(file).expanduser(), output)
 
 
 def induce(
@@ -174,11 +164,10 @@ def induce(
     layer: str = "average",
     max_uses: int = 1000,
     examples: int = 3,
-    seed: int = 1,
-    split: Flag = False,
+    seed: Seed = 1,
     out: str | None = None,
-    json: str | None = None,
-    quiet: Flag = False,
+    writing: ResultOptions = ResultOptions(),
+    text: TextOptions = TextOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Find the senses of a word without an inventory: cluster its uses in a corpus.
@@ -192,20 +181,15 @@ def induce(
         max_uses: Maximum number of uses to cluster; more are sampled at random.
         examples: Number of sentences to print of each cluster.
         seed: Seed of the random numbers.
-        split: Split running text into sentences.
         out: File to write all uses with their clusters to, a table that `senses build` reads.
-        json: File to write the result and all settings to.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
     if clusters is not None and clusters < 2:
         raise ElmokitError(f"clusters must be at least 2, not {clusters}")
     if max_uses < 3 or examples < 0:
         raise ElmokitError("--max-uses must be at least 3, and --examples at least 0")
-    check_output(json)
-    check_output(out)
-    from elmokit.analysis.sampling import find_uses, read_with_progress, sample
-    from elmokit.analysis.senses.induce import induce_senses
+    writing.check(corpus, model=options.model, file=out)
+    from elmokit.analysis.sampling import read_with_progress
     from elmokit.io.atomic import write_file
     from elmokit.text.readers import whole_lines
     from elmokit.text.tokenize import tokenizer as find_tokenizer
@@ -214,24 +198,24 @@ def induce(
     tokens = find_tokenizer(name)(word)
     if not tokens:
         raise ElmokitError("the word is empty")
-    lines = read_with_progress(corpus, name="uses", quiet=quiet, tokenizer=name, split=split)
-    uses, total = sample(find_uses(whole_lines(lines), tokens), max_uses, seed)
+    reading: Any = {"tokenizer": name, **asdict(text)}
+    lines = read_with_progress(corpus, name="uses", quiet=writing.quiet, **reading)
+    uses, total = analysis.sample(analysis.find_uses(whole_lines(lines), tokens), max_uses, seed)
     if len(uses) < max(3, clusters or 0):
-        raise ElmokitError(f"{corpus} has {total} uses of {word!r}: too few for clusters")
-    induced = induce_senses(
-        options.open_store(), uses, layer=layer, clusters=clusters, seed=seed, quiet=quiet
+        raise ElmokitError(f"{corpus} has {plural(total, 'use')} of {word!r}: too few for clusters")
+    induced = analysis.induce_senses(
+        options.open_store(), uses, layer=layer, clusters=clusters, seed=seed, quiet=writing.quiet
     )
     count = f"{len(uses):,}" if len(uses) == total else f"{len(uses):,} of {total:,}"
     print(f"{count} uses of {word!r}, clustered by their vectors ({induced.layer})")
     print(cluster_report(induced, examples))
     if out is not None:
-        write_file(Path(out).absolute(), induced.lines())
+        write_file(Path(out).expanduser(), induced.lines())
     result = {"uses": len(uses), "uses_total": total, **induced.to_dict(examples)}
-    write_result(json, "senses induce", settings, result)
+    write_result(writing.json, "senses induce", settings, result)
 
 
-# ---------------------------------------------------------------------- shared
-def open_store(senses: Inventory, options: RecordedModelOptions) -> LayerStore:
+def open_store(senses: analysis.Inventory, options: RecordedModelOptions) -> LayerStore:
     """Open the store of the model that the senses were built with; raise for another one."""
     model = options.resolve(senses.model)
     store = model.open_store()
@@ -239,11 +223,10 @@ def open_store(senses: Inventory, options: RecordedModelOptions) -> LayerStore:
     return store
 
 
-# ---------------------------------------------------------------------- printing
-def inventory_report(inventory: Inventory, out: str) -> str:
+def inventory_report(inventory: analysis.Inventory, out: str) -> str:
     """Format the size of an inventory and how well each method chooses senses."""
-    words = f"{len(inventory.words):,} word{'s' * (len(inventory.words) != 1)}"
-    lines = [f"{out}: {len(inventory.senses):,} senses of {words}"]
+    size = plural(len(inventory.senses), "sense"), plural(len(inventory.words), "word")
+    lines = [f"{out}: {' of '.join(size)}"]
     if inventory.metadata["choices"]:
         rows = [[name, percent(s)] for name, s in inventory.metadata["leave_one_out"].items()]
         lines += [
@@ -254,7 +237,7 @@ def inventory_report(inventory: Inventory, out: str) -> str:
     return "\n".join(lines)
 
 
-def score_table(scores: SenseScores) -> str:
+def score_table(scores: analysis.SenseScores) -> str:
     """Format the scores of each method in percent, and F1 by part of speech."""
     parts = scores.parts_of_speech
     rows = []
@@ -266,25 +249,25 @@ def score_table(scores: SenseScores) -> str:
     return table(["", "precision", "recall", "F1", *parts], rows) + explained
 
 
-def cluster_report(induced: InducedSenses, examples: int) -> str:
+def cluster_report(induced: analysis.InducedSenses, examples: int) -> str:
     """Format the clusters with their typical words and some examples, and their silhouettes."""
     clusters = induced.to_dict(examples)["clusters"]
     lines = [table(["", "uses"], [[cluster["name"], cluster["uses"]] for cluster in clusters])]
+    lines.append("uses: size of the cluster; below, words that are near its uses more than others'")
     for cluster in clusters:
         lines.append(f"\n{cluster['name']}: {', '.join(cluster['typical'])}")
         lines += [f"  {example}" for example in cluster["examples"]]
-    lines.append("\nhow well the clusters are separated, from -1 to 1:")
-    lines.append(table(["", "silhouette"], [list(row) for row in induced.silhouettes.items()]))
+    lines.append("\n" + table(["", "silhouette"], [[*row] for row in induced.silhouettes.items()]))
+    lines.append("silhouette: how well the clusters are separated in a layer, from -1 to 1")
     return "\n".join(lines)
 
 
-def tsv_lines(tagged: Iterable[SentenceTags]) -> Iterator[str]:
+def tsv_lines(tagged: Iterable[analysis.SentenceTags]) -> Iterator[str]:
     """Yield one line per word with a sense."""
-    from elmokit.analysis.uses import Use
 
     yield "sentence\tposition\tword\tlemma\tsense\tscore\n"
     for i, sentence in enumerate(tagged, start=1):
         for tag in sentence.tags:
-            use = Use(tuple(sentence.tokens), tag.start, tag.end, tag.lemma, tag.sense)
+            use = analysis.Use(tuple(sentence.tokens), tag.start, tag.end, tag.lemma, tag.sense)
             cells = (i, use.position, use.word, use.lemma, use.sense, f"{tag.score:.3f}")
             yield "\t".join(map(str, cells)) + "\n"

@@ -8,16 +8,13 @@ subtracted ("centered").
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from elmokit.cli.options import DecodingErrors, Flag, ModelOptions
+from elmokit import analysis
+from elmokit.cli.options import ModelOptions, ResultOptions
 from elmokit.cli.output import percent, table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import name_of
-from elmokit.io.paths import check_output
-
-if TYPE_CHECKING:
-    from elmokit.analysis.similarity.rate import SimilarityResult
 
 
 def similarity(
@@ -33,9 +30,8 @@ def similarity(
     score_column: str | None = None,
     pooling: str = "mean,max,ends",
     vectors: str | None = None,
-    errors: DecodingErrors = "strict",
-    json: str | None = None,
-    quiet: Flag = False,
+    errors: Literal["strict", "replace"] = "strict",
+    writing: ResultOptions = ResultOptions(),
     options: ModelOptions = ModelOptions(),
 ) -> None:
     """Measure how well cosines agree with people: on words in context, or on sentences.
@@ -54,13 +50,12 @@ def similarity(
             separated by commas.
         vectors: Static word vectors to compare with: GloVe, word2vec or fastText .vec.
         errors: How to handle bytes that are not UTF-8, in SCWS and WiC files.
-        json: File to write the result and all settings to.
-        quiet: Do not show progress.
     """
     settings = dict(locals())
-    check_output(json)
-    from elmokit.analysis.similarity.pairs import detect_kind, read_pairs
-    from elmokit.analysis.similarity.rate import check_poolings, rate_similarity
+    beside = (name and name.replace(".data.", ".gold.") for name in (file, train))
+    writing.check(*(file, gold, train, train_gold, vectors), *beside, model=options.model)
+    from elmokit.analysis.similarity.pairs import detect_kind
+    from elmokit.analysis.similarity.rate import check_poolings
     from elmokit.text.tokenize import tokenizer as find_tokenizer
     from elmokit.vectors.static.table import read_static_vectors
 
@@ -71,7 +66,7 @@ def similarity(
     if train is not None and detected != "wic":
         raise ElmokitError(f"--train learns a threshold for WiC, but {file} is {detected}")
     tokenize = find_tokenizer(options.tokenizer_name())
-    pairs = read_pairs(
+    pairs = analysis.read_pairs(
         file,
         detected,
         tokenize,
@@ -83,17 +78,17 @@ def similarity(
     )
     training = None
     if train is not None:
-        training = read_pairs(train, "wic", tokenize, gold=train_gold, errors=errors)
-    static = None if vectors is None else read_static_vectors(vectors, quiet=quiet)
+        training = analysis.read_pairs(train, "wic", tokenize, gold=train_gold, errors=errors)
+    static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
     store = options.open_store()
-    result = rate_similarity(
+    result = analysis.rate_similarity(
         store,
         pairs,
         kind=detected,
         training=training,
         poolings=poolings,
         static=static,
-        quiet=quiet,
+        quiet=writing.quiet,
     )
     print(similarity_table(result))
     if detected == "wic" and train is None:
@@ -102,10 +97,12 @@ def similarity(
             "high: learn thresholds from another file with --train"
         )
     source = None if detected != "wic" else train or "the file itself"
-    write_result(json, "similarity", settings, {**result.to_dict(), "threshold_from": source})
+    write_result(
+        writing.json, "similarity", settings, {**result.to_dict(), "threshold_from": source}
+    )
 
 
-def similarity_table(result: SimilarityResult) -> str:
+def similarity_table(result: analysis.SimilarityResult) -> str:
     """Format all measures times 100, raw and centered, and the number of pairs."""
     measures = [name for name in result.rows[-1].raw if name != "threshold"]
     has_pooling = result.kind == "sentences"

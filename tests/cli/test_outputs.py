@@ -1,0 +1,227 @@
+"""One rule for every command: no input is overwritten, and no other file without --overwrite."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny import softmax_elmo
+
+from elmokit.cli.main import COMMANDS, build_app, main
+from elmokit.cli.options import model_files
+
+SENTENCE = "the river bank sat on the boat ."
+FILES = {
+    "text.txt": f"{SENTENCE}\nhe sat on the bank .\n" * 6,
+    "uses.tsv": "".join(f"{SENTENCE}\t2\t{sense}\tbank\n" for sense in "abaab"),
+    "reviews.txt": "good the boat sat .\npoor the bank sat .\n" * 8,
+    "tags.conll": "the D\nbank N\n. P\n\nhe R\nsat V\n. P\n",
+    "pairs.tsv": "the bank\tthe boat\t1\nhe sat\tthe river\t2\nhe sat\ton it\t3\n",
+    "words.vec": "the 0.1 0.2\nbank 0.3 0.1\nboat 0.2 0.5\n",
+}
+# The arguments of each command, with OUT for the output and P.png for the figure that is tested.
+CASES = [
+    "predict task text.txt OUT --elmo model",
+    "score task reviews.txt --json OUT --elmo model",
+    "evaluate model text.txt --sentences OUT",
+    "senses build uses.tsv built --json OUT --model model",
+    "senses score inventory uses.tsv --json OUT --model model",
+    "senses tag inventory text.txt --out OUT --model model",
+    "senses induce bank text.txt --clusters 2 --out OUT --model model",
+    "senses induce bank text.txt --clusters 2 --json OUT --model model",
+    "neighbours index text.txt made --json OUT --model model",
+    "neighbours find bank.index the*bank*sat --vectors words.vec --json OUT --model model",
+    "plot uses uses.tsv P.png --model model",
+    "plot uses uses.tsv new.png --json OUT --model model",
+    "plot weights task P.png",
+    "plot weights task new.png --json OUT",
+    "plot pair the-bank the-boat P.png --model model",
+    "plot pair the-bank the-boat new.png --json OUT --model model",
+    "plot surprisal text.txt P.png --model model",
+    "plot surprisal text.txt new.png --json OUT --model model",
+    "probe tags.conll tags.conll --epochs 1 --figure P.png --model model",
+    "probe tags.conll tags.conll --epochs 1 --json OUT --vectors words.vec --model model",
+    "similarity pairs.tsv --kind sentences --json OUT --vectors words.vec --model model",
+    "drift text.txt text.txt --words bank --json OUT --model model",
+]
+# What can be resumed is replaced only if it is the output of such a command.
+RESUMABLE = [
+    "embed text.txt OUT --format hdf5 --model model",
+    "neighbours index text.txt OUT --model model",
+    "senses build uses.tsv OUT --model model",
+]
+FOLDERS = {"task": "config.json", "inventory": "senses.tsv", "bank.index": "index.json"}
+FOLDERS |= {"model": "config.json"}
+
+
+@pytest.fixture
+def garbage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with inputs that every command would complain of if it read them."""
+    monkeypatch.chdir(tmp_path)
+    for name in FILES:
+        Path(name).write_bytes(b"\xff\xfe\x00")
+    for name, file in FOLDERS.items():
+        Path(name).mkdir()
+        (Path(name) / file).write_bytes(b"\xff\xfe\x00")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with good inputs of all commands."""
+    folder = tmp_path_factory.mktemp("inputs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("ELMOKIT_CACHE", str(folder / "cache"))
+        for name, content in FILES.items():
+            Path(name).write_text(content)
+        softmax_elmo().save_pretrained("model")
+        train = "train classifier --train reviews.txt --out task --epochs 1 --elmo model --quiet"
+        for command in (
+            f"{train} --dev-fraction 0.5",
+            "senses build uses.tsv inventory --model model --quiet",
+            "neighbours index text.txt bank.index --model model --quiet",
+        ):
+            assert main(command.split()) == 0
+    return folder
+
+
+def run(command: str, out: str, *options: str) -> int:
+    """Run a command of the table with another name for its output."""
+    words = [out if word in ("OUT", "P.png") else word for word in command.split()]
+    return main([*words, *options])
+
+
+def files_of(command: str) -> list[str]:
+    """The inputs of a command: files, and a file in each folder."""
+    words = [word for word in command.split()[1:] if word in FILES or word in FOLDERS]
+    return [f"{word}/{FOLDERS[word]}" if word in FOLDERS else word for word in dict.fromkeys(words)]
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_an_existing_file_is_kept_before_anything_is_read(
+    command: str, garbage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = "P.png" if "P.png" in command else "OUT"
+    Path(out).write_text("mine")
+    assert run(command, out) == 2
+    assert f"{out} already exists: " in capsys.readouterr().err
+    assert Path(out).read_text() == "mine"
+    Path(f"folder-{out}").mkdir()
+    Path(f"device-{out}").symlink_to(os.devnull)
+    Path(f"lost-{out}").symlink_to("nowhere")
+    for name, sentence in (
+        (f"folder-{out}", "is a folder"),
+        (f"device-{out}", "is not a regular file"),
+    ):
+        assert run(command, name, "--overwrite") == 2
+        assert sentence in capsys.readouterr().err
+    assert run(command, f"lost-{out}") == 2  # It would replace a link of the user's.
+    assert "already exists" in capsys.readouterr().err
+    assert run(command, f"no/{out}") == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert run(command, 300 * "x" + ".png") == 2
+    err = capsys.readouterr().err
+    assert "File name too long" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [*CASES, *RESUMABLE])
+def test_an_input_is_never_the_output(
+    command: str, garbage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suffix = ".png" if "P.png" in command else ""
+    for input in files_of(command):
+        Path(f"soft{suffix}").unlink(missing_ok=True)
+        Path(f"hard{suffix}").unlink(missing_ok=True)
+        Path(f"soft{suffix}").symlink_to(input)
+        Path(f"hard{suffix}").hardlink_to(input)
+        outputs = [f"soft{suffix}", f"hard{suffix}"] + (
+            [] if suffix else [input, str(garbage / input)]
+        )
+        for out in outputs:
+            for options in ((), ("--overwrite",)):
+                assert run(command, out, *options) == 2
+                assert f"{Path(out)} would overwrite the input" in capsys.readouterr().err
+        assert Path(input).read_bytes() == b"\xff\xfe\x00"
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_with_overwrite_the_file_is_replaced(
+    command: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(inputs, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    monkeypatch.setenv("ELMOKIT_CACHE", str(inputs / "cache"))
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    out = "P.png" if "P.png" in command else "OUT"
+    assert run(command, out, "--quiet") == 0
+    content = Path(out).read_bytes()
+    Path(out).write_text("mine")
+    assert run(command, out, "--quiet", "--overwrite") == 0
+    assert Path(out).read_bytes()[:4] == content[:4] != b"mine"
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize("command", RESUMABLE)
+def test_a_foreign_file_is_no_output_that_can_be_resumed_or_replaced(
+    command: str, garbage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("OUT").write_text("mine")
+    assert run(command, "OUT") == 2
+    assert "OUT already exists: " in capsys.readouterr().err
+    assert run(command, "OUT", "--overwrite") == 2
+    assert Path("OUT").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", RESUMABLE[:2])
+def test_an_input_is_not_deleted_with_the_parts_of_an_earlier_run(
+    command: str, garbage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "vectors.f16" if "index" in command else "part-000000000000.npy"
+    Path("OUT.parts").mkdir()
+    (Path("OUT.parts") / name).write_bytes(Path("text.txt").read_bytes())
+    command = command.replace("text.txt", f"OUT.parts/{name}")
+    for options in ((), ("--overwrite",), ("--resume",), ("--resume", "--overwrite")):
+        assert run(command, "OUT", *options) == 2
+        assert "OUT.parts would overwrite the input" in capsys.readouterr().err
+    assert (Path("OUT.parts") / name).is_file()
+
+
+def test_two_outputs_need_two_names(garbage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (
+        "plot uses uses.tsv P.png --json P.png --model model",
+        "senses induce bank text.txt --out OUT --json OUT --model model",
+    ):
+        assert run(command, "same.png") == 2
+        assert "two outputs have the same name" in capsys.readouterr().err
+
+
+def test_every_file_of_a_model_is_an_input(garbage: Path) -> None:
+    (garbage / "weights.hdf5").touch()
+    for name in ("options.json", "vocab.txt", "notes.txt"):
+        (garbage / name).touch()
+    files = {Path(str(file)).name for file in model_files(str(garbage / "weights.hdf5"))}
+    assert files == {"weights.hdf5", "options.json", "vocab.txt"}
+    assert model_files("shipped") == ["shipped"]
+
+
+def test_the_table_has_every_command_that_writes() -> None:
+    def names(command: str) -> set[str]:
+        app = build_app()
+        for word in command.split():
+            app = app[word]
+        arguments = app.assemble_argument_collection()
+        return {name for argument in arguments for name in argument.names}
+
+    tested = {command for command in COMMANDS if any(c.startswith(command) for c in CASES)}
+    tested |= {"embed", "convert"}  # convert: tests/test_conversion.py
+    folders = {c for c in COMMANDS if c.startswith(("train ", "compare ", "pretrain", "adapt"))}
+    outputs = {"--json", "--out", "--sentences", "--figure"}
+    for command in set(COMMANDS) - folders - {"info"}:
+        given = names(command)
+        writes = bool(outputs & given) or command in tested
+        assert ("--overwrite" in given) == writes, command
+        assert (command in tested) == writes, command
