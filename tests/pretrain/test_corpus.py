@@ -8,6 +8,7 @@ import json
 import lzma
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from elmokit.errors import ElmokitError
 from elmokit.pretrain import corpus as module
 from elmokit.pretrain import sources
 from elmokit.pretrain.corpus import Corpus, Sentences, prepare, split_blocks
+from elmokit.pretrain.sources import Paths
 from elmokit.text.readers import read_sentences
 
 
@@ -82,7 +84,7 @@ def test_unknown_words_in_the_text_and_its_boundaries_are_unknown(tmp_path: Path
 
 def test_a_text_can_be_taken_as_it_is_written(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "a <unk> b <UNK> <S> </S> a")
-    options = {"tokenizer": "whitespace", "valid_fraction": 0.0}
+    options: dict[str, Any] = {"tokenizer": "whitespace", "valid_fraction": 0.0}
     assert len(prepare(file, tmp_path / "c", **options).types) == 5
     corpus = prepare(file, tmp_path / "c", as_written=True, **options)  # It is encoded again.
     assert decoded(corpus, corpus.train) == [["a", "<unk>", "b", "<UNK>", "<UNK>", "<UNK>", "a"]]
@@ -122,10 +124,11 @@ def test_compressed_files_globs_and_folders_are_read(tmp_path: Path) -> None:
     (folder / "a.txt.gz").write_bytes(gzip.compress(b"a a\n"))
     (folder / "b.txt.xz").write_bytes(lzma.compress(b"b b\n"))
     write(folder / "c.jsonl", json.dumps({"text": ["c\nc", "d"]}))
-    options = {"tokenizer": "whitespace", "valid_fraction": 0}
+    options: dict[str, Any] = {"tokenizer": "whitespace", "valid_fraction": 0}
     expected = [["a", "a"], ["b", "b"], ["c", "c", "d"]]
-    for number, given in enumerate([folder, str(folder / "*"), sorted(folder.iterdir())]):
-        corpus = prepare(given, tmp_path / f"c{number}", **options)
+    ways: list[Paths] = [folder, str(folder / "*"), sorted(folder.iterdir())]
+    for i, given in enumerate(ways):
+        corpus = prepare(given, tmp_path / f"c{i}", **options)
         assert decoded(corpus, corpus.train) == expected
 
 

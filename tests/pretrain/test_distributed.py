@@ -117,7 +117,7 @@ def wait_for_a_line(options: Options, processes: list[subprocess.Popen[str]]) ->
 
 def figures(options: Options) -> dict[str, float]:
     """The losses and held-out perplexities of the log, by step."""
-    result = {}
+    result: dict[str, float] = {}
     for line in read_log(Path(options["out"], "log.jsonl")):
         values = line.get("heldout") or {"loss": line["loss"]}
         result |= {f"{name} after step {line['step']}": value for name, value in values.items()}

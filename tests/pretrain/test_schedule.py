@@ -59,8 +59,9 @@ def test_a_decay_from_a_step_ends_the_run() -> None:
 
 @pytest.mark.parametrize("name", ["decay_steps", "decay_from"])
 def test_other_schedules_have_no_decay(name: str) -> None:
+    options: Options = {"schedule": "cosine", name: 5}
     with pytest.raises(ElmokitError, match=f"{name} needs the schedule 'trapezoid', not 'cosine'"):
-        PretrainSettings(schedule="cosine", **{name: 5})
+        PretrainSettings(**options)
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
