@@ -179,7 +179,7 @@ def test_weights_come_from_a_yaml_list(
     assert main([*arguments(options), "--config", str(tmp_path / "run.yaml")]) == 0
     said = capsys.readouterr().err
     assert "read 0.5 times per epoch" in said
-    assert "read 1 times per epoch" in said
+    assert "read once per epoch" in said
 
 
 def test_wrong_weights_are_one_sentence(text: Path) -> None:

@@ -39,6 +39,7 @@ from elmokit.pretrain.sources import (
     identity,
     tokenized_chunks,
 )
+from elmokit.progress import counted
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN
 
 VERSION = 1
@@ -291,7 +292,7 @@ def _write_provisional(
     for source, size in zip(sources, sizes, strict=True):
         if not size:
             raise ElmokitError(
-                f"{source.name} has no sentences ({len(source.files)} file(s) were read)"
+                f"{source.name} has no sentences in {counted(len(source.files), 'file')}"
             )
     return sizes
 
@@ -347,8 +348,8 @@ def split_sources(sizes: list[int], fraction: float) -> tuple[list[list[Range]],
         first += size
     if fraction and not heldout:
         raise ElmokitError(
-            f"the corpus has {first} sentence(s), too few to hold out {fraction:.0%} of them: "
-            "use more text, a held-out text (valid), or valid_fraction 0"
+            f"the corpus has {counted(first, 'sentence')}, too few to hold out {fraction:.0%} "
+            "of them: use more text, a held-out text (valid), or valid_fraction 0"
         )
     return train, heldout
 

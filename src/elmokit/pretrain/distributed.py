@@ -26,6 +26,7 @@ from elmokit.errors import ElmokitError
 from elmokit.model.bilm import BiLMState
 from elmokit.pretrain import OtherProcessFailed
 from elmokit.pretrain.device import pick_device
+from elmokit.progress import counted
 
 RENDEZVOUS_TIMEOUT = timedelta(minutes=5)
 MIN_OWN_MESSAGE = 1 << 18  # Gradients with fewer values are sent together in one message.
@@ -84,8 +85,9 @@ class ProcessGroup:
         parts = self.world_size * accumulate
         if batch_size % parts:
             raise ElmokitError(
-                f"a batch of {batch_size} rows cannot be split over {self.world_size} process(es) "
-                f"with {accumulate} part(s) each: make batch_size a multiple of {parts}"
+                f"a batch of {counted(batch_size, 'row')} cannot be split over "
+                f"{counted(self.world_size, 'process')} with {counted(accumulate, 'part')} each: "
+                f"make batch_size a multiple of {parts}"
             )
 
     # ---- numbers

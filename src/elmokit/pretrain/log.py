@@ -15,6 +15,7 @@ from elmokit.errors import require
 from elmokit.figures import FAINT
 from elmokit.io.atomic import write_file
 from elmokit.model.bilm import BiLM
+from elmokit.progress import counted
 from elmokit.training.curves import Curve, Panel, draw_curves
 from elmokit.training.optim import count_parameters
 
@@ -125,24 +126,22 @@ def describe_run(model: BiLM, softmax: str, *, tokens: int, steps: int, processe
     together = f" by {processes} processes" if processes > 1 else ""
     return (
         f"{tokens:,} tokens per epoch, {softmax} softmax over {model.config.vocabulary_size:,} "
-        f"words, {others:,} parameters plus {in_softmax:,} of the softmax, {steps:,} steps"
-        f"{together}"
+        f"words, {others:,} parameters plus {in_softmax:,} of the softmax, "
+        f"{counted(steps, 'step')}{together}"
     )
 
 
 def describe_source(source: dict[str, Any]) -> str:
     """Return the message about a weighted source of the corpus."""
-    return (
-        f"{source['name']}: {source['train_tokens']:,} tokens, read {source['weight']:g} times "
-        "per epoch"
-    )
+    times = "once" if source["weight"] == 1 else f"{source['weight']:g} times"
+    return f"{source['name']}: {counted(source['train_tokens'], 'token')}, read {times} per epoch"
 
 
 def describe_small_vocabulary(size: int, requested: int, min_count: int) -> str:
     """Return the message for a text with too few words for the requested vocabulary."""
     return (
         f"the vocabulary has {size:,} words, not {requested:,}: no more words occur at least "
-        f"{min_count} times in the text"
+        f"{counted(min_count, 'time')} in the text"
     )
 
 

@@ -13,7 +13,7 @@ from cyclopts import Group, Parameter
 
 from elmokit.errors import ElmokitError
 from elmokit.progress import check_threads
-from elmokit.training.changes import find_change
+from elmokit.training.settings import check_settings, find_change
 
 MIN_RATE = 0.01  # Fraction of the learning rate at the end of a cosine or a decay.
 DECAY_SHARE = 0.2  # Fraction of a run in which the learning rate of a trapezoid falls.
@@ -99,14 +99,7 @@ class PretrainSettings:
     """Number of processes that tokenize the text (default: all cores)."""
 
     def __post_init__(self) -> None:
-        for name, low in _MINIMUM.items():
-            value = getattr(self, name, None)
-            if value is not None and value < low:
-                raise ElmokitError(f"{name} must be at least {low}, not {value}")
-        for name in ("lr", "clip"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ElmokitError(f"{name} must be greater than 0, not {value}")
+        check_settings(self, _MINIMUM, positive=("lr", "clip"))
         check_threads(self.threads)
         if self.course != "trapezoid":
             for name in ("decay_steps", "decay_from"):
@@ -189,8 +182,8 @@ class PretrainSettings:
                 return f"schedule was {old['schedule']!r} and is now 'cosine'"
             start = self.decay_start(self.total_steps(steps_per_epoch))
             return (
-                f"its learning rate would fall from step {start:,}, but {step:,} steps are done: "
-                f"set decay_from to {step} or more"
+                f"its learning rate would fall from step {start:,}, but the run is at step "
+                f"{step:,}: set decay_from to {step} or more"
             )
         return None
 

@@ -103,9 +103,8 @@ def run_training(request: TrainingRequest, group: ProcessGroup) -> TrainingResul
     settings = request.settings
     group.check_batch(settings.batch_size, settings.accumulate)
     check_precision(settings.precision, group.device)
-    out = Path(request.out).expanduser().absolute()
     inputs = [request.model, *request.paths()]
-    with open_folder(out, request.command, inputs=inputs, owner=group.is_main) as folder:
+    with open_folder(request.out, request.command, inputs=inputs, owner=group.is_main) as folder:
         saved = checkpoints(folder / TRAINING)
         text = encode_text(request, folder, group, keep=bool(saved))
         start = request.start(text)

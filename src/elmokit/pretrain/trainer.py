@@ -27,6 +27,7 @@ from elmokit.pretrain.objective import Batcher, targets_of_vocabulary
 from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.step import gradient
 from elmokit.pretrain.windows import Windows
+from elmokit.progress import counted
 from elmokit.text.indexers import make_indexer
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.training import checkpoint as checkpoints
@@ -87,7 +88,7 @@ class TrainingResult:
         figures = "" if best is None else f", held-out perplexity {best:.2f}"
         if best is not None and before is not None:
             figures += f", before it was {before:.2f} ({best / before - 1:+.1%})"
-        return f"{self.folder} is trained: {self.step:,} steps{figures}"
+        return f"{self.folder} is trained: {counted(self.step, 'step')}{figures}"
 
 
 class Trainer:
@@ -322,21 +323,21 @@ class Trainer:
 
     def resume(self, path: Path) -> None:
         """Resume from a checkpoint; raise if the settings or the model have changed."""
-        metadata = checkpoints.read_metadata(path)
-        change = self.find_change(metadata)
-        if change is not None:
-            raise ElmokitError(
-                f"the run in {self.folder} cannot be resumed: {change}; "
-                "use the same settings or another folder"
-            )
-        tensors = checkpoints.restore(path, model=self.model, optimizer=self.optimizer)
-        state = read_state(tensors, self.config.num_layers, self.group.device)
-        self.state = self.group.own_rows(state)
-        self.step = metadata["step"]
-        self.best = math.inf if metadata["best"] is None else metadata["best"]
-        self.before = metadata["before"]
-        self.dropped, self.dropped_in_a_row = metadata["dropped"], metadata["dropped_in_a_row"]
-        self.seconds, self.losses = metadata["seconds"], metadata.get("losses", [])
+        with checkpoints.reading(path) as metadata:
+            change = self.find_change(metadata)
+            if change is not None:
+                raise ElmokitError(
+                    f"the run in {self.folder} cannot be resumed: {change}; "
+                    "use the same settings or another folder"
+                )
+            tensors = checkpoints.restore(path, model=self.model, optimizer=self.optimizer)
+            state = read_state(tensors, self.config.num_layers, self.group.device)
+            self.state = self.group.own_rows(state)
+            self.step = metadata["step"]
+            self.best = math.inf if metadata["best"] is None else metadata["best"]
+            self.before = metadata["before"]
+            self.dropped, self.dropped_in_a_row = metadata["dropped"], metadata["dropped_in_a_row"]
+            self.seconds, self.losses = float(metadata["seconds"]), list(metadata["losses"])
         self.log.say(f"resuming after step {self.step:,} of {self.total:,}")
 
     def find_change(self, metadata: dict[str, Any]) -> str | None:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
 from elmokit.pretrain.corpus import Sentences
+from elmokit.progress import counted
 
 BEGIN, END = 0, 1  # type ids of <S> and </S>
 NOTHING = -1  # The target where a row has ended before the others.
@@ -92,8 +93,8 @@ class Windows:
             self.pairs = round(float(self.weights @ self.sizes))
         if self.pairs < rows:
             raise ElmokitError(
-                f"the text has {self.pairs} tokens, fewer than the {rows} rows of a batch: "
-                "use more text or a smaller batch_size"
+                f"the text has {counted(self.pairs, 'token')}, fewer than the {rows} rows of a "
+                "batch: use more text or a smaller batch_size"
             )
         # The lengths of rows differ by at most one pair.
         self.starts = np.arange(rows + 1) * self.pairs // rows  # (rows + 1,)

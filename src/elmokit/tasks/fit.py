@@ -21,11 +21,11 @@ from torch import nn
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
-from elmokit.tasks.folder import TrainedTask, longest_text
+from elmokit.tasks.folder import TrainedTask, longest_text, mean_loss
 from elmokit.tasks.settings import MAY_CHANGE, TrainSettings
 from elmokit.tasks.splits import Data
 from elmokit.training import checkpoint, optim
-from elmokit.training.changes import find_change
+from elmokit.training.settings import find_change
 from elmokit.training.stopping import Stop
 
 SORTED_BATCHES = 50  # batches whose examples are sorted by length together
@@ -45,6 +45,8 @@ class Progress:
     """Number of steps of the current epoch that are done."""
     best: float | None = None
     """The best dev score."""
+    best_loss: float | None = None
+    """The dev loss of that epoch, which decides between equal scores."""
     best_epoch: int = 0
     factor: float = 1.0
     """Factor of the learning rate."""
@@ -61,15 +63,24 @@ class Progress:
         late = self.epoch - self.best_epoch >= settings.patience
         return self.epoch >= settings.epochs or (self.epoch > 0 and late)
 
-    def end_epoch(self, scores: dict[str, float], **values: Any) -> bool:
-        """Record the end of an epoch; return whether its dev score is the best."""
+    def end_epoch(
+        self, scores: dict[str, float], dev_loss: float = math.nan, **values: Any
+    ) -> bool:
+        """Record the end of an epoch; return whether it is the best so far.
+
+        That is by the dev score, and by the dev loss if the score is the same.
+        """
         self.epoch, self.step = self.epoch + 1, 0
         loss = round(sum(self.losses) / max(1, len(self.losses)), 5)
         self.losses = []
-        self.history.append({"epoch": self.epoch, "loss": loss, "dev": scores, **values})
+        lost = round(dev_loss, 6) if math.isfinite(dev_loss) else None
+        line = {"epoch": self.epoch, "loss": loss, "dev": scores, "dev_loss": lost, **values}
+        self.history.append(line)
         score = next(iter(scores.values()))
-        if not self.best or score > self.best:  # Patience does not start before a score above 0.
-            self.best, self.best_epoch = score, self.epoch
+        is_lower = lost is not None and (self.best_loss is None or lost < self.best_loss)
+        # Patience does not start before a score above 0.
+        if not self.best or score > self.best or (score == self.best and is_lower):
+            self.best, self.best_loss, self.best_epoch = score, lost, self.epoch
             return True
         if (self.epoch - self.best_epoch) % LR_PATIENCE == 0:
             self.factor *= LR_FACTOR
@@ -110,7 +121,8 @@ def fit(
         progress.seconds = before + time.perf_counter() - started
         if not stop.signal:
             scores = trained.score(data.dev, quiet=quiet)
-            is_best = progress.end_epoch(scores, mixes=model.inputs.mixes())
+            dev_loss = mean_loss(model, data.dev, settings.batch_size)
+            is_best = progress.end_epoch(scores, dev_loss, mixes=model.inputs.mixes())
             log.info(progress.describe_epoch(settings))
             if is_best:
                 keep(progress)
@@ -208,14 +220,14 @@ def resume(
     saved = checkpoint.checkpoints(folder)
     if not saved:
         return Progress()
-    metadata = checkpoint.read_metadata(saved[-1])
-    if change := describe_change(metadata, settings, fingerprints, ignore=MAY_CHANGE):
-        raise ElmokitError(
-            f"the run in {folder.parent} cannot resume: {change}; "
-            "use the old value or another folder"
-        )
-    checkpoint.restore(saved[-1], model=model, optimizer=optimizer)
-    return Progress(**metadata["progress"])
+    with checkpoint.reading(saved[-1]) as metadata:
+        if change := describe_change(metadata, settings, fingerprints, ignore=MAY_CHANGE):
+            raise ElmokitError(
+                f"the run in {folder.parent} cannot resume: {change}; "
+                "use the old value or another folder"
+            )
+        checkpoint.restore(saved[-1], model=model, optimizer=optimizer)
+        return Progress(**metadata["progress"])
 
 
 def describe_change(

@@ -7,6 +7,7 @@ zero gives 0. Lists of different lengths and empty lists raise an error.
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
@@ -17,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from elmokit.errors import ElmokitError, require
+from elmokit.progress import counted
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,18 @@ def rouge(
     return {name: float(fmean(score[name].fmeasure for score in scores)) for name in names}
 
 
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """Return Wilson's 95% confidence interval of a share that was measured on `count` examples.
+
+    >>> [round(bound, 3) for bound in wilson(1.0, 2)]
+    [0.342, 1.0]
+    """
+    z2 = 1.959964**2 / count
+    middle = (share + z2 / 2) / (1 + z2)
+    around = math.sqrt(share * (1 - share) * z2 + z2**2 / 4) / (1 + z2)
+    return middle - around, middle + around
+
+
 def _score(correct: int, predicted: int, gold: int) -> Score:
     precision, recall = _ratio(correct, predicted), _ratio(correct, gold)
     return Score(precision, recall, _ratio(2 * correct, predicted + gold), gold)
@@ -258,7 +272,9 @@ def _ratio(part: float, whole: float) -> float:
 
 def _check(gold: Sequence[Any], predicted: Sequence[Any]) -> None:
     if len(gold) != len(predicted):
-        raise ElmokitError(f"there are {len(predicted)} predictions for {len(gold)} examples")
+        raise ElmokitError(
+            f"{counted(len(gold), 'example')} cannot have {counted(len(predicted), 'prediction')}"
+        )
     if not gold:
         raise ElmokitError("there are no examples to score")
 
@@ -267,4 +283,6 @@ def _check_sentences(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence
     _check(gold, predicted)
     for i, (right, tags) in enumerate(zip(gold, predicted, strict=True), start=1):
         if len(right) != len(tags):
-            raise ElmokitError(f"sentence {i} has {len(tags)} tags for {len(right)} tokens")
+            raise ElmokitError(
+                f"sentence {i} has {counted(len(tags), 'tag')} for {counted(len(right), 'token')}"
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from elmokit.formats.detect import lasting_name
 from elmokit.io.atomic import write_file
+from elmokit.progress import counted
 from elmokit.tasks.fit import Progress, fit
 from elmokit.tasks.folder import VECTORS, TrainedTask, build, load_elmo
 from elmokit.tasks.layers.embedder import known_words
@@ -88,6 +90,8 @@ class Plan:
     cache_bytes: int = 8_000_000_000
     device: str = "cpu"
     quiet: bool = False
+    inputs: Sequence[str | None] = ()
+    """Paths of what the run reads."""
     sources: Sources | None = None
     """Sources that are loaded already, to be shared by several runs; None to load them."""
 
@@ -113,6 +117,8 @@ class Plan:
         else:
             best = f"epoch {progress.best_epoch} of {progress.epoch}"
             log.info(f"trained {folder}: {best} was the best")
+            if report["note"]:
+                log.info(report["note"])
         return TrainResult(folder, report, stop.signal)
 
     def load(self) -> Sources:
@@ -155,5 +161,6 @@ def describe_run(trained: TrainedTask, data: Data) -> str:
     vectors = "" if trained.vectors is None else f" and {trained.vectors.source}"
     return (
         f"training a {trained.task.name} {elmo}{vectors}: {count_parameters(trained.model):,} "
-        f"weights, {len(data.train):,} training examples, {len(data.dev):,} dev examples"
+        f"weights, {counted(len(data.train), 'training example')}, "
+        f"{counted(len(data.dev), 'dev example')}"
     )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.detect import SHIPPED
+from elmokit.formats.detect import SHIPPED, lasting_name
 from elmokit.io.atomic import write_file
 from elmokit.progress import use_threads
 from elmokit.tasks.folder import load_task
 from elmokit.tasks.plan import Plan, TrainResult
+from elmokit.tasks.report import few_examples
 from elmokit.tasks.splits import read_data, read_examples
 from elmokit.tasks.task import find_task
 from elmokit.training.folder import open_folder
@@ -50,9 +52,14 @@ class Scores:
     scores: dict[str, float]
     """Scores from 0 to 1, the main one first."""
 
+    @property
+    def note(self) -> str:
+        """A sentence about scores that were measured on few examples; empty if they were not."""
+        return few_examples(self.scores, self.examples)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON takes them."""
-        return asdict(self)
+        return {**asdict(self), "note": self.note}
 
 
 def train(
@@ -109,9 +116,7 @@ def train(
         **options,
     )
     plan.data = plan.data.with_fraction(train_fraction, plan.settings.seed)
-    folder = Path(out).expanduser().absolute()
-    inputs = (train, dev, elmo, vectors)
-    with use_threads(threads), open_folder(folder, "train", inputs=inputs):
+    with use_threads(threads), open_folder(out, "train", inputs=plan.inputs) as folder:
         return plan.run(folder)
 
 
@@ -131,13 +136,21 @@ def make_plan(
     **options: Any,
 ) -> Plan:
     """Check the options, which are those of `train`, read the data and return the plan of a run."""
-    kind = find_task(task)
+    kind, target = find_task(task), options.get("target_elmo")
+    if isinstance(target, str):
+        options["target_elmo"] = lasting_name(target)
     settings = kind.settings.from_options(options).with_word_dim(has_vectors=vectors is not None)
     if not 0 < dev_fraction < 1:
         raise ElmokitError(f"dev_fraction must be above 0 and below 1, not {dev_fraction}")
+    if not 0 <= cache_gb < math.inf:
+        raise ElmokitError(f"cache_gb must be at least 0 and finite, not {cache_gb}")
     data = read_data(kind, settings, train, dev, dev_fraction=dev_fraction, skip_bad=skip_bad)
+    # Parallel texts are two files with a comma between them.
+    inputs = [train, *train.split(","), dev, *(dev or "").split(","), elmo, vectors, target]
     cache_bytes = int(cache_gb * 1e9)
-    return Plan(kind, settings, data, elmo, vectors, cache, cache_bytes, device, quiet)
+    return Plan(
+        kind, settings, data, elmo, vectors, cache, cache_bytes, device, quiet, inputs=inputs
+    )
 
 
 def predict(

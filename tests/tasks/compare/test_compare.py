@@ -387,7 +387,7 @@ def test_every_option_of_a_recorded_command_is_understood(
     plan = Plan(find_task("classifier"), own, Data([], [], {}, ""), elmo="a model")
     comparison = Comparer(plan, tmp_path, {}, {}, [7], [30], options)
     seen: list[tuple[Plan, Path]] = []
-    result = TrainResult(tmp_path, {"dev": {}, "mixes": {}})
+    result = TrainResult(tmp_path, {"dev": {}, "mixes": {}, "note": ""})
 
     def run_plan(plan: Plan, folder: Path) -> TrainResult:
         seen.append((plan, folder))
@@ -489,6 +489,30 @@ def test_a_run_that_was_trained_differently_is_refused(
     Path(data["train"]).write_text(Path(data["train"]).read_text() + "good the film was odd\n")
     with pytest.raises(ElmokitError, match="the data changed"):
         compare(**options)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": 7},
+        {"fingerprints": []},
+        {"dev": {"accuracy": "high"}},
+        {"dev": None},
+        {"seconds": "long"},
+        {"mixes": {"input": {"weights": 3, "scale": 1}}},
+        {"best_epoch": ...},
+    ],
+    ids=str,
+)
+def test_a_damaged_report_is_a_sentence(
+    given: dict[str, Any], whole: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "out")
+    path = out / "runs" / "elmo-input-all-l2-0.001-seed1" / "report.json"
+    report = {**json.loads(path.read_text()), **change}
+    path.write_text(json.dumps({name: v for name, v in report.items() if v is not ...}))
+    with pytest.raises(ElmokitError, match=r"report\.json is damaged \(.*remove it to train"):
+        compare(**{**given, "out": str(out), "vary": ["elmo"], "seeds": [1]})
 
 
 def test_two_at_once_are_refused(given: dict[str, Any], whole: Path) -> None:

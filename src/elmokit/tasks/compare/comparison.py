@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.formats.detect import SHIPPED
 from elmokit.io.atomic import atomic_folder, write_file
 from elmokit.io.jsonfile import read_json
-from elmokit.progress import use_threads
+from elmokit.progress import counted, use_threads
 from elmokit.tasks.compare.conditions import (
     Rows,
     Run,
@@ -106,11 +106,9 @@ def compare(
         assert plan.sources.elmo is not None
         top = plan.sources.elmo.config.num_layers
         tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
-        folder = Path(out).expanduser().absolute()
-        inputs = [options.get(name) for name in ("train", "dev", "elmo", "vectors")]
         given = {name: options[name] for name in COMMAND_OPTIONS if name in options}
         given["out"] = out
-        with open_folder(folder, "compare", inputs=inputs):
+        with open_folder(out, "compare", inputs=plan.inputs) as folder:
             return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
 
 
@@ -150,7 +148,7 @@ class Comparer:
         results = self.write(runs, reports)
         if not draw_all(results, self.folder):
             log.info("no figures without matplotlib: pip install 'elmokit[plots]'")
-        log.info(f"compared {len(runs)} runs in {self.folder}")
+        log.info(f"compared {counted(len(runs), 'run')} in {self.folder}")
         return Comparison(self.folder, results)
 
     @cached_property
@@ -203,7 +201,17 @@ class Comparer:
             return None
         data = self.fingerprint if run.percent == 100 else plan.data.fingerprint()
         fingerprints = {"data": data, **self.sources_of(run).fingerprints}
-        if change := describe_change(report, plan.settings, fingerprints):
+        try:
+            change = describe_change(report, plan.settings, fingerprints)
+            described = describe_run(run, report, "")
+            summarize(self.tables, self.curve, self.percents, [described])
+            float(report["seconds"])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ElmokitError(
+                f"{folder / REPORT} is damaged ({reason_of(error)}): remove it to train this run "
+                "again"
+            ) from None
+        if change:
             raise ElmokitError(
                 f"{folder} was trained differently: {change}; use the old value or another --out"
             )

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from elmokit.progress import counted
 from elmokit.tasks.compare.conditions import WITH, WITHOUT
+from elmokit.tasks.report import MIN_EXAMPLES
 
 if TYPE_CHECKING:
     from elmokit.tasks.compare.conditions import Rows, Run
@@ -132,6 +134,9 @@ def as_markdown(results: dict[str, Any]) -> str:
     ]
     if not results["complete"]:
         parts.append(f"Not complete: {len(results['runs'])} of {results['planned']} runs.\n")
+    if results["dev_examples"] < MIN_EXAMPLES:
+        few = counted(results["dev_examples"], "dev example")
+        parts.append(f"Measured on only {few}: differences of a few points mean nothing.\n")
     for name, lines in results["tables"].items():
         parts += [f"## {TITLES[name]}\n", rows_table(lines)]
     if results["sample_efficiency"]:
