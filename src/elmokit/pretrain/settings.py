@@ -160,16 +160,8 @@ class PretrainSettings:
     def find_change(self, old: dict[str, Any], *, step: int, steps_per_epoch: int) -> str | None:
         """Describe why a run with the settings `old` cannot be resumed; return None if it can.
 
-        As long as the rate is constant, a run may become longer or shorter, or begin to decay. A
-        setting that is missing in `old` had its default value.
-
-        Args:
-            old: Settings that a checkpoint was saved with.
-            step: Number of steps done.
-            steps_per_epoch: Number of steps of an epoch.
+        As long as the rate is constant, a run may become longer or shorter, or begin to decay.
         """
-        defaults = {field.name: field.default for field in fields(self)}
-        old = {name: old.get(name, defaults[name]) for name in self.to_dict()}
         before = replace(self, **{name: old[name] for name in LENGTH})
         may_change = {"accumulate"}
         if before.is_constant_until(step, steps_per_epoch):

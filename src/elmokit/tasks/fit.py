@@ -86,13 +86,6 @@ class Progress:
             self.factor *= LR_FACTOR
         return False
 
-    def describe_epoch(self, settings: TrainSettings) -> str:
-        """Summarize the last epoch in one line."""
-        loss, dev = self.history[-1]["loss"], self.history[-1]["dev"]
-        scores = ", ".join(f"{name} {value:.4f}" for name, value in dev.items())
-        mark = " (best)" if self.best and self.best_epoch == self.epoch else ""
-        return f"epoch {self.epoch}/{settings.epochs}: loss {loss:.4f}, dev {scores}{mark}"
-
 
 def fit(
     trained: TrainedTask,
@@ -110,12 +103,11 @@ def fit(
     fingerprints, of the data and the biLM, are the same.
     """
     model, settings = trained.model, trained.settings
-    optimizer = make_optimizer(model, settings)
-    progress = resume(folder, model, optimizer, settings, fingerprints)
-    trainer = Trainer(model, settings, optimizer, progress)
+    trainer = Trainer(model, settings, make_optimizer(model, settings), Progress())
+    if saved := checkpoint.checkpoints(folder):
+        trainer.resume(saved[-1], fingerprints)
+    progress = trainer.progress
     started, before = time.perf_counter(), progress.seconds
-    if progress.epoch or progress.step:
-        log.info(f"resuming after epoch {progress.epoch}")
     while not progress.ended(settings) and not stop.signal:
         trainer.run_epoch(data.train, stop, quiet=quiet)
         progress.seconds = before + time.perf_counter() - started
@@ -123,13 +115,16 @@ def fit(
             scores = trained.score(data.dev, quiet=quiet)
             dev_loss = mean_loss(model, data.dev, settings.batch_size)
             is_best = progress.end_epoch(scores, dev_loss, mixes=model.inputs.mixes())
-            log.info(progress.describe_epoch(settings))
+            named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+            named += " (best)" if is_best and progress.best else ""
+            epoch, loss = f"{progress.epoch}/{settings.epochs}", progress.history[-1]["loss"]
+            log.info(f"epoch {epoch}: loss {loss:.4f}, dev {named}")
             if is_best:
                 keep(progress)
-        metadata = {"progress": asdict(progress), "settings": settings.to_dict()}
+        metadata = {"progress": asdict(progress), "settings": asdict(settings)}
         metadata["fingerprints"] = fingerprints
         step = progress.epoch * 1_000_000 + progress.step
-        checkpoint.save(folder, step, metadata, model=model, optimizer=optimizer)
+        checkpoint.save(folder, step, metadata, model=model, optimizer=trainer.optimizer)
     return progress
 
 
@@ -141,6 +136,18 @@ class Trainer:
     settings: TrainSettings
     optimizer: torch.optim.Optimizer
     progress: Progress
+
+    def resume(self, path: Path, fingerprints: dict[str, Any]) -> None:
+        """Continue from a checkpoint; raise if it is of a run with other settings or data."""
+        with checkpoint.reading(path) as metadata:
+            if change := describe_change(metadata, self.settings, fingerprints, MAY_CHANGE):
+                raise ElmokitError(
+                    f"the run in {path.parents[1]} cannot resume: {change}; "
+                    "use the old value or another folder"
+                )
+            checkpoint.restore(path, model=self.model, optimizer=self.optimizer)
+            self.progress = Progress(**metadata["progress"])
+            log.info(f"resuming after epoch {self.progress.epoch}")
 
     def run_epoch(self, examples: Sequence[Any], stop: Stop, *, quiet: bool) -> None:
         """Run the remaining steps of an epoch, until a signal arrives."""
@@ -209,32 +216,10 @@ def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Opt
     return optim.make_optimizer(groups, lr=settings.lr, weight_decay=settings.weight_decay)
 
 
-def resume(
-    folder: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    settings: TrainSettings,
-    fingerprints: dict[str, Any],
-) -> Progress:
-    """Load the last checkpoint and return its position; a new position if there is none."""
-    saved = checkpoint.checkpoints(folder)
-    if not saved:
-        return Progress()
-    with checkpoint.reading(saved[-1]) as metadata:
-        if change := describe_change(metadata, settings, fingerprints, ignore=MAY_CHANGE):
-            raise ElmokitError(
-                f"the run in {folder.parent} cannot resume: {change}; "
-                "use the old value or another folder"
-            )
-        checkpoint.restore(saved[-1], model=model, optimizer=optimizer)
-        return Progress(**metadata["progress"])
-
-
 def describe_change(
     saved: dict[str, Any],
     settings: TrainSettings,
     fingerprints: dict[str, Any],
-    *,
     ignore: Sequence[str] = (),
 ) -> str | None:
     """Describe how a saved run differs from what is requested now; None if it does not."""

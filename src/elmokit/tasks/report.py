@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ def make_report(
         "dev": best.get("dev", {}),
         "note": few_examples(best.get("dev", {}), len(data.dev)),
         "mixes": best.get("mixes", {}),
-        "settings": trained.settings.to_dict(),
+        "settings": asdict(trained.settings),
         "fingerprints": fingerprints,
         "history": progress.history,
     }

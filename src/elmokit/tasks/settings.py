@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -70,12 +70,8 @@ class TrainSettings:
     """Tokenizer of text that is not a list of tokens."""
 
     def __post_init__(self) -> None:
-        check_settings(
-            self,
-            _MINIMUM,
-            positive=("lr", "elmo_lr", "clip"),
-            fractions=("dropout", "elmo_dropout"),
-        )
+        positive, fractions = ("lr", "elmo_lr", "clip"), ("dropout", "elmo_dropout")
+        check_settings(self, _MINIMUM, positive=positive, fractions=fractions)
         if self.layers not in ("all", "top", "average") and not re.fullmatch("[0-9]+", self.layers):
             raise ElmokitError(
                 f"layers must be all, top, average or the index of a layer, not {self.layers!r}"
@@ -86,10 +82,6 @@ class TrainSettings:
         if self.word_dim is not None:
             return self
         return replace(self, word_dim=0 if has_vectors else 100)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON takes them."""
-        return asdict(self)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:

@@ -43,13 +43,7 @@ def save(
 ) -> None:
     """Write the checkpoint `step-N` and remove all but the last two.
 
-    Args:
-        folder: Folder of all checkpoints of the run.
-        step: Number that orders the checkpoints.
-        metadata: Position and settings of the run, as JSON takes them.
-        model: Module whose weights are saved.
-        optimizer: Optimizer of the module's parameters.
-        extra: More tensors, under names that begin with neither "model." nor "optimizer.".
+    `extra` has more tensors, under names that begin with neither "model." nor "optimizer.".
     """
     from safetensors.torch import save_file
 

@@ -32,15 +32,9 @@ def open_folder(
 ) -> Iterator[Path]:
     """Create and lock the output folder of a run while the block runs; yield its absolute path.
 
-    Raise if the folder has anything in it but a run of the same command, or if an input is inside
-    it. A folder to which the run has written nothing is removed at the end.
-
-    Args:
-        out: Output folder.
-        command: Command of the run.
-        inputs: Files and folders that the run reads.
-        owner: False in those of several processes that only read; they neither create, lock nor
-            remove anything.
+    Raise if the folder has anything in it but a run of the same command, or if one of the `inputs`,
+    which the run reads, is inside it. A folder to which the run has written nothing is removed at
+    the end. Of several processes only one is the `owner`: the others change nothing.
     """
     try:
         folder = Path(out).expanduser().absolute()

@@ -26,11 +26,7 @@ def check_settings(
 ) -> None:
     """Raise if a field has a value of another type than its own, or one that is out of range.
 
-    Args:
-        settings: Settings of a run.
-        minimum: Lowest value of each field that has one.
-        positive: Fields that must be above 0.
-        fractions: Fields that must be at least 0 and below 1.
+    Fields in `positive` must be above 0, those in `fractions` at least 0 and below 1.
     """
     for name, hint in get_type_hints(type(settings)).items():
         value = getattr(settings, name)
@@ -68,23 +64,14 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _describe(hint: Any) -> str:
     first = get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint
-    if get_origin(first) is Literal:
-        return f"one of {', '.join(get_args(first))}"
-    return KINDS[first]
+    return KINDS[first] if first in KINDS else f"one of {', '.join(get_args(first))}"
 
 
 def find_change(
     old: Mapping[str, Any], settings: DataclassInstance, *, ignore: Collection[str] = ()
 ) -> str | None:
-    """Describe the first setting that differs from a saved run; return None if there is none.
-
-    Args:
-        old: Settings of the saved run; one that is missing there had its default value.
-        settings: Settings of this run, a dataclass.
-        ignore: Fields that may change.
-    """
-    for field in fields(settings):
-        before, now = old.get(field.name, field.default), getattr(settings, field.name)
-        if field.name not in ignore and before != now:
-            return f"{field.name} was {before!r} and is now {now!r}"
+    """Describe the first setting that differs from a saved run; return None if there is none."""
+    for name in (field.name for field in fields(settings) if field.name not in ignore):
+        if old[name] != (now := getattr(settings, name)):
+            return f"{name} was {old[name]!r} and is now {now!r}"
     return None

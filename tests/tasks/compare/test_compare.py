@@ -25,7 +25,8 @@ from tiny import tiny_elmo
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
-from elmokit.tasks import load_task, plan, train
+from elmokit.tasks import load_task, train
+from elmokit.tasks import run as run_module
 from elmokit.tasks.compare import compare
 from elmokit.tasks.compare.comparison import Comparer, command_line
 from elmokit.tasks.compare.conditions import (
@@ -38,7 +39,7 @@ from elmokit.tasks.compare.conditions import (
 )
 from elmokit.tasks.compare.figures import draw_all, draw_curve, draw_rows, draw_weights
 from elmokit.tasks.compare.summary import spread, table_of
-from elmokit.tasks.plan import Plan, TrainResult
+from elmokit.tasks.run import Plan, TrainResult
 from elmokit.tasks.settings import ClassifierSettings
 from elmokit.tasks.splits import Data
 from elmokit.tasks.task import find_task
@@ -111,7 +112,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("compare")
     tiny_elmo().save_pretrained(folder / "elmo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "draw_curves", lambda report, picture: False)
+        patch.setattr(run_module, "draw_curves", lambda report, picture: False)
         yield {
             "task": "classifier",
             **write_reviews(folder),
