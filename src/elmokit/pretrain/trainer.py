@@ -178,11 +178,12 @@ class Trainer:
         if self.step == 0:
             softmax = 0 if self.model.softmax is None else count_parameters(self.model.softmax)
             world = self.group.world_size
+            together = f" by {world} processes" if world > 1 else ""
             self.log.say(
                 f"{self.windows.pairs:,} tokens per epoch, {self.settings.softmax} softmax over "
                 f"{self.config.vocabulary_size:,} words, "
                 f"{count_parameters(self.model) - softmax:,} parameters plus {softmax:,} of the "
-                f"softmax, {counted(self.total, 'step')}{f' by {world} processes' * (world > 1)}"
+                f"softmax, {counted(self.total, 'step')}{together}"
             )
             for source in self.corpus.sources:
                 times = "once" if source["weight"] == 1 else f"{source['weight']:g} times"
