@@ -70,8 +70,12 @@ def _describe(hint: Any) -> str:
 def find_change(
     old: Mapping[str, Any], settings: DataclassInstance, *, ignore: Collection[str] = ()
 ) -> str | None:
-    """Describe the first setting that differs from a saved run; return None if there is none."""
-    for name in (field.name for field in fields(settings) if field.name not in ignore):
-        if old[name] != (now := getattr(settings, name)):
-            return f"{name} was {old[name]!r} and is now {now!r}"
+    """Describe the first setting that differs from a saved run; return None if there is none.
+
+    A setting that is missing in `old` had its default value.
+    """
+    for field in fields(settings):
+        before, now = old.get(field.name, field.default), getattr(settings, field.name)
+        if field.name not in ignore and before != now:
+            return f"{field.name} was {before!r} and is now {now!r}"
     return None
