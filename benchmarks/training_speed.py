@@ -174,9 +174,7 @@ def summary(name: str, runs: list[dict[str, Any]], peak: float) -> dict[str, Any
 def child(job: dict[str, Any]) -> None:
     """Our side, in a process of its own: `elmokit pretrain` with a clock at every step."""
     from elmokit.config import BiLMConfig
-    from elmokit.pretrain import PretrainSettings, let_threads_spin, pretrain
-
-    let_threads_spin()  # Before torch is imported.
+    from elmokit.pretrain import PretrainSettings, pretrain  # Sets a variable before torch loads.
     from elmokit.pretrain.trainer import Trainer
 
     times, plain = [], Trainer.one_step

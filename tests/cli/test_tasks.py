@@ -19,7 +19,6 @@ from safetensors.numpy import load_file
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.tasks import load_task, predict, score, train
-from elmokit.tasks.settings import TaggerSettings
 from elmokit.tasks.task import TASKS, find_task
 
 SMALL = {"hidden": 16, "char_dim": 8, "epochs": 6, "lr": 0.02, "batch_size": 8, "quiet": True}
@@ -291,7 +290,7 @@ def test_a_folder_with_another_model_is_left_alone(
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ElmokitError, match="already contains a model"):
         train("classifier", **options(reviews, tmp_path))
-    with pytest.raises(ElmokitError, match="not a task model that this version can read"):
+    with pytest.raises(ElmokitError, match="of a task model that this version can read"):
         load_task(tmp_path)
 
 
@@ -355,10 +354,3 @@ def test_predictions_go_to_standard_output(
     said = capsys.readouterr()
     assert [line.split("\t")[0] for line in said.out.split("\n")[:4]] == text.read_text().split()
     assert said.err == ""
-
-
-def test_saved_settings_may_have_fields_of_other_tasks_but_no_unknown_ones() -> None:
-    own = TaggerSettings.from_dict({"crf": False, "beam": 3})
-    assert own == TaggerSettings(crf=False)
-    with pytest.raises(ElmokitError, match="unknown field 'colour'"):
-        TaggerSettings.from_dict({"colour": 1})

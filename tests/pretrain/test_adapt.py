@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import pytest
 from runs import adapt, pretrain
 from safetensors.numpy import load_file
 from small_text import make_sentences
+from tiny import complaint
 
 import elmokit
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, native
 from elmokit.formats.checkpoint import Checkpoint
+from elmokit.io.marker import write_marker
 from elmokit.pretrain.corpus import prepare
 from elmokit.pretrain.evaluation import text_losses
 from elmokit.pretrain.log import read_log
@@ -217,3 +220,46 @@ def test_the_adapted_model_is_never_replaced(model: str, domain: Options) -> Non
     with pytest.raises(ElmokitError, match="already contains a model"):
         adapt(str(base.parent / "plain"), domain | {"out": str(base.parent / "plain")})
     assert {path: path.read_bytes() for path in base.iterdir() if path.is_file()} == files
+
+
+def test_a_run_of_another_kind_and_the_model_itself_are_never_written_to(
+    model: str, domain: Options, tmp_path: Path
+) -> None:
+    """Neither `adapt` into a pretraining, nor the reverse, nor `adapt OLD --out OLD`."""
+    adapted = tmp_path / "adapted"
+    adapt(model, domain | {"epochs": 1, "max_steps": 2})
+    (tmp_path / "task" / "training").mkdir(parents=True)
+    (tmp_path / "task" / "report.json").write_text("{}")
+    write_marker(tmp_path / "task", "train")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    runs: dict[str, Callable[[], object]] = {
+        f"{model} is the folder of a run of elmokit pretrain, not of elmokit adapt": lambda: adapt(
+            model, domain | {"out": model}
+        ),
+        f"{adapted} is inside the output folder {adapted}": lambda: adapt(str(adapted), domain),
+        f"{adapted} is the folder of a run of elmokit adapt, not of elmokit pretrain": lambda: (
+            pretrain(domain)
+        ),
+        f"{tmp_path / 'task'} is the folder of a run of elmokit train, not of": lambda: pretrain(
+            domain | {"out": str(tmp_path / "task")}
+        ),
+    }
+    for message, run in runs.items():
+        assert complaint(run).startswith(message)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_damaged_checkpoint_is_a_sentence(model: str, options: Options) -> None:
+    state = sorted(Path(model, "training").glob("step-*"))[-1]
+    whole = (state / "state.json").read_text()
+    options |= {"epochs": 1, "optimizer": "adamw", "lr": 0.01}
+    changes: list[Options] = [{"settings": 7}, {"seconds": None}, {"model": []}, {"losses": ...}]
+    for change in changes:
+        values = {**json.loads(whole), **change}
+        (state / "state.json").write_text(
+            json.dumps({name: value for name, value in values.items() if value is not ...})
+        )
+        assert "remove it to resume from the one before" in complaint(lambda: pretrain(options))
+    (state / "state.json").write_text(whole)
+    (state / "state.safetensors").write_bytes(b"cut off")
+    assert f"{state} cannot be read" in complaint(lambda: pretrain(options))

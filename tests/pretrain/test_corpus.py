@@ -8,6 +8,7 @@ import json
 import lzma
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from elmokit.errors import ElmokitError
 from elmokit.pretrain import corpus as module
 from elmokit.pretrain import sources
 from elmokit.pretrain.corpus import Corpus, Sentences, prepare, split_blocks
+from elmokit.pretrain.sources import Paths
 from elmokit.text.readers import read_sentences
 
 
@@ -39,24 +41,34 @@ def test_sentences_come_back_as_they_were(text: Path, tmp_path: Path) -> None:
 def test_types_are_by_falling_count_and_then_by_code_point(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "b a c a", "ä b a z 中")
     types = prepare(file, tmp_path / "c", tokenizer="whitespace", valid_fraction=0).types
-    assert types.first(len(types)) == ["<S>", "</S>", "<UNK>", "a", "b", "c", "z", "ä", "中"]
+    assert types.words(np.arange(len(types))) == [
+        "<S>",
+        "</S>",
+        "<UNK>",
+        "a",
+        "b",
+        "c",
+        "z",
+        "ä",
+        "中",
+    ]
     assert types.counts.tolist() == [0, 0, 0, 3, 2, 1, 1, 1, 1]
-    assert [types.cut(min_count=n) for n in (1, 2, 3, 4)] == [9, 5, 4, 3]
-    assert types.cut(min_count=1, size=6) == 6
-    assert types.cut(min_count=1, size=1000) == 9
+    assert [len(types.frequent(min_count=n)) for n in (1, 2, 3, 4)] == [9, 5, 4, 3]
+    assert types.frequent(min_count=1, size=6) == ["<S>", "</S>", "<UNK>", "a", "b", "c"]
+    assert len(types.frequent(min_count=1, size=1000)) == 9
 
 
 def test_counts_are_those_of_the_training_part_alone(text: Path, tmp_path: Path) -> None:
     corpus = prepare(text, tmp_path / "c", tokenizer="whitespace", valid_fraction=0.2)
     counted = Counter(word for words in decoded(corpus, corpus.train) for word in words)
-    words = corpus.types.first(len(corpus.types))
+    words = corpus.types.words(np.arange(len(corpus.types)))
     assert corpus.types.counts.tolist() == [counted[word] for word in words]
 
 
 def test_a_fraction_is_held_out_in_blocks_and_nothing_is_lost(text: Path, tmp_path: Path) -> None:
     lines = [line.split() for line in text.read_text().splitlines()]
     corpus = prepare(text, tmp_path / "c", tokenizer="whitespace", valid_fraction=0.1)
-    train, heldout = split_blocks(len(lines), 4, 10)
+    train, heldout = split_blocks(len(lines), 0.1)
     assert [lines[k] for a, b in train for k in range(a, b)] == decoded(corpus, corpus.train)
     assert [lines[k] for a, b in heldout for k in range(a, b)] == decoded(corpus, corpus.heldout)
     assert len(corpus.heldout) == 40
@@ -70,7 +82,8 @@ def test_a_held_out_file_is_encoded_with_the_same_types(text: Path, tmp_path: Pa
     corpus = prepare(text, tmp_path / "c", valid=other, tokenizer="whitespace")
     assert decoded(corpus, corpus.heldout) == [["the", "unseen", "cat"]]
     assert len(corpus.train) == 400
-    assert corpus.types.first(len(corpus.types))[-1] == "unseen"  # never seen in training
+    words = corpus.types.words(np.arange(len(corpus.types)))
+    assert words[-1] == "unseen"  # never seen in training
 
 
 def test_unknown_words_in_the_text_and_its_boundaries_are_unknown(tmp_path: Path) -> None:
@@ -82,7 +95,7 @@ def test_unknown_words_in_the_text_and_its_boundaries_are_unknown(tmp_path: Path
 
 def test_a_text_can_be_taken_as_it_is_written(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "a <unk> b <UNK> <S> </S> a")
-    options = {"tokenizer": "whitespace", "valid_fraction": 0.0}
+    options: dict[str, Any] = {"tokenizer": "whitespace", "valid_fraction": 0.0}
     assert len(prepare(file, tmp_path / "c", **options).types) == 5
     corpus = prepare(file, tmp_path / "c", as_written=True, **options)  # It is encoded again.
     assert decoded(corpus, corpus.train) == [["a", "<unk>", "b", "<UNK>", "<UNK>", "<UNK>", "a"]]
@@ -122,10 +135,11 @@ def test_compressed_files_globs_and_folders_are_read(tmp_path: Path) -> None:
     (folder / "a.txt.gz").write_bytes(gzip.compress(b"a a\n"))
     (folder / "b.txt.xz").write_bytes(lzma.compress(b"b b\n"))
     write(folder / "c.jsonl", json.dumps({"text": ["c\nc", "d"]}))
-    options = {"tokenizer": "whitespace", "valid_fraction": 0}
+    options: dict[str, Any] = {"tokenizer": "whitespace", "valid_fraction": 0}
     expected = [["a", "a"], ["b", "b"], ["c", "c", "d"]]
-    for number, given in enumerate([folder, str(folder / "*"), sorted(folder.iterdir())]):
-        corpus = prepare(given, tmp_path / f"c{number}", **options)
+    ways: list[Paths] = [folder, str(folder / "*"), sorted(folder.iterdir())]
+    for i, given in enumerate(ways):
+        corpus = prepare(given, tmp_path / f"c{i}", **options)
         assert decoded(corpus, corpus.train) == expected
 
 

@@ -117,7 +117,7 @@ def wait_for_a_line(options: Options, processes: list[subprocess.Popen[str]]) ->
 
 def figures(options: Options) -> dict[str, float]:
     """The losses and held-out perplexities of the log, by step."""
-    result = {}
+    result: dict[str, float] = {}
     for line in read_log(Path(options["out"], "log.jsonl")):
         values = line.get("heldout") or {"loss": line["loss"]}
         result |= {f"{name} after step {line['step']}": value for name, value in values.items()}
@@ -227,8 +227,8 @@ def test_a_batch_that_cannot_be_shared_is_one_sentence(options: Options) -> None
     assert (first, second) == (2, 2)
     assert sorted([said, silent]) == [
         "",
-        "elmokit: error: a batch of 7 rows cannot be split over 2 process(es) with 1 part(s) "
-        "each: make batch_size a multiple of 2\n",
+        "elmokit: error: a batch of 7 rows cannot be split over 2 processes with 1 part each: make "
+        "batch_size a multiple of 2\n",
     ]
     with pytest.raises(ElmokitError, match="make batch_size a multiple of 3"):
         pretrain(options | {"accumulate": 3})

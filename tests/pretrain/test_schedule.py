@@ -59,8 +59,9 @@ def test_a_decay_from_a_step_ends_the_run() -> None:
 
 @pytest.mark.parametrize("name", ["decay_steps", "decay_from"])
 def test_other_schedules_have_no_decay(name: str) -> None:
+    options: Options = {"schedule": "cosine", name: 5}
     with pytest.raises(ElmokitError, match=f"{name} needs the schedule 'trapezoid', not 'cosine'"):
-        PretrainSettings(schedule="cosine", **{name: 5})
+        PretrainSettings(**options)
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
@@ -104,9 +105,11 @@ def test_an_interrupted_decay_resumes_to_the_same_bits(
 
 def test_what_would_change_past_rates_is_refused(options: Options) -> None:
     pretrain(options | {"max_steps": 20})
-    with pytest.raises(ElmokitError, match=r"from step 12, but 20 steps are done: set decay_from"):
+    with pytest.raises(
+        ElmokitError, match=r"from step 12, but the run is at step 20: set decay_from"
+    ):
         pretrain(options | {"decay_from": 12, "decay_steps": 20})
-    with pytest.raises(ElmokitError, match=r"from step 15, but 20 steps are done"):
+    with pytest.raises(ElmokitError, match=r"from step 15, but the run is at step 20"):
         pretrain(options | {"max_steps": 25, "decay_steps": 10})
     with pytest.raises(ElmokitError, match=r"schedule was 'constant' and is now 'cosine'"):
         pretrain(options | {"schedule": "cosine"})

@@ -136,7 +136,7 @@ def test_a_folder_takes_one_run_at_a_time(options: dict[str, Any]) -> None:
     while not (log.exists() and log.stat().st_size):
         time.sleep(0.05)
     try:
-        with pytest.raises(ElmokitError, match=r"another process is writing to .*training: wait"):
+        with pytest.raises(ElmokitError, match=r"another process is writing to .*model: wait"):
             pretrain(options)
         assert first.poll() is None  # the first does not notice
     finally:

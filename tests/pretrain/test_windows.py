@@ -61,7 +61,7 @@ def test_every_token_is_predicted_once_an_epoch_in_both_directions(
         window = windows.window(epoch, step)
         assert window.index.shape[1:] == window.targets.shape[1:]
         assert window.index.shape[2] == rows
-        assert window.pairs == windows.pairs_at(step)
+        assert (window.targets[0] != NOTHING).sum() == windows.pairs_at(step)
         for direction in range(2):
             for row in range(rows):
                 result[direction].update(pairs(window, direction, row))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from torch import nn
 
 from elmokit.errors import ElmokitError
 from elmokit.tasks.fit import Progress, Trainer, epoch_batches, make_optimizer
-from elmokit.tasks.folder import predict
+from elmokit.tasks.folder import mean_loss, predict
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import TrainSettings
 
@@ -63,6 +64,32 @@ def test_patience_begins_with_the_first_score_above_zero() -> None:
         progress.end_epoch({"f1": value})
     assert progress.ended(own)
     assert progress.best_epoch == 4
+
+
+def test_of_equal_scores_the_one_with_the_lower_dev_loss_is_the_best() -> None:
+    progress, own = Progress(), settings(epochs=50, patience=3)
+    losses = iter([0.5, 0.3, 0.4, 0.3, math.nan, 0.1])
+    kept = []
+    while not progress.ended(own):
+        if progress.end_epoch({"accuracy": 1.0}, next(losses)):
+            kept.append(progress.epoch)
+    assert kept == [1, 2]
+    assert (progress.best, progress.best_loss, progress.best_epoch) == (1.0, 0.3, 2)
+    lines = [line["dev_loss"] for line in progress.history]
+    assert lines == [0.5, 0.3, 0.4, 0.3, None]
+    assert progress.end_epoch({"accuracy": 1.0}, 0.1)
+
+
+def test_the_dev_loss_is_the_mean_over_the_examples() -> None:
+    batches: list[list[Any]] = []
+
+    def loss(batch: list[Any]) -> torch.Tensor:
+        batches.append(batch)
+        return torch.tensor([float(example.number) for example in batch]).mean()
+
+    model = SimpleNamespace(eval=lambda: None, loss=loss)
+    assert mean_loss(model, examples(23), 4) == pytest.approx(11)
+    assert [len(batch) for batch in batches] == [4, 4, 4, 4, 4, 3]
 
 
 def test_training_ends_after_its_last_epoch() -> None:

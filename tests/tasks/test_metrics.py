@@ -584,13 +584,13 @@ FLAT = [accuracy, classification, macro_f1, relation_f1, gap_of_men, bleu, rouge
 def test_nothing_to_score_and_unequal_lengths_are_refused(score: Any) -> None:
     with pytest.raises(ElmokitError, match="there are no examples to score"):
         score([], [])
-    with pytest.raises(ElmokitError, match=r"there are \d predictions for \d examples"):
+    with pytest.raises(ElmokitError, match=r"\d examples? cannot have \d predictions?"):
         score([1.0, 2.0], [1.0])
-    with pytest.raises(ElmokitError, match=r"there are \d predictions for \d examples"):
+    with pytest.raises(ElmokitError, match=r"\d examples? cannot have \d predictions?"):
         score([1.0], [])
 
 
 @pytest.mark.parametrize("score", [span_f1, tag_accuracy])
 def test_a_sentence_with_too_few_tags_is_named(score: Any) -> None:
-    with pytest.raises(ElmokitError, match="sentence 2 has 1 tags for 2 tokens"):
+    with pytest.raises(ElmokitError, match="sentence 2 has 1 tag for 2 tokens"):
         score([["O"], ["O", "O"]], [["O"], ["O"]])

@@ -106,6 +106,51 @@ def test_an_input_inside_the_output_is_refused(tmp_path: Path) -> None:
     assert "is inside" in refused(tmp_path / "out", "pretrain", tmp_path)
 
 
+def test_a_path_in_the_home_folder_is_compared_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    used(tmp_path / "out", "adapt")
+    assert refused(tmp_path / "out", "adapt", Path("~/out")).startswith("~/out is inside")
+    with open_folder("~/new", "train") as folder:
+        assert folder == tmp_path / "new"
+
+
+@pytest.mark.parametrize("name", ["training", "tensorboard", "runs", "vectors"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine" / "step-00000001").mkdir(parents=True)
+    used(tmp_path / "out")
+    if name == "training":
+        (tmp_path / "out" / name).rename(tmp_path / "out" / "before")
+    (tmp_path / "out" / name).symlink_to(tmp_path / "mine")
+    assert f"{name} is a link, and nothing is written through it" in refused(tmp_path / "out")
+    assert tree(tmp_path / "mine") == ["step-00000001"]
+
+
+def test_the_whole_folder_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk")
+    used(tmp_path / "out")
+    assert read_marker(tmp_path / "disk") == "pretrain"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    assert "is not empty" in refused(tmp_path / "link")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    assert "cannot write into" in refused(tmp_path / "dangling")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "ü" * 200])
+def test_a_name_that_is_too_long_is_an_error(tmp_path: Path, name: str) -> None:
+    with (
+        pytest.raises(ElmokitError, match="File name too long"),
+        open_folder(tmp_path / name, "train"),
+    ):
+        pass
+    with pytest.raises(ElmokitError, match="home directory"), open_folder("~no-one/x", "train"):
+        pass
+
+
 def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
     with (
         open_folder(tmp_path, "train"),

@@ -122,6 +122,8 @@ def train_command(task: TaskName, settings: type[TrainSettings]) -> Callable[...
         if not run.quiet:
             print(scores_table(result.scores))
             print(mixes_table(result.mixes), end="")
+            if result.report["note"]:
+                print(result.report["note"])
         return 0
 
     return with_settings(command, settings, f"Train a task model: {TASKS[task]}.")
@@ -255,6 +257,8 @@ def score(
     log_to_stderr(quiet=writing.quiet)
     result = run(model, test, quiet=writing.quiet, **asdict(options))
     print(scores_table(result.scores))
+    if result.note:
+        print(result.note)
     if writing.json is not None:
         text = dumps(result.to_dict(), indent=2, ensure_ascii=False)
         write_file(Path(writing.json).expanduser().absolute(), [text + "\n"])

@@ -78,7 +78,8 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
     """Open the file, or standard input, which is not closed at the end."""
     if os.fspath(path) == STANDARD_INPUT:
         return nullcontext(sys.stdin.buffer)
-    if Path(path).is_dir():  # Not every system says so when it is opened.
+    # Not every system says so when it is opened. Path.is_dir() raises if the name is too long.
+    if os.path.isdir(path):  # noqa: PTH112
         raise ElmokitError(f"{name} is a directory, not a file")
     try:
         return Path(path).open("rb")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,66 +21,60 @@ from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import join
 from elmokit.pretrain.settings import AdaptSettings
 from elmokit.pretrain.sources import Paths, Weights
-from elmokit.pretrain.train import TrainingRequest, new_model, run_training
-from elmokit.pretrain.trainer import Origin, Start, TrainingResult
+from elmokit.pretrain.train import new_model, run_training
+from elmokit.pretrain.trainer import Start, TrainingResult
 from elmokit.pretrain.windows import Windows
 from elmokit.text.vocabulary import Vocabulary
 
 SOFTMAX_SHARE = 0.2  # Fraction of all steps in which a new softmax learns alone.
 
 
-def adapt_model(
-    model: str, corpus: Paths | Weights, out: str | Path, settings: AdaptSettings
+def adapt(
+    model: str, corpus: Paths | Weights, out: str | Path, settings: AdaptSettings | None = None
 ) -> TrainingResult:
-    """Continue to train a biLM; see `elmokit.pretrain.adapt`."""
-    with join(settings.device) as group:
+    """Continue to train a biLM on the text of a domain; the same call resumes a stopped run.
+
+    Args:
+        model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
+        corpus: Files, globs or folders of text, also .gz, .xz, .zst; or a mapping of each to its
+            weight, which is how often an epoch reads it.
+        out: Folder of the adapted model and of everything that is needed to resume.
+        settings: How to train.
+    """
+    chosen = settings or AdaptSettings()
+    with join(chosen.device) as group:
         origin = read_checkpoint(model)
         check_tensors(origin, expected_shapes(origin.config))
-        new_softmax = settings.new_softmax or not origin.config.vocabulary_size
-        check_adaptable(origin, settings, new_softmax)
-        request = TrainingRequest(
-            corpus,
-            out,
-            settings,
-            command="adapt",
-            model=model,
-            tokenizer=settings.tokenizer or tokenizer_of(origin.metadata),
-            start=lambda text: adapted_start(model, origin, text, settings, new_softmax),
-        )
-        return run_training(request, group)
-
-
-def check_adaptable(origin: Checkpoint, settings: AdaptSettings, new_softmax: bool) -> None:
-    """Raise if a model cannot be adapted, or not with these settings."""
-    if origin.config.token_encoder == "unicode":
-        raise ElmokitError(
-            f"{origin.source} cannot be adapted: its token encoder is 'unicode', only "
-            "'characters' and 'words' are supported"
-        )
-    if new_softmax:
-        return
-    for name in ("softmax_steps", "vocab_size"):
-        if getattr(settings, name) is not None:
+        new_softmax = chosen.new_softmax or not origin.config.vocabulary_size
+        if origin.config.token_encoder == "unicode":
             raise ElmokitError(
-                f"{name} is for a new softmax, but {origin.source} has one: leave {name} out or "
-                "add --new-softmax"
+                f"{origin.source} cannot be adapted: its token encoder is 'unicode', only "
+                "'characters' and 'words' are supported"
             )
+        for name in ("softmax_steps", "vocab_size"):
+            if not new_softmax and getattr(chosen, name) is not None:
+                raise ElmokitError(
+                    f"{name} is for a new softmax, but {origin.source} has one: leave {name} out "
+                    "or add --new-softmax"
+                )
+        path = Path(model).expanduser()
+        described = {
+            "name": path.absolute().name if path.exists() else model,
+            "fingerprint": origin.fingerprint(),
+            "metadata": {name: v for name, v in origin.metadata.items() if name != "options"},
+        }
 
+        def start(text: Corpus) -> Start:
+            vocabulary = choose_vocabulary(origin, text, chosen, new_softmax)
+            adapted = model_to_adapt(origin, vocabulary, chosen, new_softmax)
+            rows, unroll = chosen.batch_size, chosen.unroll
+            windows = Windows(text.train, rows=rows, unroll=unroll, weights=text.weights)
+            alone = int(SOFTMAX_SHARE * chosen.total_steps(windows.steps))
+            alone = alone if chosen.softmax_steps is None else chosen.softmax_steps
+            return Start(adapted, vocabulary, described, alone if new_softmax else 0)
 
-def adapted_start(
-    name: str, origin: Checkpoint, text: Corpus, settings: AdaptSettings, new_softmax: bool
-) -> Start:
-    """Return the model to adapt, with what its metadata will say about its origin."""
-    vocabulary = choose_vocabulary(origin, text, settings, new_softmax)
-    return Start(
-        model_to_adapt(origin, vocabulary, settings, new_softmax),
-        vocabulary,
-        Origin(
-            origin.fingerprint(),
-            describe_origin(name, origin),
-            frozen_steps=count_frozen_steps(settings, text) if new_softmax else 0,
-        ),
-    )
+        tokenizer = chosen.tokenizer or tokenizer_of(origin.metadata)
+        return run_training("adapt", corpus, out, chosen, tokenizer, group, start, model)
 
 
 def choose_vocabulary(
@@ -92,8 +85,8 @@ def choose_vocabulary(
     A model on word ids reads and predicts the same words, so it keeps its own.
     """
     if new_softmax and origin.config.token_encoder != "words":
-        size = text.types.cut(min_count=settings.min_count, size=settings.vocab_size)
-        return Vocabulary(text.types.first(size))
+        count, size = settings.min_count, settings.vocab_size
+        return Vocabulary(text.types.frequent(min_count=count, size=size))
     if origin.vocabulary is None:
         raise ElmokitError(f"{origin.source} has no vocabulary: adapt it with --new-softmax")
     return Vocabulary(origin.vocabulary)
@@ -114,23 +107,3 @@ def model_to_adapt(
     }
     model.load_state_dict(tensors, strict=not new_softmax)
     return model
-
-
-def describe_origin(name: str, origin: Checkpoint) -> dict[str, Any]:
-    """Return what the metadata of the adapted model says about the model it comes from."""
-    path = Path(name).expanduser()
-    return {
-        "name": path.absolute().name if path.exists() else name,
-        "fingerprint": origin.fingerprint(),
-        "metadata": {key: value for key, value in origin.metadata.items() if key != "options"},
-    }
-
-
-def count_frozen_steps(settings: AdaptSettings, text: Corpus) -> int:
-    """Return the number of steps in which only a new softmax learns."""
-    if settings.softmax_steps is not None:
-        return settings.softmax_steps
-    windows = Windows(
-        text.train, rows=settings.batch_size, unroll=settings.unroll, weights=text.weights
-    )
-    return int(SOFTMAX_SHARE * settings.total_steps(windows.steps))

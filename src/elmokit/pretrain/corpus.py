@@ -16,7 +16,7 @@ Weights of sources change nothing here: windows.py repeats or skips blocks of a 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -39,6 +39,7 @@ from elmokit.pretrain.sources import (
     identity,
     tokenized_chunks,
 )
+from elmokit.progress import counted
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN
 
 VERSION = 1
@@ -61,6 +62,11 @@ class Sentences:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def predictions(self) -> int:
+        """Number of predictions in one direction: words and sentence ends."""
+        return int(self.offsets[-1]) + len(self)
 
     @classmethod
     def open(cls, folder: Path, name: str) -> Sentences:
@@ -90,15 +96,12 @@ class Types:
             str(view[a:b], "utf-8") for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
 
-    def first(self, size: int) -> list[str]:
-        """Return the words with ids below `size`: the vocabulary of a softmax."""
-        return self.words(np.arange(size))
-
-    def cut(self, *, min_count: int = 3, size: int | None = None) -> int:
-        """Return the size of the vocabulary of words seen `min_count` times, at most `size`."""
+    def frequent(self, *, min_count: int = 3, size: int | None = None) -> list[str]:
+        """Return the words that occur `min_count` times or more, at most `size` of them."""
         counts = self.counts[len(SPECIAL) :]  # They decrease.
-        frequent = len(SPECIAL) + int(np.searchsorted(-counts, -max(min_count, 1), side="right"))
-        return frequent if size is None else min(frequent, max(size, len(SPECIAL) + 1))
+        end = len(SPECIAL) + int(np.searchsorted(-counts, -max(min_count, 1), side="right"))
+        end = end if size is None else min(end, max(size, len(SPECIAL) + 1))
+        return self.words(np.arange(end))
 
 
 class Corpus:
@@ -107,15 +110,11 @@ class Corpus:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.manifest = read_json(folder / MANIFEST)
+        # Name, weight and size of each weighted source; empty if there are no weights.
+        self.sources: list[dict[str, Any]] = self.manifest["sources"]
         self.types = Types(folder)
         self.train = Sentences.open(folder, "train")
         self.heldout = Sentences.open(folder, "heldout")
-
-    @property
-    def sources(self) -> list[dict[str, Any]]:
-        """Name, weight and size of each weighted source; empty if there are no weights."""
-        sources: list[dict[str, Any]] = self.manifest.get("sources", [])
-        return sources
 
     @property
     def weights(self) -> list[tuple[int, float]]:
@@ -137,34 +136,27 @@ def prepare(
 ) -> Corpus:
     """Encode a corpus into `folder`, or open what is there if it was made from the same text.
 
-    Args:
-        corpus: Files, globs or folders of text, also .gz, .xz, .zst; or a mapping of each to its
-            weight, which is how often an epoch reads it.
-        folder: Folder of the encoded corpus.
-        valid: Held-out text; a fraction of the corpus if None.
-        valid_fraction: Fraction of the sentences of each source to hold out, in blocks spread
-            over it.
-        tokenizer: "elmokit" or "chinese" for running text, "whitespace" for tokenized text with
-            one sentence per line.
-        workers: Number of processes that tokenize (default: all cores). The result is the same.
-        as_written: Read `<unk>` as a word like any other, not as `<UNK>`.
-        keep: Raise if the text has changed, instead of encoding it again.
-        quiet: Show no progress bar.
+    See `PretrainSettings` for the options of the same name. Without `valid`, blocks of sentences
+    spread over each source are held out. `as_written` reads `<unk>` as a word like any other, not
+    as `<UNK>`. `keep` raises if the text has changed, instead of encoding it again.
     """
     if not 0 <= valid_fraction < 1:
         raise ElmokitError(f"valid_fraction must be at least 0 and below 1, not {valid_fraction}")
     old = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
     sources, heldout_files = find_sources(corpus), [] if valid is None else find_files(valid)
-    files = [file for source in sources for file in source.files]
-    requested = {
+    parts = {"corpus": [file for s in sources for file in s.files], "valid": heldout_files}
+    known = {(part, e["name"]): e for part in parts for e in (old or {}).get(part, [])}
+    is_weighted = any(source.weight != 1 for source in sources)
+    described = [{"name": s.name, "weight": s.weight, "files": len(s.files)} for s in sources]
+    requested: dict[str, Any] = {
         "version": VERSION,
         "tokenizer": tokenizer,
         "as_written": as_written,
         "valid_fraction": 0.0 if heldout_files else valid_fraction,
-        "corpus": _identities(files, old, "corpus"),
-        "valid": _identities(heldout_files, old, "valid"),
-        "sources": _describe_sources(sources),
+        "sources": described if is_weighted else [],
     }
+    for part, files in parts.items():
+        requested[part] = [identity(file, known.get((part, file.name))) for file in files]
     if old is not None:
         change = difference(old, requested)
         if change is None:
@@ -179,21 +171,8 @@ def prepare(
     return Corpus(folder)
 
 
-def _identities(files: list[Path], old: dict[str, Any] | None, part: str) -> list[dict[str, Any]]:
-    known = {entry["name"]: entry for entry in (old or {}).get(part, [])}
-    return [identity(file, known.get(file.name)) for file in files]
-
-
-def _describe_sources(sources: list[Source]) -> list[dict[str, Any]]:
-    """Return what the manifest says about sources; nothing if all are read once."""
-    if all(source.weight == 1 for source in sources):
-        return []
-    return [{"name": s.name, "weight": s.weight, "files": len(s.files)} for s in sources]
-
-
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Describe the first difference between two manifests; return None if there is none."""
-    old = {"as_written": False, "sources": [], **old}  # Older ones have no such fields.
     for name in ("version", "tokenizer", "as_written", "valid_fraction"):
         if old.get(name) != new[name]:
             return f"its {name} was {old.get(name)!r} and is now {new[name]!r}"
@@ -238,7 +217,13 @@ def _encode(
                 files, tokenizer=manifest["tokenizer"], workers=workers, on_bytes=count
             )
 
-        sizes = _write_provisional(folder, words, sources, heldout_files, read)
+        reserved = dict.fromkeys(words, UNKNOWN_ID)
+        sizes = [_append(folder, "all", read(source.files), words, reserved) for source in sources]
+        _append(folder, "given", read(heldout_files), words, reserved)
+    for source, size in zip(sources, sizes, strict=True):
+        if not size:
+            files = counted(len(source.files), "file")
+            raise ElmokitError(f"{source.name} has no sentences in {files}")
     everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
     train, heldout = split_sources(sizes, manifest["valid_fraction"])
     ranges = list(chain(*train))
@@ -249,9 +234,8 @@ def _encode(
     final = _write_types(folder, words, counts)
     _write_final(folder, "train", everything, ranges, final)
     _write_final(folder, "heldout", *heldout_from, final)
-    for name in ("all", "given"):
-        (folder / f"{name}.tokens").unlink()
-        (folder / f"{name}.offsets").unlink()
+    for path in (*folder.glob("all.*"), *folder.glob("given.*")):
+        path.unlink()
     for source, part in zip(manifest["sources"], train, strict=False):
         source["train_sentences"] = _count_sentences(part)
         source["train_tokens"] = sum(map(len, _passes(everything, part)))
@@ -269,48 +253,25 @@ def _count_sentences(ranges: list[Range]) -> int:
     return sum(end - start for start, end in ranges)
 
 
-def _write_provisional(
-    folder: Path,
-    words: dict[str, int],
-    sources: list[Source],
-    heldout_files: list[Path],
-    read: Callable[[list[Path]], Iterator[Chunk]],
-) -> list[int]:
-    """Write all text with provisional ids; return the number of sentences of each source."""
-    reserved = dict.fromkeys(words, UNKNOWN_ID)
-    sizes = [0] * len(sources)
-
-    def read_sources() -> Iterator[Chunk]:
-        for index, source in enumerate(sources):
-            for chunk in read(source.files):
-                sizes[index] += len(chunk.lengths)
-                yield chunk
-
-    _write_chunks(folder, "all", read_sources(), words, reserved)
-    _write_chunks(folder, "given", read(heldout_files), words, reserved)
-    for source, size in zip(sources, sizes, strict=True):
-        if not size:
-            raise ElmokitError(
-                f"{source.name} has no sentences ({len(source.files)} file(s) were read)"
-            )
-    return sizes
-
-
-def _write_chunks(
+def _append(
     folder: Path,
     name: str,
     chunks: Iterator[Chunk],
     words: dict[str, int],
     reserved: dict[str, int],
-) -> None:
-    """Write sentences with ids in the order in which their words first appear."""
-    end = 0
+) -> int:
+    """Append sentences with provisional ids, in the order in which their words first appear.
+
+    Return the number of sentences.
+    """
+    count = 0
+    following = max(words.values()) + 1
     with (
-        (folder / f"{name}.tokens").open("wb") as tokens,
-        (folder / f"{name}.offsets").open("wb") as offsets,
+        (folder / f"{name}.tokens").open("ab") as tokens,
+        (folder / f"{name}.offsets").open("ab") as offsets,
     ):
-        offsets.write(np.zeros(1, np.int64).tobytes())
-        following = max(words.values()) + 1
+        if not offsets.tell():
+            offsets.write(np.zeros(1, np.int64).tobytes())
         for chunk in chunks:
             ids = np.empty(len(chunk.words), np.int32)
             for local, word in enumerate(chunk.words):
@@ -319,57 +280,48 @@ def _write_chunks(
                     index = words.setdefault(word, following)
                     following += index == following
                 ids[local] = index
+            ends = tokens.tell() // ids.itemsize + np.cumsum(chunk.lengths)
             tokens.write(ids[chunk.ids].tobytes())
-            ends = end + np.cumsum(chunk.lengths)
             offsets.write(ends.astype(np.int64).tobytes())
-            end = int(ends[-1]) if len(ends) else end
+            count += len(ends)
+    return count
 
 
 def split_sources(sizes: list[int], fraction: float) -> tuple[list[list[Range]], list[Range]]:
-    """Hold out a fraction of the sentences of each source.
+    """Hold out a fraction of the sentences of each source, from their numbers.
 
-    A source that is too small for it is trained on as a whole.
-
-    Args:
-        sizes: Number of sentences of each source.
-        fraction: Fraction to hold out.
-
-    Returns:
-        The ranges of sentences to train on for each source, and the ranges held out.
+    Return the ranges to train on for each source, and the ranges held out. A source that is too
+    small for it is trained on as a whole.
     """
     train: list[list[Range]] = []
     heldout: list[Range] = []
     first = 0
     for size in sizes:
-        to_train, to_hold_out = split_blocks(size, *heldout_blocks(size, fraction))
+        to_train, to_hold_out = split_blocks(size, fraction)
         train.append([(first + a, first + b) for a, b in to_train])
         heldout += [(first + a, first + b) for a, b in to_hold_out]
         first += size
     if fraction and not heldout:
         raise ElmokitError(
-            f"the corpus has {first} sentence(s), too few to hold out {fraction:.0%} of them: "
-            "use more text, a held-out text (valid), or valid_fraction 0"
+            f"the corpus has {counted(first, 'sentence')}, too few to hold out {fraction:.0%} "
+            "of them: use more text, a held-out text (valid), or valid_fraction 0"
         )
     return train, heldout
 
 
-def heldout_blocks(sentences: int, fraction: float) -> tuple[int, int]:
-    """Return the size of blocks, and n if every n-th block is held out; 0 if none is."""
-    if fraction == 0:
-        return HELDOUT_BLOCK, 0
+def split_blocks(sentences: int, fraction: float) -> tuple[list[Range], list[Range]]:
+    """Return the ranges of sentences to train on and to hold out; no range is empty.
+
+    Every n-th block is held out, none of a text that is too short for it.
+    """
     block = int(min(max(sentences * fraction // 10, 1), HELDOUT_BLOCK))
-    every = max(2, round(1 / fraction))
-    return block, every if sentences > block * (every - 1) else 0
-
-
-def split_blocks(sentences: int, block: int, every: int) -> tuple[list[Range], list[Range]]:
-    """Return the ranges of sentences to train on and to hold out; no range is empty."""
-    if every == 0:
+    every = max(2, round(1 / fraction)) if fraction else 0
+    if not every or sentences <= block * (every - 1):
         return [(0, sentences)], []
-    period = block * every
     train, heldout = [], []
-    for start in range(0, sentences, period):
-        middle, end = min(start + period - block, sentences), min(start + period, sentences)
+    for start in range(0, sentences, block * every):
+        end = min(start + block * every, sentences)
+        middle = min(start + block * (every - 1), sentences)
         train.append((start, middle))
         if middle < end:
             heldout.append((middle, end))
@@ -407,11 +359,7 @@ def _write_types(
 
 
 def _write_final(
-    folder: Path,
-    name: str,
-    sentences: Sentences,
-    ranges: list[Range],
-    final: NDArray[np.int32],
+    folder: Path, name: str, sentences: Sentences, ranges: list[Range], final: NDArray[np.int32]
 ) -> None:
     with (folder / f"{name}.tokens").open("wb") as stream:
         for tokens in _passes(sentences, ranges):

@@ -24,9 +24,6 @@ assert (torch.conv1d(c, torch.ones(64, 16, 4).bfloat16()) == 64).all()
 """
 
 
-TRIM, MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's mallopt.
-
-
 def keep_freed_memory() -> None:
     """Let each step reuse the memory that the step before has freed, if the C library can.
 
@@ -35,8 +32,8 @@ def keep_freed_memory() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
-        mallopt(MMAP, 32 << 20)  # The maximum that glibc accepts.
-        mallopt(TRIM, (1 << 31) - 1)
+        mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD, to the maximum that glibc accepts.
+        mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
 
 
 def pick_device(name: str) -> torch.device:
@@ -57,10 +54,11 @@ def check_precision(precision: Precision, device: torch.device) -> None:
     """Raise if the device does not support `precision`."""
     if precision == "float32":
         return
-    if device.type == "cpu" and not processor_has_bfloat16():
-        raise ElmokitError("this processor does not support bfloat16: leave --precision at float32")
-    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise ElmokitError("this GPU does not support bfloat16: leave --precision at float32")
+    what, is_supported = "processor", device.type != "cpu" or processor_has_bfloat16()
+    if device.type == "cuda":
+        what, is_supported = "GPU", torch.cuda.is_bf16_supported(including_emulation=False)
+    if not is_supported:
+        raise ElmokitError(f"this {what} does not support bfloat16: leave --precision at float32")
 
 
 def processor_has_bfloat16() -> bool:

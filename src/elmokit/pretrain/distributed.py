@@ -48,8 +48,6 @@ def join(device: str) -> Iterator[ProcessGroup]:
         yield group
     except BaseException as error:
         is_reported = not group.note_failure()
-        if is_reported:
-            group.wait_for_report()
         if group.device.type == "cpu":  # NCCL would wait for the others.
             group.leave()
         if is_reported and isinstance(error, ElmokitError | KeyboardInterrupt):
@@ -78,15 +76,6 @@ class ProcessGroup:
     def rows(self) -> slice:
         """Rows of the global batch that belong to this process."""
         return slice(self.rank, None, self.world_size)
-
-    def check_batch(self, batch_size: int, accumulate: int) -> None:
-        """Raise unless every process gets equally many rows in every part of a step."""
-        parts = self.world_size * accumulate
-        if batch_size % parts:
-            raise ElmokitError(
-                f"a batch of {batch_size} rows cannot be split over {self.world_size} process(es) "
-                f"with {accumulate} part(s) each: make batch_size a multiple of {parts}"
-            )
 
     # ---- numbers
 
@@ -124,17 +113,20 @@ class ProcessGroup:
 
     def gather_rows(self, state: BiLMState) -> BiLMState:
         """Return the LSTM states of all rows, in the order of the global batch."""
-        return state.map(self._gather) if self.world_size > 1 else state
+        if self.world_size == 1:
+            return state
+
+        def gather(tensor: Tensor) -> Tensor:
+            parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
+            distributed.all_gather(parts, tensor.contiguous())
+            return torch.stack(parts, 1).flatten(0, 1)  # Row r is row r // W of process r % W.
+
+        with _lost_connections():
+            return state.map(gather)
 
     def own_rows(self, state: BiLMState) -> BiLMState:
         """Return the rows of a global state that belong to this process."""
         return state.map(lambda tensor: tensor[self.rows].contiguous())
-
-    def _gather(self, tensor: Tensor) -> Tensor:
-        parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        with _lost_connections():
-            distributed.all_gather(parts, tensor.contiguous())
-        return torch.stack(parts, 1).flatten(0, 1)  # Row r is row r // W of process r % W.
 
     # ---- waiting and leaving
 
@@ -155,7 +147,10 @@ class ProcessGroup:
                 time.sleep(POLL)
 
     def note_failure(self) -> bool:
-        """Note in the store that this process has failed; return whether it is the first."""
+        """Note in the store that this process has failed; return whether it is the first.
+
+        Otherwise wait until the first one has printed its error, or has ended.
+        """
         if self._store is None:
             return True
         try:
@@ -163,14 +158,11 @@ class ProcessGroup:
         except RuntimeError:
             return True  # The process with the store has ended, perhaps without a message.
         atexit.register(self._exit_failed, is_first)
-        return is_first
-
-    def wait_for_report(self) -> None:
-        """Wait until the process that failed first has printed its error, or has ended."""
         end = time.monotonic() + REPORT_TIMEOUT
         with suppress(RuntimeError):
-            while not self._store.check([REPORTED]) and time.monotonic() < end:
+            while not is_first and time.monotonic() < end and not self._store.check([REPORTED]):
                 time.sleep(POLL)
+        return is_first
 
     def _exit_failed(self, has_reported: bool) -> None:
         """Tell the other processes that the error is printed; the atexit hook of a failed rank."""
@@ -196,12 +188,8 @@ def _meet(world_size: int) -> Any:
             )
     try:
         store, rank, _ = next(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT))
-        distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-            store=store,
-            rank=rank,
-            world_size=world_size,
-        )
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     except (RuntimeError, ValueError) as error:
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise ElmokitError(

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from elmokit.language import Perplexity, sentence_losses
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.pretrain.corpus import Corpus, Sentences, prepare
 from elmokit.pretrain.distributed import ProcessGroup
-from elmokit.pretrain.objective import Batcher, softmax_of, targets_of_vocabulary, window_losses
+from elmokit.pretrain.objective import Batcher, softmax_of, targets_of_vocabulary, top_outputs
 from elmokit.pretrain.sources import Paths
 from elmokit.pretrain.windows import Windows
 from elmokit.text.indexers import make_indexer
@@ -59,7 +59,7 @@ def perplexity(
     losses = carried_losses(model, sentences, batcher, rows=rows, unroll=unroll, share=share).sum(1)
     if group is not None:
         group.all_reduce(torch.from_numpy(losses))
-    return Perplexity.of(losses, count_predictions(sentences))
+    return Perplexity.of(losses, sentences.predictions)
 
 
 def carried_losses(
@@ -76,8 +76,8 @@ def carried_losses(
 
     With a `share` of the stretches, only these are read.
     """
-    predictions = count_predictions(sentences)
-    windows = Windows(sentences, rows=max(1, min(rows, predictions // unroll)), unroll=unroll)
+    rows = max(1, min(rows, sentences.predictions // unroll))
+    windows = Windows(sentences, rows=rows, unroll=unroll)
     ends = sentences.offsets[1:] + np.arange(1, len(sentences) + 1)  # In the stream of pairs.
     device = next(model.parameters()).device
     sums = np.zeros((2, len(sentences)))
@@ -89,7 +89,9 @@ def carried_losses(
     model.eval()
     for step in range(windows.steps):
         batch = batcher.batch(windows.window(0, step, share))
-        losses, state = window_losses(model, batch, state)
+        with torch.no_grad():
+            top, state = top_outputs(model, batch, state)
+            losses = softmax_of(model).losses(top.flatten(0, 1), batch.targets.flatten())
         positions = windows.positions(step)[:, share]  # (steps, rows), -1 where a row has ended
         real = positions >= 0
         values = losses.view(2, *positions.shape).cpu().numpy()  # (2, steps, rows)
@@ -101,12 +103,7 @@ def carried_losses(
     return sums
 
 
-def count_predictions(sentences: Sentences) -> int:
-    """Return the number of predictions in one direction: words and sentence ends."""
-    return int(sentences.offsets[-1]) + len(sentences)
-
-
-def evaluate_text(
+def evaluate(
     elmo: Embedder,
     text: Paths,
     *,
@@ -115,26 +112,29 @@ def evaluate_text(
     sentences: str | Path | None = None,
     quiet: bool = True,
 ) -> EvaluationResult:
-    """Measure the perplexity of a text; see `elmokit.pretrain.evaluate`."""
+    """Measure the perplexity of a text in both directions, by the full softmax.
+
+    Args:
+        elmo: A model with a softmax.
+        text: Files, globs or folders of text, also .gz, .xz, .zst.
+        state: "carry" the LSTM state from sentence to sentence, or begin each with a "fresh" one.
+        stretches: Number of parts of the text that are read in parallel if the state is carried;
+            1 reads the text as a whole, exactly but slowly.
+        sentences: A .tsv file to write, with the perplexity of each sentence.
+        quiet: Show no progress bar.
+    """
     if stretches < 1:
         raise ElmokitError(f"stretches must be at least 1, not {stretches}")
+    options: Any = {"valid_fraction": 0, "tokenizer": elmo.tokenizer_name, "quiet": True}
+    options["as_written"] = "training" not in elmo.metadata  # Only our own read <unk> as <UNK>.
     with tempfile.TemporaryDirectory() as folder:
-        corpus = prepare(
-            text,
-            Path(folder) / "corpus",
-            valid_fraction=0,
-            tokenizer=elmo.tokenizer_name,
-            as_written="training" not in elmo.metadata,  # Only our own have read <unk> as <UNK>.
-            quiet=True,
-        )
-        losses, unknown = text_losses(
-            elmo, corpus, carry=state == "carry", stretches=stretches, quiet=quiet
-        )
+        corpus = prepare(text, Path(folder) / "corpus", **options)
+        carry = state == "carry"
+        losses, unknown = text_losses(elmo, corpus, carry=carry, stretches=stretches, quiet=quiet)
         if sentences is not None:
             write_file(Path(sentences).expanduser(), sentence_table(corpus, losses))
-        predictions = count_predictions(corpus.train)
-        words = predictions - len(corpus.train)
-    return EvaluationResult(Perplexity.of(losses.sum(1), predictions), words, unknown)
+        measured = Perplexity.of(losses.sum(1), corpus.train.predictions)
+        return EvaluationResult(measured, len(corpus.train.tokens), unknown)
 
 
 def text_losses(
@@ -147,15 +147,13 @@ def text_losses(
         raise ElmokitError(f"{elmo.source} has no vocabulary and so cannot predict words")
     targets = targets_of_vocabulary(corpus.types, vocabulary.ids, vocabulary.unknown)
     unknown = int(corpus.types.counts[targets == vocabulary.unknown].sum())
-    total = count_predictions(corpus.train)
+    total = corpus.train.predictions
     with tqdm(total=total, unit=" tokens", unit_scale=True, disable=quiet) as bar:
         if carry:
             indexer = make_indexer(elmo.config, vocabulary)
             batcher = Batcher(corpus.types, targets, indexer, torch.device(elmo.device))
-            losses = carried_losses(
-                elmo.model, corpus.train, batcher, rows=stretches, on_tokens=bar.update
-            )
-            return losses, unknown
+            report: Any = {"rows": stretches, "on_tokens": bar.update}
+            return carried_losses(elmo.model, corpus.train, batcher, **report), unknown
         columns = []
         for tokens, loss in sentence_losses(elmo, sentences_of(corpus)):
             columns.append(loss)

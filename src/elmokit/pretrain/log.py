@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from tqdm import tqdm
@@ -14,9 +15,7 @@ from tqdm import tqdm
 from elmokit.errors import require
 from elmokit.figures import FAINT
 from elmokit.io.atomic import write_file
-from elmokit.model.bilm import BiLM
 from elmokit.training.curves import Curve, Panel, draw_curves
-from elmokit.training.optim import count_parameters
 
 
 class RunLog:
@@ -25,17 +24,8 @@ class RunLog:
     A run that is resumed drops the lines of the steps that it repeats.
     """
 
-    def __init__(
-        self, folder: Path, *, writes: bool = True, tensorboard: bool = False, quiet: bool = False
-    ) -> None:
-        """Open nothing yet.
-
-        Args:
-            folder: Folder of the log.
-            writes: False in all but one of several processes.
-            tensorboard: Also write a log for TensorBoard.
-            quiet: Print neither progress nor messages.
-        """
+    def __init__(self, folder: Path, *, writes: bool, tensorboard: bool, quiet: bool) -> None:
+        """Open nothing yet; only one of several processes `writes`."""
         self.path = folder / "log.jsonl"
         self.writes, self.tensorboard, self.quiet = writes, tensorboard, quiet
         if tensorboard:
@@ -45,41 +35,23 @@ class RunLog:
         self._bar: Any = None
         self._board: Any = None
 
-    def begin(self, step: int, tokens: int, total: int) -> None:
-        """Open the log after `step`, with `tokens` of `total` done."""
-        if self.writes:
-            kept = [line for line in read_log(self.path) if line["step"] <= step]
-            write_file(self.path, (json.dumps(line) + "\n" for line in kept))
-            self._stream = self.path.open("a", encoding="utf-8")
-            if self.tensorboard:
+    @contextmanager
+    def opened(self, step: int, tokens: int, total: int) -> Iterator[None]:
+        """Keep the log open, from `step` on, with `tokens` of `total` done."""
+        with ExitStack() as stack:
+            if self.writes:
+                kept = [line for line in read_log(self.path) if line["step"] <= step]
+                write_file(self.path, (json.dumps(line) + "\n" for line in kept))
+                self._stream = stack.enter_context(self.path.open("a", encoding="utf-8"))
+            if self.writes and self.tensorboard:
                 from torch.utils.tensorboard import SummaryWriter
 
-                board = str(self.path.parent / "tensorboard")
-                self._board = SummaryWriter(board, purge_step=step + 1)
-        self._bar = tqdm(
-            total=total,
-            initial=tokens,
-            unit=" tokens",
-            unit_scale=True,
-            desc="training",
-            disable=self.quiet,
-            smoothing=0.05,
-        )
-
-    def __enter__(self) -> RunLog:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.close()
-        if self._stream is not None:
-            self._stream.close()
-        if self._board is not None:
-            self._board.close()
+                folder = str(self.path.parent / "tensorboard")
+                self._board = stack.enter_context(SummaryWriter(folder, purge_step=step + 1))
+            look: Any = {"unit": " tokens", "unit_scale": True, "desc": "training"}
+            bar = tqdm(total=total, initial=tokens, disable=self.quiet, smoothing=0.05, **look)
+            self._bar = stack.enter_context(bar)
+            yield
 
     def advance(self, tokens: int, loss: float) -> None:
         """Count the tokens of a step."""
@@ -93,9 +65,11 @@ class RunLog:
             return
         self._stream.write(json.dumps(values) + "\n")
         self._stream.flush()
-        if self._board is not None:
-            for name, value in scalars(values).items():
-                self._board.add_scalar(name, value, values["step"])
+        for name, value in values.items() if self._board is not None else ():
+            parts = value.items() if isinstance(value, dict) else ()
+            scalars = {f"{name}/{part}": scalar for part, scalar in parts} or {name: value}
+            for tag, scalar in scalars.items() if name != "step" else ():
+                self._board.add_scalar(tag, scalar, values["step"])
 
     def say(self, text: str) -> None:
         """Print a message above the progress bar."""
@@ -103,55 +77,10 @@ class RunLog:
             tqdm.write(f"elmokit: {text}", file=sys.stderr)
 
 
-def scalars(values: dict[str, Any]) -> dict[str, float]:
-    """Return the values of a line under their names in TensorBoard.
-
-    >>> scalars({"step": 20, "loss": 5.5, "heldout": {"forward": 90.0}})
-    {'loss': 5.5, 'heldout/forward': 90.0}
-    """
-    result: dict[str, float] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            result |= {f"{name}/{part}": scalar for part, scalar in value.items()}
-        elif name != "step":
-            result[name] = value
-    return result
-
-
-def describe_run(model: BiLM, softmax: str, *, tokens: int, steps: int, processes: int = 1) -> str:
-    """Return the message for the beginning of a run."""
-    in_softmax = 0 if model.softmax is None else count_parameters(model.softmax)
-    others = count_parameters(model) - in_softmax
-    together = f" by {processes} processes" if processes > 1 else ""
-    return (
-        f"{tokens:,} tokens per epoch, {softmax} softmax over {model.config.vocabulary_size:,} "
-        f"words, {others:,} parameters plus {in_softmax:,} of the softmax, {steps:,} steps"
-        f"{together}"
-    )
-
-
-def describe_source(source: dict[str, Any]) -> str:
-    """Return the message about a weighted source of the corpus."""
-    return (
-        f"{source['name']}: {source['train_tokens']:,} tokens, read {source['weight']:g} times "
-        "per epoch"
-    )
-
-
-def describe_small_vocabulary(size: int, requested: int, min_count: int) -> str:
-    """Return the message for a text with too few words for the requested vocabulary."""
-    return (
-        f"the vocabulary has {size:,} words, not {requested:,}: no more words occur at least "
-        f"{min_count} times in the text"
-    )
-
-
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a log, without a last line that was cut off."""
-    if not path.is_file():
-        return []
     lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
             lines.append(json.loads(line))
         except ValueError:
@@ -161,17 +90,12 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def draw_training_curves(log: Path, path: Path) -> bool:
     """Draw loss and held-out perplexity over the steps; return False without matplotlib."""
-    lines = read_log(log)
-    losses = [(line["step"], math.exp(min(line["loss"], 50))) for line in lines if "loss" in line]
-    curves = [_curve(losses, "training", color=FAINT)] if losses else []
-    evaluations = [line for line in lines if "heldout" in line]
-    for direction, style in (("forward", "o-"), ("backward", "s--")):
-        heldout = [(line["step"], line["heldout"][direction]) for line in evaluations]
-        if heldout:
-            curves.append(_curve(heldout, f"held out, {direction}", style=style))
+    lines, curves = read_log(log), []
+    if losses := {line["step"]: line["loss"] for line in lines if "loss" in line}:
+        training = [math.exp(min(loss, 50)) for loss in losses.values()]
+        curves.append(Curve([*losses], training, "training", color=FAINT))
+    heldout = {line["step"]: line["heldout"] for line in lines if "heldout" in line}
+    for direction, style in (("forward", "o-"), ("backward", "s--")) if heldout else ():
+        values = [measured[direction] for measured in heldout.values()]
+        curves.append(Curve([*heldout], values, f"held out, {direction}", style))
     return draw_curves([Panel("perplexity", curves, x_label="step", y_scale="log")], path)
-
-
-def _curve(points: list[tuple[int, float]], label: str, **look: str) -> Curve:
-    steps, values = zip(*points, strict=True)
-    return Curve(steps, values, label, **look)

@@ -19,7 +19,7 @@ from torch.nn import functional
 from elmokit.errors import ElmokitError
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.model.fast.lstm_gradient import run_both_stacks
-from elmokit.model.lstm import LayerState, LSTMLayer
+from elmokit.model.lstm import LSTMLayer
 from elmokit.model.softmax import Sample, Softmax
 from elmokit.pretrain.corpus import Types
 from elmokit.pretrain.windows import NOTHING, Window
@@ -104,18 +104,11 @@ def top_outputs(
     dropout: Dropout | None = None,
     precision: torch.dtype | None = None,
 ) -> tuple[Tensor, BiLMState]:
-    """Run both LSTM stacks over a window.
+    """Run both LSTM stacks over a window, from the states after the window before.
 
-    Args:
-        model: The biLM.
-        batch: A window.
-        state: The LSTM states after the window before.
-        dropout: Draws the masks; None for no dropout.
-        precision: Precision of matrix products; that of the weights if None.
-
-    Returns:
-        Outputs of the top layer (2, steps * rows, projection_dim) in the order of the targets, and
-        the states after the window, detached from the graph.
+    Return the outputs of the top layer (2, steps * rows, projection_dim) in the order of the
+    targets, and the states after the window, detached from the graph. `precision` is that of matrix
+    products; that of the weights if None.
     """
     lower = torch.autocast(batch.features.device.type, precision, enabled=precision is not None)
     with lower:
@@ -127,27 +120,20 @@ def top_outputs(
         [cast(LSTMLayer, layer) for layer in stack]
         for stack in (model.forward_layers, model.backward_layers)
     )
+    before = [  # h and c of each layer in both directions: (2, rows, size) and (2, rows, cells)
+        (torch.stack([one[0], other[0]]), torch.stack([one[1], other[1]]))
+        for one, other in zip(state.forward, state.backward, strict=True)
+    ]
     top, ends = run_both_stacks(
         (forward, backward),
         inputs,
-        _stack_directions(state),
+        before,
         skip=model.config.skip_connections,
         masks=[dropout.mask(steps, inputs) for _ in forward] if dropout else None,
         precision=precision,
     )
-    return top * dropout.mask(steps, top) if dropout else top, _split_directions(ends)
-
-
-def _stack_directions(state: BiLMState) -> list[LayerState]:
-    """Return (h, c) of each layer in both directions: (2, rows, size) and (2, rows, cells)."""
-    return [
-        (torch.stack([one[0], other[0]]), torch.stack([one[1], other[1]]))
-        for one, other in zip(state.forward, state.backward, strict=True)
-    ]
-
-
-def _split_directions(states: list[LayerState]) -> BiLMState:
-    return BiLMState(*([(h[i], c[i]) for h, c in states] for i in range(2)))
+    after = BiLMState(*([(h[i], c[i]) for h, c in ends] for i in range(2)))
+    return top * dropout.mask(steps, top) if dropout else top, after
 
 
 def window_loss(
@@ -162,14 +148,8 @@ def window_loss(
 ) -> tuple[Tensor, BiLMState]:
     """Return the summed negative log likelihood of both directions, and the state after the window.
 
-    Args:
-        model: The biLM.
-        batch: A window.
-        state: The LSTM states after the window before.
-        dropout: Draws the masks; None for no dropout.
-        sample: Words of a sampled softmax; None for the full softmax.
-        frozen: Compute a gradient for the softmax only.
-        precision: Precision of matrix products; that of the weights if None.
+    `sample` has the words of a sampled softmax, None for the full one. If `frozen`, compute a
+    gradient for the softmax only. See `top_outputs` for the others.
     """
     with torch.set_grad_enabled(not frozen):
         top, after = top_outputs(model, batch, state, dropout, precision)
@@ -178,17 +158,6 @@ def window_loss(
     if sample is None:
         return softmax.loss(flat, targets, precision), after
     return softmax.sampled_loss(flat, targets, sample, precision), after
-
-
-@torch.no_grad()
-def window_losses(model: BiLM, batch: Batch, state: BiLMState) -> tuple[Tensor, BiLMState]:
-    """Return the negative log likelihood of each target by the full softmax, and the next state.
-
-    The losses are in the order of the targets, (2, steps * rows), and 0 where there is no target.
-    """
-    top, after = top_outputs(model, batch, state)
-    losses = softmax_of(model).losses(top.flatten(0, 1), batch.targets.flatten())
-    return losses.view(2, -1), after
 
 
 def softmax_of(model: BiLM) -> Softmax:

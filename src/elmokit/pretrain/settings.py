@@ -13,7 +13,7 @@ from cyclopts import Group, Parameter
 
 from elmokit.errors import ElmokitError
 from elmokit.progress import check_threads
-from elmokit.training.changes import find_change
+from elmokit.training.settings import check_settings, find_change
 
 MIN_RATE = 0.01  # Fraction of the learning rate at the end of a cosine or a decay.
 DECAY_SHARE = 0.2  # Fraction of a run in which the learning rate of a trapezoid falls.
@@ -99,14 +99,7 @@ class PretrainSettings:
     """Number of processes that tokenize the text (default: all cores)."""
 
     def __post_init__(self) -> None:
-        for name, low in _MINIMUM.items():
-            value = getattr(self, name, None)
-            if value is not None and value < low:
-                raise ElmokitError(f"{name} must be at least {low}, not {value}")
-        for name in ("lr", "clip"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ElmokitError(f"{name} must be greater than 0, not {value}")
+        check_settings(self, _MINIMUM, positive=("lr", "clip"))
         check_threads(self.threads)
         if self.course != "trapezoid":
             for name in ("decay_steps", "decay_from"):
@@ -167,16 +160,8 @@ class PretrainSettings:
     def find_change(self, old: dict[str, Any], *, step: int, steps_per_epoch: int) -> str | None:
         """Describe why a run with the settings `old` cannot be resumed; return None if it can.
 
-        As long as the rate is constant, a run may become longer or shorter, or begin to decay. A
-        setting that is missing in `old` had its default value.
-
-        Args:
-            old: Settings that a checkpoint was saved with.
-            step: Number of steps done.
-            steps_per_epoch: Number of steps of an epoch.
+        As long as the rate is constant, a run may become longer or shorter, or begin to decay.
         """
-        defaults = {field.name: field.default for field in fields(self)}
-        old = {name: old.get(name, defaults[name]) for name in self.to_dict()}
         before = replace(self, **{name: old[name] for name in LENGTH})
         may_change = {"accumulate"}
         if before.is_constant_until(step, steps_per_epoch):
@@ -189,8 +174,8 @@ class PretrainSettings:
                 return f"schedule was {old['schedule']!r} and is now 'cosine'"
             start = self.decay_start(self.total_steps(steps_per_epoch))
             return (
-                f"its learning rate would fall from step {start:,}, but {step:,} steps are done: "
-                f"set decay_from to {step} or more"
+                f"its learning rate would fall from step {start:,}, but the run is at step "
+                f"{step:,}: set decay_from to {step} or more"
             )
         return None
 

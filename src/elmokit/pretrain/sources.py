@@ -13,7 +13,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -30,7 +30,6 @@ from elmokit.text.tokenize import tokenizer as tokenizer_named
 
 CHUNK_CHARACTERS = 1 << 20
 INLINE_BYTES = 4 << 20  # A smaller corpus is not worth starting processes for.
-Pieces = list[tuple[int, str, bool]]  # Line number, text, whether the line ends: see io/lines.py.
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Weights = Mapping[str, float]
 
@@ -84,16 +83,12 @@ def identity(path: Path, known: dict[str, object] | None = None) -> dict[str, ob
     if known and (known["bytes"], known["changed"]) == (size, changed):
         digest = known["hash"]
     else:
+        total = hashlib.blake2b(digest_size=16)
         with path.open("rb") as stream:
-            digest = _hash(iter(lambda: stream.read(1 << 20), b""))
+            for block in iter(lambda: stream.read(1 << 20), b""):
+                total.update(block)
+        digest = total.hexdigest()
     return {"name": path.name, "bytes": size, "changed": changed, "hash": digest}
-
-
-def _hash(blocks: Iterable[bytes]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for block in blocks:
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def tokenized_chunks(
@@ -118,11 +113,16 @@ def tokenized_chunks(
     if workers < 2 or size < INLINE_BYTES:
         yield from (tokenize_chunk(*task) for task in tasks)
         return
-    with ProcessPoolExecutor(workers, mp_context=_process_context()) as pool:
+    # With fork, a script that calls us without `if __name__ == "__main__"` works too.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
         waiting: deque[Future[Chunk]] = deque()
         try:
             for task in tasks:
-                waiting.append(_submit(pool, task))
+                with warnings.catch_warnings():
+                    # Python 3.12 warns about forking beside threads; the children use no locks.
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    waiting.append(pool.submit(tokenize_chunk, *task))
                 if len(waiting) > 2 * workers:  # This bounds the memory.
                     yield waiting.popleft().result()
             while waiting:
@@ -137,40 +137,27 @@ def tokenized_chunks(
                 future.cancel()
 
 
-def _submit(pool: ProcessPoolExecutor, task: tuple[Pieces, str, str]) -> Future[Chunk]:
-    with warnings.catch_warnings():
-        # Python 3.12 warns about forking beside threads; the children use none of their locks.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return pool.submit(tokenize_chunk, *task)
-
-
-def _process_context() -> multiprocessing.context.BaseContext:
-    # With fork, a script that calls us without `if __name__ == "__main__"` works too.
-    return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-
-
 def chunks_of_lines(
     path: Path, *, split: bool, on_bytes: Callable[[int], None] | None = None
-) -> Iterator[Pieces]:
+) -> Iterator[list[Piece]]:
     """Cut a file into chunks of lines, never inside a line or a paragraph."""
     kind = kind_of(path)
-    chunk: Pieces = []
+    chunk: list[Piece] = []
     characters = 0
     for piece in read_lines(path, on_bytes=on_bytes or (lambda _: None)):
         if characters > CHUNK_CHARACTERS and _may_cut(chunk[-1], piece.text, kind, split):
             yield chunk
             chunk, characters = [], 0
-        chunk.append((piece.line, piece.text, piece.ended))
+        chunk.append(piece)
         characters += len(piece.text) + 1
     if chunk:
         yield chunk
 
 
-def _may_cut(before: tuple[int, str, bool], following: str, kind: str, split: bool) -> bool:
-    _, text, ended = before
-    if not ended:
+def _may_cut(before: Piece, following: str, kind: str, split: bool) -> bool:
+    if not before.ended:
         return False
-    text, following = text.strip(), following.strip()
+    text, following = before.text.strip(), following.strip()
     if kind in WORD_COLUMN:
         return not text
     if kind == "jsonl" or not split or not text or not following:
@@ -178,27 +165,22 @@ def _may_cut(before: tuple[int, str, bool], following: str, kind: str, split: bo
     return not is_wrapped(text, following)
 
 
-def tokenize_chunk(pieces: Pieces, name: str, tokenizer: str) -> Chunk:
+def tokenize_chunk(pieces: list[Piece], name: str, tokenizer: str) -> Chunk:
     """Find the sentences and tokens of lines; leave out empty sentences."""
-    rows = (Piece(*piece) for piece in pieces)
-    kind = kind_of(name)
-    tokenize = tokenizer_named(tokenizer)
+    kind, tokenize = kind_of(name), tokenizer_named(tokenizer)
     # Words in columns are sentences already.
     split = tokenizer != "whitespace" and kind not in WORD_COLUMN
-    sentences = sentences_of(rows, name, kind, tokenize, split=split)
+    sentences = sentences_of(iter(pieces), name, kind, tokenize, split=split)
     known: dict[str, int] = {}
     ids: list[int] = []
     lengths: list[int] = []
     for sentence in sentences:
         tokens = sentence.tokens
-        if (
-            kind == "jsonl"
-        ):  # JSON strings may contain line breaks, which would split a word in vocab.txt.
+        if kind == "jsonl":  # Strings may have line breaks, which would split a word in vocab.txt.
             tokens = [part for token in tokens for part in token.split()]
         if tokens:
             ids.extend(known.setdefault(token, len(known)) for token in tokens)
             lengths.append(len(tokens))
-    words = [
-        word.encode("utf-8", "replace").decode() for word in known
-    ]  # There may be lone surrogates.
+    # There may be lone surrogates.
+    words = [word.encode("utf-8", "replace").decode() for word in known]
     return Chunk(words, np.array(ids, np.int32), np.array(lengths, np.int64))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,68 +27,45 @@ from elmokit.model.softmax import choose_softmax
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.device import check_precision, keep_freed_memory
 from elmokit.pretrain.distributed import ProcessGroup, join
-from elmokit.pretrain.log import describe_small_vocabulary
 from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.sources import Paths, Weights
 from elmokit.pretrain.trainer import Start, Trainer, TrainingResult
-from elmokit.progress import use_threads
+from elmokit.progress import counted, use_threads
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.training.checkpoint import checkpoints
 from elmokit.training.folder import TRAINING, open_folder
 from elmokit.training.stopping import stop_signals
 
 
-@dataclass(frozen=True)
-class TrainingRequest:
-    """What to train, on which text, and where to write it."""
-
-    corpus: Paths | Weights
-    out: str | Path
-    settings: PretrainSettings
-    command: Command
-    tokenizer: str
-    start: Callable[[Corpus], Start]
-    """Returns the model before the first step, given the encoded text."""
-    model: str | None = None
-    """The model that is adapted."""
-
-    def paths(self) -> Iterator[str | os.PathLike[str]]:
-        """Yield the paths of all text, those of folders as they are given."""
-        valid = () if self.settings.valid is None else self.settings.valid
-        for given in (self.corpus, valid):
-            names = [given] if isinstance(given, str | os.PathLike) else [*given]
-            yield from (Path(name).expanduser() for name in names)
-            yield from find_files(names) if names else ()
-
-
-def train_new_model(
-    corpus: Paths | Weights, out: str | Path, settings: PretrainSettings, config: BiLMConfig | None
+def pretrain(
+    corpus: Paths | Weights,
+    out: str | Path,
+    settings: PretrainSettings | None = None,
+    *,
+    config: BiLMConfig | None = None,
 ) -> TrainingResult:
-    """Train a new biLM; see `elmokit.pretrain.pretrain`."""
-    shape = config or BiLMConfig.preset("tiny")
-    with join(settings.device) as group:
+    """Train a new biLM on raw text; the same call resumes a run that was stopped.
+
+    Args:
+        corpus: Files, globs or folders of text, also .gz, .xz, .zst; or a mapping of each to its
+            weight, which is how often an epoch reads it.
+        out: Folder of the model and of everything that is needed to resume.
+        settings: How to train.
+        config: Shape of the model; its vocabulary comes from the text. The preset "tiny" if None.
+    """
+    chosen, shape = settings or PretrainSettings(), config or BiLMConfig.preset("tiny")
+
+    def start(text: Corpus) -> Start:
+        words = text.types.frequent(min_count=chosen.min_count, size=chosen.vocab_size)
+        n_words = len(words) if shape.token_encoder == "words" else shape.n_words
+        config = replace(shape, vocabulary_size=len(words), n_words=n_words)
+        return Start(new_model(config, chosen.seed), Vocabulary(words))
+
+    with join(chosen.device) as group:
         if shape.token_encoder == "unicode":
             raise ElmokitError("a new model has the token encoder 'characters' or 'words'")
-        request = TrainingRequest(
-            corpus,
-            out,
-            settings,
-            command="pretrain",
-            tokenizer=settings.tokenizer or "elmokit",
-            start=lambda text: new_start(shape, text, settings),
-        )
-        return run_training(request, group)
-
-
-def new_start(config: BiLMConfig, text: Corpus, settings: PretrainSettings) -> Start:
-    """Return a new model whose softmax predicts the frequent words of a text."""
-    size = text.types.cut(min_count=settings.min_count, size=settings.vocab_size)
-    config = replace(
-        config,
-        vocabulary_size=size,
-        n_words=size if config.token_encoder == "words" else config.n_words,
-    )
-    return Start(new_model(config, settings.seed), Vocabulary(text.types.first(size)))
+        tokenizer = chosen.tokenizer or "elmokit"
+        return run_training("pretrain", corpus, out, chosen, tokenizer, group, start)
 
 
 def new_model(config: BiLMConfig, seed: int) -> BiLM:
@@ -98,22 +75,54 @@ def new_model(config: BiLMConfig, seed: int) -> BiLM:
         return BiLM(config)
 
 
-def run_training(request: TrainingRequest, group: ProcessGroup) -> TrainingResult:
-    """Train from the start or from the last checkpoint, to the end of the run or a signal."""
-    settings = request.settings
-    group.check_batch(settings.batch_size, settings.accumulate)
+def run_training(
+    command: Command,
+    corpus: Paths | Weights,
+    out: str | Path,
+    settings: PretrainSettings,
+    tokenizer: str,
+    group: ProcessGroup,
+    start: Callable[[Corpus], Start],
+    model: str | None = None,
+) -> TrainingResult:
+    """Train from the start or from the last checkpoint, to the end of the run or a signal.
+
+    `start` returns the model before the first step, given the encoded text; `model` is the name of
+    the one that is adapted.
+    """
+    rows, world, parts = settings.batch_size, group.world_size, settings.accumulate
+    if rows % (world * parts):  # Every process gets equally many rows in every part of a step.
+        raise ElmokitError(
+            f"a batch of {counted(rows, 'row')} cannot be split over {counted(world, 'process')} "
+            f"with {counted(parts, 'part')} each: make batch_size a multiple of {world * parts}"
+        )
     check_precision(settings.precision, group.device)
-    out = Path(request.out).expanduser().absolute()
-    inputs = [request.model, *request.paths()]
-    with open_folder(out, request.command, inputs=inputs, owner=group.is_main) as folder:
-        saved = checkpoints(folder / TRAINING)
-        text = encode_text(request, folder, group, keep=bool(saved))
-        start = request.start(text)
-        size = len(start.vocabulary)
-        trainer = Trainer(folder, text, start, resolve(settings, size), group)
+    inputs = [model, *input_paths(corpus), *input_paths(settings.valid or ())]
+    with open_folder(out, command, inputs=inputs, owner=group.is_main) as folder:
+        saved, encoded = checkpoints(folder / TRAINING), folder / TRAINING / "corpus"
+        group.run_on_main(
+            lambda: prepare(
+                corpus,
+                encoded,
+                valid=settings.valid,
+                valid_fraction=settings.valid_fraction,
+                tokenizer=tokenizer,
+                workers=settings.workers,
+                keep=bool(saved),
+                quiet=settings.quiet,
+            )
+        )
+        text = Corpus(encoded)
+        first = start(text)
+        size = len(first.vocabulary)
+        softmax = choose_softmax(settings.softmax, size, settings.samples)
+        rate, course = settings.learning_rate, settings.course
+        final = replace(settings, lr=rate, schedule=course, softmax=softmax)
+        trainer = Trainer(folder, text, first, final, group)
         if settings.vocab_size is not None and size < settings.vocab_size:
             trainer.log.say(
-                describe_small_vocabulary(size, settings.vocab_size, settings.min_count)
+                f"the vocabulary has {size:,} words, not {settings.vocab_size:,}: no more words "
+                f"occur at least {counted(settings.min_count, 'time')} in the text"
             )
         if saved:
             trainer.resume(saved[-1])
@@ -122,33 +131,8 @@ def run_training(request: TrainingRequest, group: ProcessGroup) -> TrainingResul
             return trainer.train(stop)
 
 
-def encode_text(
-    request: TrainingRequest, folder: Path, group: ProcessGroup, *, keep: bool
-) -> Corpus:
-    """Encode the text in the main process, or open what an earlier run has encoded."""
-    settings = request.settings
-
-    def encode() -> None:
-        prepare(
-            request.corpus,
-            folder / TRAINING / "corpus",
-            valid=settings.valid,
-            valid_fraction=settings.valid_fraction,
-            tokenizer=request.tokenizer,
-            workers=settings.workers,
-            keep=keep,
-            quiet=settings.quiet,
-        )
-
-    group.run_on_main(encode)
-    return Corpus(folder / TRAINING / "corpus")
-
-
-def resolve(settings: PretrainSettings, vocabulary_size: int) -> PretrainSettings:
-    """Replace the settings that are None or "auto" by what they stand for."""
-    return replace(
-        settings,
-        lr=settings.learning_rate,
-        schedule=settings.course,
-        softmax=choose_softmax(settings.softmax, vocabulary_size, settings.samples),
-    )
+def input_paths(given: Paths | Weights) -> Iterator[str | os.PathLike[str]]:
+    """Yield the paths of a text: as they are given, and of all of its files."""
+    names = [given] if isinstance(given, str | os.PathLike) else [*given]
+    yield from names
+    yield from find_files(names) if names else ()

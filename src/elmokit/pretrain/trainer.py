@@ -1,52 +1,56 @@
-"""The training loop: steps, evaluations and checkpoints of one model on one corpus."""
+"""The training loop: steps, evaluations and checkpoints of one model on one corpus.
+
+The rows of the global batch are dealt to the processes like cards, and each process reads its own
+in one or several parts. Losses and gradients are sums over all of them, and random numbers depend
+only on the seed, the step and the row: so a step is the same for any number of processes and parts.
+"""
 
 from __future__ import annotations
 
 import math
+import shutil
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from elmokit.errors import ElmokitError
+from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
+from elmokit.io.atomic import atomic_file
 from elmokit.language import Perplexity
 from elmokit.model.bilm import BiLM, BiLMState, tensors_of
-from elmokit.pretrain.checkpoint import publish, read_state, state_tensors
+from elmokit.model.softmax import Sample
 from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.evaluation import perplexity
-from elmokit.pretrain.log import (
-    RunLog,
-    describe_run,
-    describe_source,
-    draw_training_curves,
-)
-from elmokit.pretrain.objective import Batcher, targets_of_vocabulary
+from elmokit.pretrain.log import RunLog, draw_training_curves
+from elmokit.pretrain.objective import Batcher, Dropout, targets_of_vocabulary, window_loss
 from elmokit.pretrain.settings import PretrainSettings
-from elmokit.pretrain.step import gradient
 from elmokit.pretrain.windows import Windows
+from elmokit.progress import counted
 from elmokit.text.indexers import make_indexer
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.training import checkpoint as checkpoints
-from elmokit.training.optim import clip_gradients, make_optimizer
+from elmokit.training.folder import TRAINING
+from elmokit.training.optim import clip_gradients, count_parameters, make_optimizer
 from elmokit.training.stopping import Stop
 
 MAX_DROPPED = 25  # Dropped steps in a row that end a run.
 LOG_EVERY = 20
 ADAM_BETAS = (0.9, 0.99)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The model that a run adapts."""
-
-    fingerprint: str
-    metadata: dict[str, Any]
-    """What the metadata of the adapted model says about it."""
-    frozen_steps: int = 0
-    """Number of steps at the beginning in which only the softmax learns."""
+PRODUCT_DTYPES = {"float32": None, "bf16": torch.bfloat16}  # Precision of matrix products.
+# Attributes of a trainer that a checkpoint has, and their types.
+SAVED: dict[str, Any] = {
+    **{"step": int, "best": float | None, "before": float | None, "dropped": int},
+    **{"dropped_in_a_row": int, "seconds": float, "losses": list},
+}
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,10 @@ class Start:
     model: BiLM
     vocabulary: Vocabulary
     """Words that the softmax predicts."""
-    origin: Origin | None = None
-    """None for a new model."""
+    origin: dict[str, Any] | None = None
+    """Name, fingerprint and metadata of the model that is adapted; None for a new model."""
+    frozen_steps: int = 0
+    """Number of steps at the beginning in which only the softmax learns."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ class TrainingResult:
         figures = "" if best is None else f", held-out perplexity {best:.2f}"
         if best is not None and before is not None:
             figures += f", before it was {before:.2f} ({best / before - 1:+.1%})"
-        return f"{self.folder} is trained: {self.step:,} steps{figures}"
+        return f"{self.folder} is trained: {counted(self.step, 'step')}{figures}"
 
 
 class Trainer:
@@ -103,17 +109,12 @@ class Trainer:
     ) -> None:
         """Set up the optimizer, the windows, and the position before the first step.
 
-        Args:
-            folder: Folder of the model, the log and the checkpoints.
-            corpus: The encoded text.
-            start: The model before the first step.
-            settings: How to train, without None or "auto".
-            group: The processes that train together.
+        The settings have neither None nor "auto" for the learning rate, schedule and softmax.
         """
         self.folder, self.corpus, self.settings, self.group = folder, corpus, settings, group
         self.model, self.config = start.model.to(group.device), start.model.config
         self.vocabulary, self.origin = start.vocabulary, start.origin
-        self.frozen_steps = start.origin.frozen_steps if start.origin else 0
+        self.frozen_steps = start.frozen_steps
         self.optimizer = make_optimizer(
             [{"params": list(self.model.parameters())}],
             name=settings.optimizer,
@@ -121,57 +122,39 @@ class Trainer:
             weight_decay=settings.weight_decay,
             betas=ADAM_BETAS,
         )
+        rows, unroll, seed = settings.batch_size, settings.unroll, settings.seed
         self.windows = Windows(
-            corpus.train,
-            rows=settings.batch_size,
-            unroll=settings.unroll,
-            seed=settings.seed,
-            weights=corpus.weights,
+            corpus.train, rows=rows, unroll=unroll, seed=seed, weights=corpus.weights
         )
-        self.batcher = Batcher(
-            corpus.types,
-            targets_of_vocabulary(corpus.types, self.vocabulary.ids, self.vocabulary.unknown),
-            make_indexer(self.config, self.vocabulary),
-            group.device,
-        )
+        targets = targets_of_vocabulary(corpus.types, self.vocabulary.ids, self.vocabulary.unknown)
+        indexer = make_indexer(self.config, self.vocabulary)
+        self.batcher = Batcher(corpus.types, targets, indexer, group.device)
         self.total = settings.total_steps(self.windows.steps)
         self.step = 0
-        self.best = math.inf
-        self.before: float | None = None  # Held-out perplexity before the biLM was trained.
+        self.best: float | None = None  # Held-out perplexity.
+        self.before: float | None = None  # The same before the biLM was trained.
         self.dropped = self.dropped_in_a_row = 0
         self.seconds = 0.0
         self.losses: list[float] = []  # Since the last line of the log.
         self.state = self._zero_state()
-        self.log = RunLog(
-            folder,
-            writes=group.is_main,
-            tensorboard=settings.tensorboard,
-            quiet=settings.quiet or not group.is_main,
-        )
+        quiet = settings.quiet or not group.is_main
+        board = settings.tensorboard
+        self.log = RunLog(folder, writes=group.is_main, tensorboard=board, quiet=quiet)
 
     # ---- train
 
     def train(self, stop: Stop) -> TrainingResult:
         """Train from the current step to the end, the end of the time, or a signal."""
-        self._check_same_step()
-        started, before = time.perf_counter(), self.seconds
-        self.log.begin(self.step, self.tokens_until(self.step), self.tokens_until(self.total))
-        if self.step == 0:
-            self.log.say(
-                describe_run(
-                    self.model,
-                    self.settings.softmax,
-                    tokens=self.windows.pairs,
-                    steps=self.total,
-                    processes=self.group.world_size,
-                )
+        highest, lowest = self.group.max(self.step, -self.step)
+        if highest != -lowest:
+            raise ElmokitError(
+                f"the processes find different checkpoints in {self.folder}: "
+                "use a folder that all of them share"
             )
-            for source in self.corpus.sources:
-                self.log.say(describe_source(source))
-        if self.settings.course == "trapezoid":
-            start = self.settings.decay_start(self.total)
-            self.log.say(f"the learning rate falls from step {start:,} to step {self.total:,}")
-        with self.log:
+        started, before = time.perf_counter(), self.seconds
+        tokens = self.tokens_until(self.step), self.tokens_until(self.total)
+        with self.log.opened(self.step, *tokens):
+            self._describe()
             if self.step == 0 and self.origin and not self.frozen_steps:
                 self.evaluate()
             while self.step < self.total:
@@ -184,44 +167,49 @@ class Trainer:
                     break
         if self.group.is_main:
             draw_training_curves(self.log.path, self.folder / "curves.png")
-        result = self.result(stop.signal)
+        result = TrainingResult(
+            self.folder, self.step, self.total, self.best, self.before, stop.signal
+        )
         self.log.say(result.describe())
         return result
 
-    def _check_same_step(self) -> None:
-        highest, lowest = self.group.max(self.step, -self.step)
-        if highest != -lowest:
-            raise ElmokitError(
-                f"the processes find different checkpoints in {self.folder}: "
-                "use a folder that all of them share"
+    def _describe(self) -> None:
+        """Say what is about to be trained."""
+        if self.step == 0:
+            softmax = 0 if self.model.softmax is None else count_parameters(self.model.softmax)
+            world = self.group.world_size
+            together = f" by {world} processes" if world > 1 else ""
+            self.log.say(
+                f"{self.windows.pairs:,} tokens per epoch, {self.settings.softmax} softmax over "
+                f"{self.config.vocabulary_size:,} words, "
+                f"{count_parameters(self.model) - softmax:,} parameters plus {softmax:,} of the "
+                f"softmax, {counted(self.total, 'step')}{together}"
             )
+            for source in self.corpus.sources:
+                times = "once" if source["weight"] == 1 else f"{source['weight']:g} times"
+                tokens = counted(source["train_tokens"], "token")
+                self.log.say(f"{source['name']}: {tokens}, read {times} per epoch")
+        if self.settings.course == "trapezoid":
+            start = self.settings.decay_start(self.total)
+            self.log.say(f"the learning rate falls from step {start:,} to step {self.total:,}")
 
     def _pause(self, stop: Stop, seconds: float) -> bool:
         """Evaluate and save if this step calls for it; return whether the run has to stop."""
         settings = self.settings
         is_end = self.step % self.windows.steps == 0 or self.step == self.total
         is_late = settings.max_minutes is not None and seconds > 60 * settings.max_minutes
-        is_late, is_stopped = self._agree(is_late, stop)
+        # All processes stop at the same step and for the same reason.
+        late, signum = self.group.max(is_late, stop.signal)
+        stop.signal = signum or stop.signal
         is_due = self.step % settings.eval_every == 0 or self.step == self.frozen_steps
-        if is_end or is_late or (is_due and not is_stopped):
+        if is_end or late or (is_due and not signum):
             self.evaluate()
-        elif is_stopped and math.isinf(self.best):
+        elif signum and self.best is None:
             # There was no evaluation yet: leave a model that loads.
             self.group.run_on_main(lambda: self.publish(None))
-        if is_end or is_late or is_stopped or self.step % settings.save_every == 0:
+        if is_end or late or signum or self.step % settings.save_every == 0:
             self.save()
-        return is_late or is_stopped
-
-    def result(self, stopped_by: int) -> TrainingResult:
-        """Return where the run stands."""
-        return TrainingResult(
-            folder=self.folder,
-            step=self.step,
-            total_steps=self.total,
-            perplexity=None if math.isinf(self.best) else self.best,
-            perplexity_before=self.before,
-            stopped_by=stopped_by,
-        )
+        return bool(late or signum)
 
     def one_step(self) -> tuple[float, float]:
         """Train on one window; return its mean loss per prediction and the gradient's norm."""
@@ -229,16 +217,7 @@ class Trainer:
         if position == 0:
             self.state = self._zero_state()
         self.optimizer.zero_grad()
-        mean, after = gradient(
-            self.model,
-            self.windows,
-            self.batcher,
-            self.settings,
-            self.group,
-            self.step,
-            self.state,
-            frozen=self.step < self.frozen_steps,
-        )
+        mean, after = self.gradient()
         norm = clip_gradients(self.model, self.settings.clip)
         if math.isfinite(mean) and bool(norm.isfinite()):
             for parameters in self.optimizer.param_groups:
@@ -264,25 +243,70 @@ class Trainer:
             raise ElmokitError(
                 f"the loss was not finite for {MAX_DROPPED} steps in a row, until step "
                 f"{self.step}: try a lower lr than {self.settings.lr}; the last good checkpoint "
-                f"is in {self.folder / 'training'}"
+                f"is in {self.folder / TRAINING}"
             )
 
     def _zero_state(self) -> BiLMState:
         rows = self.settings.batch_size // self.group.world_size
         return BiLMState.zeros(self.config, rows, self.group.device)
 
-    def _agree(self, is_late: bool, stop: Stop) -> tuple[bool, bool]:
-        """Let all processes stop at the same step and for the same reason."""
-        late, signal = self.group.max(is_late, stop.signal)
-        if signal:
-            stop.signal = signal
-        return bool(late), bool(signal)
-
     def tokens_until(self, step: int) -> int:
         """Return the number of tokens read before a step, counting one direction."""
         epochs, position = divmod(step, self.windows.steps)
         tokens = position * self.settings.unroll * self.windows.rows
         return epochs * self.windows.pairs + min(tokens, self.windows.pairs)
+
+    # ---- the gradient of a step
+
+    def gradient(self) -> tuple[float, BiLMState]:
+        """Accumulate the gradient of a step in the parameters.
+
+        Return the mean loss per prediction over all processes, and the states after the window.
+        """
+        settings, group, step = self.settings, self.group, self.step
+        epoch, position = divmod(step, self.windows.steps)
+        predictions = 2 * self.windows.pairs_at(position)
+        total, after = torch.zeros((), device=group.device), []
+        sample = None
+        if settings.softmax != "full":  # The words are the same in all processes.
+            random = np.random.default_rng([settings.seed, step])
+            sample = Sample.draw(self.config.vocabulary_size, settings.samples, random)
+        for rows, before in self._parts():
+            loss, end = window_loss(
+                self.model,
+                self.batcher.batch(self.windows.window(epoch, position, rows)),
+                before,
+                dropout=self._dropout(rows),
+                sample=sample,
+                frozen=step < self.frozen_steps,
+                precision=PRODUCT_DTYPES[settings.precision],
+            )
+            # As in the original: the mean over predictions, summed over the steps of a window.
+            (loss * (settings.unroll / predictions)).backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+            after.append(end)
+        group.all_reduce_gradients(self.model.parameters())
+        return float(group.all_reduce(total)) / predictions, BiLMState.cat(after)
+
+    def _parts(self) -> Iterator[tuple[slice, BiLMState]]:
+        """Yield this process's rows of the global batch part by part, with their states."""
+        world, parts = self.group.world_size, self.settings.accumulate
+        size = self.settings.batch_size // (world * parts)
+        for part in range(parts):
+            start = self.group.rank + part * size * world
+            own = torch.arange(part * size, (part + 1) * size, device=self.group.device)
+            yield slice(start, start + size * world, world), self.state.take(own)
+
+    def _dropout(self, rows: slice) -> Dropout | None:
+        """Return the dropout of one step, with random numbers of its own."""
+        rate, device = self.config.dropout, self.group.device
+        if not rate:
+            return None
+        seed = np.random.SeedSequence([self.settings.seed, self.step])
+        random: torch.Generator | np.random.BitGenerator = np.random.SFC64(seed)
+        if device.type != "cpu":
+            random = torch.Generator(device).manual_seed(int(seed.generate_state(1)[0]))
+        return Dropout(rate, random, self.settings.batch_size, rows)
 
     # ---- evaluate
 
@@ -298,85 +322,17 @@ class Trainer:
             )
             if self.origin and self.step <= self.frozen_steps:
                 self.before = measured.average
-            if not measured.average < self.best:
+            if not measured.average < (math.inf if self.best is None else self.best):
                 self.log.say(f"no better than {self.best:.2f}: the earlier model is kept")
                 return
             self.best = measured.average
         self.group.run_on_main(lambda: self.publish(measured))
 
-    # ---- save
-
-    def save(self) -> None:
-        """Write a checkpoint to resume from."""
-        state = self.group.gather_rows(self.state)
-        self.group.run_on_main(
-            lambda: checkpoints.save(
-                self.folder / "training",
-                self.step,
-                self.metadata(),
-                model=self.model,
-                optimizer=self.optimizer,
-                extra=state_tensors(state),
-            )
-        )
-
-    def resume(self, path: Path) -> None:
-        """Resume from a checkpoint; raise if the settings or the model have changed."""
-        metadata = checkpoints.read_metadata(path)
-        change = self.find_change(metadata)
-        if change is not None:
-            raise ElmokitError(
-                f"the run in {self.folder} cannot be resumed: {change}; "
-                "use the same settings or another folder"
-            )
-        tensors = checkpoints.restore(path, model=self.model, optimizer=self.optimizer)
-        state = read_state(tensors, self.config.num_layers, self.group.device)
-        self.state = self.group.own_rows(state)
-        self.step = metadata["step"]
-        self.best = math.inf if metadata["best"] is None else metadata["best"]
-        self.before = metadata["before"]
-        self.dropped, self.dropped_in_a_row = metadata["dropped"], metadata["dropped_in_a_row"]
-        self.seconds, self.losses = metadata["seconds"], metadata.get("losses", [])
-        self.log.say(f"resuming after step {self.step:,} of {self.total:,}")
-
-    def find_change(self, metadata: dict[str, Any]) -> str | None:
-        """Describe what differs from the run of a checkpoint; return None if nothing does."""
-        old, new = metadata["settings"], self.saved_settings()
-        if old.get("start") != new["start"]:
-            return "the model to adapt is another one"
-        if old.get("frozen_steps", 0) != new["frozen_steps"]:
-            return (
-                f"softmax_steps was {old.get('frozen_steps', 0)} and is now {new['frozen_steps']}"
-            )
-        for name, value in self.config.to_dict().items():
-            before = metadata["model"].get(name)
-            if before != value:
-                return f"the model's {name} was {before!r} and is now {value!r}"
-        return self.settings.find_change(
-            old, step=metadata["step"], steps_per_epoch=self.windows.steps
-        )
-
-    def saved_settings(self) -> dict[str, Any]:
-        """Return the settings that the weights depend on, for metadata."""
-        start = self.origin.fingerprint if self.origin else None
-        return {**self.settings.to_dict(), "frozen_steps": self.frozen_steps, "start": start}
-
-    def metadata(self) -> dict[str, Any]:
-        """Return where the run stands, for a checkpoint."""
-        return {
-            "step": self.step,
-            "best": None if math.isinf(self.best) else self.best,
-            "before": self.before,
-            "dropped": self.dropped,
-            "dropped_in_a_row": self.dropped_in_a_row,
-            "seconds": round(self.seconds, 1),
-            "losses": self.losses,
-            "settings": self.saved_settings(),
-            "model": self.config.to_dict(),
-        }
-
     def publish(self, measured: Perplexity | None) -> None:
-        """Make the current weights the model that `elmokit.load(folder)` returns."""
+        """Make the current weights the model that `elmokit.load(folder)` returns, file by file.
+
+        If this is interrupted, the complete model is in `training/best`.
+        """
         manifest = self.corpus.manifest
         training = {
             "corpus": [entry["name"] for entry in manifest["corpus"]],
@@ -390,14 +346,72 @@ class Trainer:
             "heldout_perplexity_before": self.before,
             "settings": self.saved_settings(),
         }
-        origin = {"adapted_from": self.origin.metadata} if self.origin else {}
-        model = Checkpoint(
-            self.config,
-            tensors_of(self.model),
-            self.vocabulary.words,
-            {**origin, "training": training},
+        metadata = {**({"adapted_from": self.origin} if self.origin else {}), "training": training}
+        tensors, best = tensors_of(self.model), self.folder / TRAINING / "best"
+        model = Checkpoint(self.config, tensors, self.vocabulary.words, metadata)
+        native.write(model, best, overwrite=True)
+        for name in (native.WEIGHTS, native.VOCABULARY, native.CONFIG):
+            with (best / name).open("rb") as source, atomic_file(self.folder / name) as target:
+                shutil.copyfileobj(source, target)
+
+    # ---- save
+
+    def save(self) -> None:
+        """Write a checkpoint to resume from."""
+        state = self.group.gather_rows(self.state)
+        metadata = {
+            **{name: getattr(self, name) for name in SAVED},
+            "settings": self.saved_settings(),
+            "model": self.config.to_dict(),
+        }
+        self.group.run_on_main(
+            lambda: checkpoints.save(
+                self.folder / TRAINING,
+                self.step,
+                metadata,
+                model=self.model,
+                optimizer=self.optimizer,
+                extra=state_tensors(state),
+            )
         )
-        publish(model, self.folder)
+
+    def resume(self, path: Path) -> None:
+        """Resume from a checkpoint; raise if the settings or the model have changed."""
+        with checkpoints.reading(path) as metadata:
+            if change := self.find_change(metadata):
+                raise ElmokitError(
+                    f"the run in {self.folder} cannot be resumed: {change}; "
+                    "use the same settings or another folder"
+                )
+            tensors = checkpoints.restore(path, model=self.model, optimizer=self.optimizer)
+            names = iter(state_tensors(self.state))
+            state = self.state.map(lambda _: tensors[next(names)].to(self.group.device))
+            self.state = self.group.own_rows(state)
+            for name, kind in SAVED.items():
+                if not isinstance(metadata[name], kind):
+                    raise TypeError(f"{name} is {metadata[name]!r}")
+                setattr(self, name, metadata[name])
+        self.log.say(f"resuming after step {self.step:,} of {self.total:,}")
+
+    def find_change(self, metadata: dict[str, Any]) -> str | None:
+        """Describe what differs from the run of a checkpoint; return None if nothing does."""
+        old, new = metadata["settings"], self.saved_settings()
+        if old["start"] != new["start"]:
+            return "the model to adapt is another one"
+        if old["frozen_steps"] != self.frozen_steps:
+            return f"softmax_steps was {old['frozen_steps']} and is now {self.frozen_steps}"
+        for name, value in self.config.to_dict().items():
+            before = metadata["model"].get(name)
+            if before != value:
+                return f"the model's {name} was {before!r} and is now {value!r}"
+        return self.settings.find_change(
+            old, step=metadata["step"], steps_per_epoch=self.windows.steps
+        )
+
+    def saved_settings(self) -> dict[str, Any]:
+        """Return the settings that the weights depend on, for metadata."""
+        start = self.origin["fingerprint"] if self.origin else None
+        return {**self.settings.to_dict(), "frozen_steps": self.frozen_steps, "start": start}
 
     def _log_losses(self, norm: float, seconds: float) -> None:
         finite = [loss for loss in self.losses if math.isfinite(loss)] or [math.inf]
@@ -410,3 +424,13 @@ class Trainer:
             tokens_per_second=round(self.log.tokens / seconds, 1),
         )
         self.losses.clear()
+
+
+def state_tensors(state: BiLMState) -> dict[str, Tensor]:
+    """Return the LSTM states under their names in a checkpoint, in the order of `BiLMState.map`."""
+    return {
+        f"state.{direction}.{layer}.{name}": tensor
+        for direction, layers in (("forward", state.forward), ("backward", state.backward))
+        for layer, pair in enumerate(layers)
+        for name, tensor in zip("hc", pair, strict=True)
+    }

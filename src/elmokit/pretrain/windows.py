@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
 from elmokit.pretrain.corpus import Sentences
+from elmokit.progress import counted
 
 BEGIN, END = 0, 1  # type ids of <S> and </S>
 NOTHING = -1  # The target where a row has ended before the others.
@@ -43,11 +44,6 @@ class Window:
     targets: NDArray[np.int64]
     """Type ids to predict, NOTHING where there are none: (2, steps, rows)."""
 
-    @property
-    def pairs(self) -> int:
-        """Number of targets of one direction."""
-        return int((self.targets[0] != NOTHING).sum())
-
 
 class Windows:
     """All windows of a text, by epoch and step."""
@@ -62,16 +58,10 @@ class Windows:
         block: int = BLOCK,
         weights: Sequence[tuple[int, float]] = (),
     ) -> None:
-        """Lay out the windows.
+        """Lay out the windows, of `unroll` pairs of each row.
 
-        Args:
-            sentences: The encoded text.
-            rows: Number of rows of the batch.
-            unroll: Number of pairs of a row in each step.
-            seed: Seed of the order of blocks; the order of the file if None.
-            block: Number of sentences of a block.
-            weights: Number of sentences and weight of each source, in the order of the file; every
-                block is read once in each epoch if there are none.
+        Without a seed, the blocks of sentences stay in the order of the file. `weights` are the
+        number of sentences and the weight of each source, in this order; without, all is read once.
         """
         self.sentences, self.rows, self.unroll, self.seed = sentences, rows, unroll, seed
         ends = np.cumsum([size for size, _ in weights or [(len(sentences), 1.0)]])
@@ -79,12 +69,8 @@ class Windows:
         firsts = [np.arange(a, b, block) for a, b in zip(starts, ends, strict=True)]
         lasts = [np.minimum(a + block, b) for a, b in zip(firsts, ends, strict=True)]
         self.firsts, self.lasts = np.concatenate(firsts), np.concatenate(lasts)  # (blocks,)
-        self.sizes = (  # Number of pairs of each block: (blocks,).
-            sentences.offsets[self.lasts]
-            - sentences.offsets[self.firsts]
-            + self.lasts
-            - self.firsts
-        )
+        tokens = sentences.offsets[self.lasts] - sentences.offsets[self.firsts]
+        self.sizes = tokens + self.lasts - self.firsts  # Number of pairs of each block: (blocks,).
         self.pairs = int(self.sizes.sum())
         self.weights: NDArray[np.float64] | None = None  # Of each block: (blocks,).
         if weights:
@@ -92,8 +78,8 @@ class Windows:
             self.pairs = round(float(self.weights @ self.sizes))
         if self.pairs < rows:
             raise ElmokitError(
-                f"the text has {self.pairs} tokens, fewer than the {rows} rows of a batch: "
-                "use more text or a smaller batch_size"
+                f"the text has {counted(self.pairs, 'token')}, fewer than the {rows} rows of a "
+                "batch: use more text or a smaller batch_size"
             )
         # The lengths of rows differ by at most one pair.
         self.starts = np.arange(rows + 1) * self.pairs // rows  # (rows + 1,)

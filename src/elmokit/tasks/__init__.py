@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from elmokit.tasks.folder import TrainedTask, load_task
-    from elmokit.tasks.plan import TrainResult
-    from elmokit.tasks.run import Predictions, Scores, predict, score, train
+    from elmokit.tasks.run import Predictions, Scores, TrainResult, predict, score, train
 
 __all__ = [
     "Predictions",

@@ -21,11 +21,11 @@ from torch import nn
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
-from elmokit.tasks.folder import TrainedTask, longest_text
+from elmokit.tasks.folder import TrainedTask, longest_text, mean_loss
 from elmokit.tasks.settings import MAY_CHANGE, TrainSettings
 from elmokit.tasks.splits import Data
 from elmokit.training import checkpoint, optim
-from elmokit.training.changes import find_change
+from elmokit.training.settings import find_change
 from elmokit.training.stopping import Stop
 
 SORTED_BATCHES = 50  # batches whose examples are sorted by length together
@@ -45,6 +45,8 @@ class Progress:
     """Number of steps of the current epoch that are done."""
     best: float | None = None
     """The best dev score."""
+    best_loss: float | None = None
+    """The dev loss of that epoch, which decides between equal scores."""
     best_epoch: int = 0
     factor: float = 1.0
     """Factor of the learning rate."""
@@ -61,26 +63,28 @@ class Progress:
         late = self.epoch - self.best_epoch >= settings.patience
         return self.epoch >= settings.epochs or (self.epoch > 0 and late)
 
-    def end_epoch(self, scores: dict[str, float], **values: Any) -> bool:
-        """Record the end of an epoch; return whether its dev score is the best."""
+    def end_epoch(
+        self, scores: dict[str, float], dev_loss: float = math.nan, **values: Any
+    ) -> bool:
+        """Record the end of an epoch; return whether it is the best so far.
+
+        That is by the dev score, and by the dev loss if the score is the same.
+        """
         self.epoch, self.step = self.epoch + 1, 0
         loss = round(sum(self.losses) / max(1, len(self.losses)), 5)
         self.losses = []
-        self.history.append({"epoch": self.epoch, "loss": loss, "dev": scores, **values})
+        lost = round(dev_loss, 6) if math.isfinite(dev_loss) else None
+        line = {"epoch": self.epoch, "loss": loss, "dev": scores, "dev_loss": lost, **values}
+        self.history.append(line)
         score = next(iter(scores.values()))
-        if not self.best or score > self.best:  # Patience does not start before a score above 0.
-            self.best, self.best_epoch = score, self.epoch
+        is_lower = lost is not None and (self.best_loss is None or lost < self.best_loss)
+        # Patience does not start before a score above 0.
+        if not self.best or score > self.best or (score == self.best and is_lower):
+            self.best, self.best_loss, self.best_epoch = score, lost, self.epoch
             return True
         if (self.epoch - self.best_epoch) % LR_PATIENCE == 0:
             self.factor *= LR_FACTOR
         return False
-
-    def describe_epoch(self, settings: TrainSettings) -> str:
-        """Summarize the last epoch in one line."""
-        loss, dev = self.history[-1]["loss"], self.history[-1]["dev"]
-        scores = ", ".join(f"{name} {value:.4f}" for name, value in dev.items())
-        mark = " (best)" if self.best and self.best_epoch == self.epoch else ""
-        return f"epoch {self.epoch}/{settings.epochs}: loss {loss:.4f}, dev {scores}{mark}"
 
 
 def fit(
@@ -99,25 +103,28 @@ def fit(
     fingerprints, of the data and the biLM, are the same.
     """
     model, settings = trained.model, trained.settings
-    optimizer = make_optimizer(model, settings)
-    progress = resume(folder, model, optimizer, settings, fingerprints)
-    trainer = Trainer(model, settings, optimizer, progress)
+    trainer = Trainer(model, settings, make_optimizer(model, settings), Progress())
+    if saved := checkpoint.checkpoints(folder):
+        trainer.resume(saved[-1], fingerprints)
+    progress = trainer.progress
     started, before = time.perf_counter(), progress.seconds
-    if progress.epoch or progress.step:
-        log.info(f"resuming after epoch {progress.epoch}")
     while not progress.ended(settings) and not stop.signal:
         trainer.run_epoch(data.train, stop, quiet=quiet)
         progress.seconds = before + time.perf_counter() - started
         if not stop.signal:
             scores = trained.score(data.dev, quiet=quiet)
-            is_best = progress.end_epoch(scores, mixes=model.inputs.mixes())
-            log.info(progress.describe_epoch(settings))
+            dev_loss = mean_loss(model, data.dev, settings.batch_size)
+            is_best = progress.end_epoch(scores, dev_loss, mixes=model.inputs.mixes())
+            named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+            named += " (best)" if is_best and progress.best else ""
+            epoch, loss = f"{progress.epoch}/{settings.epochs}", progress.history[-1]["loss"]
+            log.info(f"epoch {epoch}: loss {loss:.4f}, dev {named}")
             if is_best:
                 keep(progress)
-        metadata = {"progress": asdict(progress), "settings": settings.to_dict()}
+        metadata = {"progress": asdict(progress), "settings": asdict(settings)}
         metadata["fingerprints"] = fingerprints
         step = progress.epoch * 1_000_000 + progress.step
-        checkpoint.save(folder, step, metadata, model=model, optimizer=optimizer)
+        checkpoint.save(folder, step, metadata, model=model, optimizer=trainer.optimizer)
     return progress
 
 
@@ -129,6 +136,18 @@ class Trainer:
     settings: TrainSettings
     optimizer: torch.optim.Optimizer
     progress: Progress
+
+    def resume(self, path: Path, fingerprints: dict[str, Any]) -> None:
+        """Continue from a checkpoint; raise if it is of a run with other settings or data."""
+        with checkpoint.reading(path) as metadata:
+            if change := describe_change(metadata, self.settings, fingerprints, MAY_CHANGE):
+                raise ElmokitError(
+                    f"the run in {path.parents[1]} cannot resume: {change}; "
+                    "use the old value or another folder"
+                )
+            checkpoint.restore(path, model=self.model, optimizer=self.optimizer)
+            self.progress = Progress(**metadata["progress"])
+            log.info(f"resuming after epoch {self.progress.epoch}")
 
     def run_epoch(self, examples: Sequence[Any], stop: Stop, *, quiet: bool) -> None:
         """Run the remaining steps of an epoch, until a signal arrives."""
@@ -197,32 +216,10 @@ def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Opt
     return optim.make_optimizer(groups, lr=settings.lr, weight_decay=settings.weight_decay)
 
 
-def resume(
-    folder: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    settings: TrainSettings,
-    fingerprints: dict[str, Any],
-) -> Progress:
-    """Load the last checkpoint and return its position; a new position if there is none."""
-    saved = checkpoint.checkpoints(folder)
-    if not saved:
-        return Progress()
-    metadata = checkpoint.read_metadata(saved[-1])
-    if change := describe_change(metadata, settings, fingerprints, ignore=MAY_CHANGE):
-        raise ElmokitError(
-            f"the run in {folder.parent} cannot resume: {change}; "
-            "use the old value or another folder"
-        )
-    checkpoint.restore(saved[-1], model=model, optimizer=optimizer)
-    return Progress(**metadata["progress"])
-
-
 def describe_change(
     saved: dict[str, Any],
     settings: TrainSettings,
     fingerprints: dict[str, Any],
-    *,
     ignore: Sequence[str] = (),
 ) -> str | None:
     """Describe how a saved run differs from what is requested now; None if it does not."""

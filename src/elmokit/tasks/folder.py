@@ -9,8 +9,9 @@ MODEL/vectors/            static word vectors, if there are any
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,11 @@ from tqdm import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
 from elmokit.errors import ElmokitError
+from elmokit.formats.detect import PACKED
 from elmokit.io.atomic import write_file
-from elmokit.io.jsonfile import read_json
+from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.marker import read_marker
+from elmokit.io.paths import is_file
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.task import Task, find_task
 
@@ -82,7 +86,7 @@ class TrainedTask:
         config = {
             "format": FORMAT,
             "task": self.task.name,
-            "settings": self.settings.to_dict(),
+            "settings": asdict(self.settings),
             "learned": self.learned,
             "elmo": self.elmo_name,
             "elmo_fingerprint": self.elmo_fingerprint,
@@ -101,17 +105,30 @@ def predict(
 ) -> list[Any]:
     """Return a prediction for each example, in their order; batch texts of similar length."""
     model.eval()
-    order = sorted(range(len(examples)), key=lambda i: longest_text(examples[i]))
     result: list[Any] = [None] * len(examples)
     bar = tqdm(total=len(examples), desc="predicting", unit=" texts", disable=quiet, leave=False)
     with bar, torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            indices = order[start : start + batch_size]
+        for indices in _by_length(examples, batch_size):
             predictions = model.predict([examples[i] for i in indices])
             for i, prediction in zip(indices, predictions, strict=True):
                 result[i] = prediction
             bar.update(len(indices))
     return result
+
+
+def mean_loss(model: Any, examples: Sequence[Any], batch_size: int) -> float:
+    """Return the mean loss of examples with known answers."""
+    model.eval()
+    with torch.inference_mode():
+        batches = [[examples[i] for i in part] for part in _by_length(examples, batch_size)]
+        return sum(len(batch) * float(model.loss(batch)) for batch in batches) / len(examples)
+
+
+def _by_length(examples: Sequence[Any], batch_size: int) -> Iterator[list[int]]:
+    """Yield the indices of each batch of examples of similar length."""
+    order = sorted(range(len(examples)), key=lambda i: longest_text(examples[i]))
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
 
 
 def longest_text(example: Any) -> int:
@@ -148,41 +165,82 @@ def load_task(
         elmo: biLM, if it has moved since training; it must be the same one.
         device: Device to compute on, such as cpu or cuda.
     """
-    from elmokit.vectors.static import table as static
+    from safetensors.torch import load_file
 
     folder = Path(folder).expanduser()
     config = read_config(folder)
-    task = find_task(config["task"])
-    settings = task.settings.from_dict(config["settings"])
-    vectors = static.load(folder / VECTORS) if config["vectors"] is not None else None
-    words = _read_words(folder / WORDS)
-    name = elmo if elmo is not None else config["elmo"]
+    file = WORDS
     try:
-        bilm = None if config["elmo"] is None else load_elmo(name, device)
+        words = json.loads(read_text(folder / WORDS))
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise TypeError("it is not a list of words")
+        file = CONFIG
+        trained = _from_config(folder, config, words, elmo, device)
+        file = WEIGHTS
+        trained.model.load_state_dict(load_file(folder / WEIGHTS))
+    except ElmokitError:
+        raise
+    except Exception as error:  # Anything can be in these files.
+        if file == CONFIG and isinstance(error, RuntimeError | AssertionError):
+            raise  # torch has no such device, or no memory.
+        reason = " ".join(str(error).split())[:500]
+        raise ElmokitError(f"{folder / file} is damaged: {reason}") from error
+    trained.model.to(device).eval()
+    return trained
+
+
+def _from_config(
+    folder: Path, config: dict[str, Any], words: list[str], elmo: str | Embedder | None, device: str
+) -> TrainedTask:
+    """Build the model of a folder, without its weights."""
+    from elmokit.vectors.static import table as static
+
+    task = find_task(config["task"])
+    settings = task.settings.from_options(config["settings"])
+    vectors = static.load(folder / VECTORS) if config["vectors"] is not None else None
+    own = config["elmo"]
+    name = own if elmo is None else elmo
+    try:
+        bilm = None if own is None else load_elmo(name, device)
     except ElmokitError as error:
         if elmo is not None:
             raise
         raise ElmokitError(
             f"{error}; {folder} was trained with that biLM: name it with --elmo if it has moved"
         ) from None
-    trained = build(task, settings, config["learned"], words, bilm, config["elmo"], vectors)
+    trained = build(task, settings, config["learned"], words, bilm, own, vectors)
     if trained.elmo_fingerprint != config["elmo_fingerprint"]:
         raise ElmokitError(
             f"{folder} was trained with another biLM than {name}: name the right one with --elmo"
         )
-    _load_weights(trained.model, folder / WEIGHTS)
-    trained.model.to(device).eval()
     return trained
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the config.json of a task model; raise if it is not one of this version."""
-    if not (folder / CONFIG).is_file():
-        raise ElmokitError(f"there is no task model in {folder}")
-    config = read_json(folder / CONFIG)
+    """Return the config.json of a task model; raise if there is none of this version."""
+    config = read_json(folder / CONFIG) if is_file(folder / CONFIG) else {}
     if config.get("format") != FORMAT:
-        raise ElmokitError(f"{folder} is not a task model that this version can read")
+        raise ElmokitError(f"there is no task model in {folder}: {describe_folder(folder)}")
     return config
+
+
+def describe_folder(folder: Path) -> str:
+    """Say what a folder without a task model is, and which command takes it."""
+    if not os.path.isdir(folder):  # noqa: PTH112 (also False for a name that is too long)
+        return f"it is {'a file' if is_file(folder) else 'missing'}"
+    command = read_marker(folder)
+    if command == "compare":
+        return f"it is a comparison, whose task models are in {folder / 'runs'}"
+    if command == "train":
+        return "it is a training that has not saved a model yet; the same command resumes it"
+    if any(any(folder.glob(name)) for name in PACKED):
+        return (
+            "it is a biLM, for elmokit embed and others; elmokit train TASK --elmo "
+            f"{folder} trains a task model with it"
+        )
+    if command is not None:
+        return f"it is an unfinished biLM; the same elmokit {command} command resumes its training"
+    return f"it has no {CONFIG} of a task model that this version can read"
 
 
 @dataclass(frozen=True)
@@ -214,26 +272,4 @@ def load_elmo(name: str | Embedder, device: str) -> Embedder:
     from elmokit.embed import Embedder
     from elmokit.loading import load
 
-    elmo = name if isinstance(name, Embedder) else load(name)
-    return elmo.to(device)
-
-
-def _load_weights(model: nn.Module, path: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        model.load_state_dict(load_file(path))
-    except (SafetensorError, OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise ElmokitError(f"{path} cannot be read: {reason}") from None
-
-
-def _read_words(path: Path) -> list[str]:
-    try:
-        words = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ElmokitError(f"{path} cannot be read: {error}") from None
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ElmokitError(f"{path} is not a list of words")
-    return words
+    return (name if isinstance(name, Embedder) else load(name)).to(device)

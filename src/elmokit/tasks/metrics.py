@@ -7,6 +7,7 @@ zero gives 0. Lists of different lengths and empty lists raise an error.
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
@@ -17,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from elmokit.errors import ElmokitError, require
+from elmokit.progress import counted
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,13 @@ def exact_match(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> floa
 
 def answer_f1(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:
     """Return SQuAD 1.1's F1: the mean over questions of the best word overlap with an answer."""
-    return _mean_of_best(_overlap, gold, predicted)
+
+    def overlap(right: str, answer: str) -> float:  # 0 for two empty bags of words
+        words = right.split(), answer.split()
+        common = (Counter(words[0]) & Counter(words[1])).total()
+        return _score(common, len(words[1]), len(words[0])).f1
+
+    return _mean_of_best(overlap, gold, predicted)
 
 
 def _mean_of_best(
@@ -163,8 +171,8 @@ def gap_scores(
     """
     _check(gold, predicted)
     _check(gold, pronouns)
-    overall = _gap(gold, predicted)
-    scores = {"f1": overall.f1, "accuracy": accuracy(gold, predicted)}
+    overall, right = _gap(gold, predicted), accuracy(gold, predicted)
+    scores = {"f1": overall.f1, "accuracy": right}
     scores |= {"precision": overall.precision, "recall": overall.recall}
     for gender, words in _GENDERS.items():
         chosen = [i for i, pronoun in enumerate(pronouns) if pronoun.lower() in words]
@@ -215,9 +223,22 @@ def rouge(
     return {name: float(fmean(score[name].fmeasure for score in scores)) for name in names}
 
 
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """Return Wilson's 95% confidence interval of a share that was measured on `count` examples.
+
+    >>> [round(bound, 3) for bound in wilson(1.0, 2)]
+    [0.342, 1.0]
+    """
+    z2 = 1.959964**2 / count
+    middle = (share + z2 / 2) / (1 + z2)
+    around = math.sqrt(share * (1 - share) * z2 + z2**2 / 4) / (1 + z2)
+    return middle - around, middle + around
+
+
 def _score(correct: int, predicted: int, gold: int) -> Score:
-    precision, recall = _ratio(correct, predicted), _ratio(correct, gold)
-    return Score(precision, recall, _ratio(2 * correct, predicted + gold), gold)
+    pairs = ((correct, predicted), (correct, gold), (2 * correct, predicted + gold))
+    precision, recall, f1 = (part / whole if whole else 0.0 for part, whole in pairs)
+    return Score(precision, recall, f1, gold)
 
 
 def _report(
@@ -239,26 +260,17 @@ def _report(
     return Report(each, micro, Score(precision, recall, f1, micro.support))
 
 
-def _overlap(right: str, answer: str) -> float:
-    """Return the F1 of two bags of words; 0 for two empty ones, as in SQuAD 1.1."""
-    words = right.split(), answer.split()
-    common = (Counter(words[0]) & Counter(words[1])).total()
-    return _score(common, len(words[1]), len(words[0])).f1
-
-
 def _gap(gold: Sequence[str], predicted: Sequence[str]) -> Score:
     correct = sum(a == b and a in ("A", "B") for a, b in zip(gold, predicted, strict=True))
     in_gold, in_predicted = (sum(x in ("A", "B") for x in labels) for labels in (gold, predicted))
     return _score(correct, in_predicted, in_gold)
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
-
-
 def _check(gold: Sequence[Any], predicted: Sequence[Any]) -> None:
     if len(gold) != len(predicted):
-        raise ElmokitError(f"there are {len(predicted)} predictions for {len(gold)} examples")
+        raise ElmokitError(
+            f"{counted(len(gold), 'example')} cannot have {counted(len(predicted), 'prediction')}"
+        )
     if not gold:
         raise ElmokitError("there are no examples to score")
 
@@ -267,4 +279,6 @@ def _check_sentences(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence
     _check(gold, predicted)
     for i, (right, tags) in enumerate(zip(gold, predicted, strict=True), start=1):
         if len(right) != len(tags):
-            raise ElmokitError(f"sentence {i} has {len(tags)} tags for {len(right)} tokens")
+            raise ElmokitError(
+                f"sentence {i} has {counted(len(tags), 'tag')} for {counted(len(right), 'token')}"
+            )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.figures import COLORS
+from elmokit.progress import counted
+from elmokit.tasks.metrics import wilson
 from elmokit.training import curves
 from elmokit.training.curves import Curve, Panel
 from elmokit.training.optim import count_parameters
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.folder import TrainedTask
     from elmokit.tasks.splits import Data
 
+MIN_EXAMPLES = 30  # for a score that tells something
 STYLES = ("-", "--")  # of the mixes at the input and at the output
 
 
@@ -36,11 +40,24 @@ def make_report(
         "best_epoch": progress.best_epoch,
         "seconds": round(progress.seconds, 1),
         "dev": best.get("dev", {}),
+        "note": few_examples(best.get("dev", {}), len(data.dev)),
         "mixes": best.get("mixes", {}),
-        "settings": trained.settings.to_dict(),
+        "settings": asdict(trained.settings),
         "fingerprints": fingerprints,
         "history": progress.history,
     }
+
+
+def few_examples(scores: dict[str, float], count: int) -> str:
+    """Return a sentence about scores that were measured on few examples; "" if they were not."""
+    if not scores or count >= MIN_EXAMPLES:
+        return ""
+    name, value = next(iter(scores.items()))
+    low, high = wilson(value, count)
+    return (
+        f"{name} {100 * value:.2f} was measured on only {counted(count, 'example')}: its 95% "
+        f"confidence interval is about {100 * low:.0f} to {100 * high:.0f}"
+    )
 
 
 def scores_table(scores: dict[str, float]) -> str:

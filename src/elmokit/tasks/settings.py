@@ -6,14 +6,14 @@ defaults. The docstrings of the fields are the help of the command line.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
+from elmokit.training.settings import check_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -70,32 +70,18 @@ class TrainSettings:
     """Tokenizer of text that is not a list of tokens."""
 
     def __post_init__(self) -> None:
-        if self.layers not in ("all", "top", "average") and not re.fullmatch(r"\d+", self.layers):
+        positive, fractions = ("lr", "elmo_lr", "clip"), ("dropout", "elmo_dropout")
+        check_settings(self, _MINIMUM, positive=positive, fractions=fractions)
+        if self.layers not in ("all", "top", "average") and not re.fullmatch("[0-9]+", self.layers):
             raise ElmokitError(
                 f"layers must be all, top, average or the index of a layer, not {self.layers!r}"
             )
-        for name, choices in _choices(type(self)).items():
-            if (value := getattr(self, name)) not in choices:
-                raise ElmokitError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
-        for name, value in vars(self).items():
-            if value is None:
-                continue
-            if name in _MINIMUM and not _MINIMUM[name] <= value:
-                raise ElmokitError(f"{name} must be at least {_MINIMUM[name]}, not {value}")
-            if name in ("lr", "elmo_lr", "clip") and not 0 < value < math.inf:
-                raise ElmokitError(f"{name} must be above 0, not {value}")
-            if name in ("dropout", "elmo_dropout") and not 0 <= value < 1:
-                raise ElmokitError(f"{name} must be at least 0 and below 1, not {value}")
 
     def with_word_dim(self, *, has_vectors: bool) -> Self:
         """Return the same settings with the default of `word_dim` filled in."""
         if self.word_dim is not None:
             return self
         return replace(self, word_dim=0 if has_vectors else 100)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON takes them."""
-        return asdict(self)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -107,15 +93,6 @@ class TrainSettings:
                 hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names)}"
                 raise ElmokitError(f"this task has no option {name!r}: {hint}")
         return cls(**options)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the settings of a saved model; skip fields that only other tasks have."""
-        known = {name for settings in ALL_SETTINGS for name in settings.__dataclass_fields__}
-        if unknown := sorted(set(values) - known):
-            raise ElmokitError(f"the settings have an unknown field {unknown[0]!r}")
-        own = cls.__dataclass_fields__
-        return cls(**{name: value for name, value in values.items() if name in own})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,23 +221,7 @@ class SummarizeSettings(Seq2SeqSettings):
     copy: bool = True
 
 
-ALL_SETTINGS: tuple[type[TrainSettings], ...] = (
-    ClassifierSettings,
-    TaggerSettings,
-    PairSettings,
-    RelationSettings,
-    QuestionSettings,
-    CoreferenceSettings,
-    TranslateSettings,
-    SummarizeSettings,
-)
 _FROM_0 = ("l2", "word_dim", "char_dim", "weight_decay", "seed", "max_tokens")
 _FROM_1 = """hidden depth epochs patience batch_size max_answer_tokens beam
 max_target_tokens""".split()
 _MINIMUM = {**dict.fromkeys(_FROM_0, 0), **dict.fromkeys(_FROM_1, 1), "target_vocab_size": 10}
-
-
-def _choices(settings: type[TrainSettings]) -> dict[str, tuple[str, ...]]:
-    """Return the allowed values of the fields that are a `Literal`."""
-    hints = get_type_hints(settings).items()
-    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}

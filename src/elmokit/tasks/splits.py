@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -46,8 +47,9 @@ class Data:
         """All texts that get vectors."""
         return (text for example in [*self.train, *self.dev] for text in example.texts)
 
+    @cached_property
     def fingerprint(self) -> str:
-        """Return a hash of all examples that does not depend on their files."""
+        """Hash of all examples that does not depend on their files."""
         total = hashlib.sha256()
         for examples in (self.train, self.dev):
             for example in examples:

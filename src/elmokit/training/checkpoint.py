@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.io.atomic import atomic_folder, remove_files
 from elmokit.io.jsonfile import read_json
 
@@ -43,13 +43,7 @@ def save(
 ) -> None:
     """Write the checkpoint `step-N` and remove all but the last two.
 
-    Args:
-        folder: Folder of all checkpoints of the run.
-        step: Number that orders the checkpoints.
-        metadata: Position and settings of the run, as JSON takes them.
-        model: Module whose weights are saved.
-        optimizer: Optimizer of the module's parameters.
-        extra: More tensors, under names that begin with neither "model." nor "optimizer.".
+    `extra` has more tensors, under names that begin with neither "model." nor "optimizer.".
     """
     from safetensors.torch import save_file
 
@@ -75,24 +69,30 @@ def remove_all(folder: Path) -> None:
         folder.rmdir()
 
 
-def read_metadata(checkpoint: Path) -> dict[str, Any]:
-    """Return the metadata that a checkpoint was saved with."""
-    return read_json(checkpoint / METADATA)
+@contextmanager
+def reading(checkpoint: Path) -> Iterator[dict[str, Any]]:
+    """Yield the metadata of a checkpoint; errors in the block say that the checkpoint is damaged.
+
+    Only errors that are no sentences yet: those of another library, or of values of a wrong type.
+    """
+    try:
+        yield read_json(checkpoint / METADATA)
+    except ElmokitError:
+        raise
+    except Exception as error:
+        raise ElmokitError(
+            f"{checkpoint} cannot be read ({reason_of(error)}): remove it to resume from the one "
+            "before"
+        ) from error
 
 
 def restore(
     checkpoint: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Tensor]:
-    """Load the weights and the optimizer state of a checkpoint; return all of its tensors."""
-    from safetensors import SafetensorError
+    """Load weights and optimizer state, in a block of `reading`; return all tensors."""
     from safetensors.torch import load_file
 
-    try:
-        tensors = load_file(checkpoint / TENSORS)
-    except (SafetensorError, OSError) as error:
-        raise ElmokitError(
-            f"{checkpoint} cannot be read ({error}): remove it to resume from the one before"
-        ) from None
+    tensors = load_file(checkpoint / TENSORS)
     weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
     model.load_state_dict(weights)
     names = _parameter_names(model, optimizer)

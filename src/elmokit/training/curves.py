@@ -64,7 +64,8 @@ def _draw(axes: Any, panel: Panel) -> None:
     if panel.best is not None:
         axes.axvline(panel.best, lw=0.8, ls=":", color=FAINT)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label, yscale=panel.y_scale)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # There is no half epoch or step.
+    # There is no half epoch or step. More than one tick would need some if there is one epoch.
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if panel.y_limits is not None:
         axes.set_ylim(*panel.y_limits)
     if any(curve.label for curve in panel.curves):

@@ -14,47 +14,46 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.io.atomic import locked, remove_leftovers
 from elmokit.io.marker import MARKER, Command, read_marker, write_marker
 
 TRAINING = "training"
+FOLDERS = (TRAINING, "tensorboard", "vectors", "runs")
 
 
 @contextmanager
 def open_folder(
-    folder: Path,
+    out: str | os.PathLike[str],
     command: Command,
     *,
     inputs: Iterable[str | os.PathLike[str] | None] = (),
     owner: bool = True,
 ) -> Iterator[Path]:
-    """Create and lock the output folder of a run while the block runs.
+    """Create and lock the output folder of a run while the block runs; yield its absolute path.
 
-    Raise if the folder has anything in it but a run of the same command, or if an input is inside
-    it. A folder to which the run has written nothing is removed at the end.
-
-    Args:
-        folder: Output folder.
-        command: Command of the run.
-        inputs: Files and folders that the run reads.
-        owner: False in those of several processes that only read; they neither create, lock nor
-            remove anything.
+    Raise if the folder has anything in it but a run of the same command, or if one of the `inputs`,
+    which the run reads, is inside it. A folder to which the run has written nothing is removed at
+    the end. Of several processes only one is the `owner`: the others change nothing.
     """
+    try:
+        folder = Path(out).expanduser().absolute()
+        training = folder / TRAINING
+        if owner:
+            check_folder(folder, command)
+            for path in inputs:
+                check_apart(folder, path)
+            training.mkdir(parents=True, exist_ok=True)
+    except ElmokitError:
+        raise
+    except (OSError, RuntimeError) as error:  # A name is too long, or ~user is unknown.
+        raise ElmokitError(f"cannot write into {os.fspath(out)}: {reason_of(error)}") from None
     if not owner:
         yield folder
         return
-    check_folder(folder, command)
-    for path in inputs:
-        check_apart(folder, path)
-    training = folder / TRAINING
-    try:
-        training.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ElmokitError(f"cannot write into {folder}: {error.strerror}") from None
     with locked(folder):
-        for place in (folder, training):
-            remove_leftovers(place)
+        for own in (folder, training):
+            remove_leftovers(own)
         write_marker(folder, command)
         try:
             yield folder
@@ -81,13 +80,17 @@ def check_folder(folder: Path, command: Command) -> None:
     if before is None and not _is_unused(folder):
         what = "already contains a model" if (folder / "config.json").exists() else "is not empty"
         raise ElmokitError(f"{folder} {what}: choose another folder, or one that is empty")
+    for link in filter(Path.is_symlink, (folder / name for name in FOLDERS)):
+        raise ElmokitError(
+            f"{link} is a link, and nothing is written through it: link the whole folder instead"
+        )
 
 
 def check_apart(folder: Path, path: str | os.PathLike[str] | None) -> None:
     """Raise if an input is inside the output folder, or the folder inside the input."""
-    if path is None or not os.path.exists(path):  # noqa: PTH110 (a Hub name is no path)
-        return
-    source, target = Path(path).resolve(), folder.resolve()
+    if path is None or not os.path.exists(given := os.path.expanduser(path)):  # noqa: PTH110, PTH111
+        return  # It is a name on the Hub, or a reader will report it.
+    source, target = Path(given).resolve(), folder.resolve()
     if source.is_relative_to(target):
         raise ElmokitError(
             f"{path} is inside the output folder {folder}: choose an output folder elsewhere"

@@ -19,13 +19,7 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Return Adagrad with the settings of the original ELMo, or AdamW.
 
-    Args:
-        groups: Parameter groups as torch takes them, such as `[{"params": [...]}]`; groups without
-            parameters are left out.
-        name: Which optimizer.
-        lr: Learning rate of groups that have none of their own.
-        weight_decay: Decay of AdamW.
-        betas: Decay rates of AdamW's averages.
+    `groups` are parameter groups as torch takes them; those without parameters are left out.
     """
     groups = [group for group in groups if group["params"]]
     on_cpu = all(p.device.type == "cpu" for group in groups for p in group["params"])

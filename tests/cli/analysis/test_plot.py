@@ -215,7 +215,8 @@ def test_the_command_takes_several_models_and_leaves_out_those_without_a_mix(
     assert code == 2
     assert "none of the models has learned a mix of layers" in err
     assert run("weights", tmp_path, tmp_path / "other.png")[2] == (
-        f"elmokit: error: there is no task model in {tmp_path}\n"
+        f"elmokit: error: there is no task model in {tmp_path}: it has no config.json of a task "
+        "model that this version can read\n"
     )
 
 

@@ -25,7 +25,8 @@ from tiny import tiny_elmo
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
-from elmokit.tasks import load_task, plan, train
+from elmokit.tasks import load_task, train
+from elmokit.tasks import run as run_module
 from elmokit.tasks.compare import compare
 from elmokit.tasks.compare.comparison import Comparer, command_line
 from elmokit.tasks.compare.conditions import (
@@ -38,7 +39,7 @@ from elmokit.tasks.compare.conditions import (
 )
 from elmokit.tasks.compare.figures import draw_all, draw_curve, draw_rows, draw_weights
 from elmokit.tasks.compare.summary import spread, table_of
-from elmokit.tasks.plan import Plan, TrainResult
+from elmokit.tasks.run import Plan, TrainResult
 from elmokit.tasks.settings import ClassifierSettings
 from elmokit.tasks.splits import Data
 from elmokit.tasks.task import find_task
@@ -111,7 +112,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("compare")
     tiny_elmo().save_pretrained(folder / "elmo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "draw_curves", lambda report, picture: False)
+        patch.setattr(run_module, "draw_curves", lambda report, picture: False)
         yield {
             "task": "classifier",
             **write_reviews(folder),
@@ -387,7 +388,7 @@ def test_every_option_of_a_recorded_command_is_understood(
     plan = Plan(find_task("classifier"), own, Data([], [], {}, ""), elmo="a model")
     comparison = Comparer(plan, tmp_path, {}, {}, [7], [30], options)
     seen: list[tuple[Plan, Path]] = []
-    result = TrainResult(tmp_path, {"dev": {}, "mixes": {}})
+    result = TrainResult(tmp_path, {"dev": {}, "mixes": {}, "note": ""})
 
     def run_plan(plan: Plan, folder: Path) -> TrainResult:
         seen.append((plan, folder))
@@ -489,6 +490,30 @@ def test_a_run_that_was_trained_differently_is_refused(
     Path(data["train"]).write_text(Path(data["train"]).read_text() + "good the film was odd\n")
     with pytest.raises(ElmokitError, match="the data changed"):
         compare(**options)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": 7},
+        {"fingerprints": []},
+        {"dev": {"accuracy": "high"}},
+        {"dev": None},
+        {"seconds": "long"},
+        {"mixes": {"input": {"weights": 3, "scale": 1}}},
+        {"best_epoch": ...},
+    ],
+    ids=str,
+)
+def test_a_damaged_report_is_a_sentence(
+    given: dict[str, Any], whole: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "out")
+    path = out / "runs" / "elmo-input-all-l2-0.001-seed1" / "report.json"
+    report = {**json.loads(path.read_text()), **change}
+    path.write_text(json.dumps({name: v for name, v in report.items() if v is not ...}))
+    with pytest.raises(ElmokitError, match=r"report\.json is damaged \(.*remove it to train"):
+        compare(**{**given, "out": str(out), "vary": ["elmo"], "seeds": [1]})
 
 
 def test_two_at_once_are_refused(given: dict[str, Any], whole: Path) -> None:

@@ -16,18 +16,18 @@ import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.formats.detect import SHIPPED
 from elmokit.io.atomic import atomic_folder, write_file
 from elmokit.io.jsonfile import read_json
-from elmokit.progress import use_threads
+from elmokit.progress import counted, use_threads
 from elmokit.tasks.compare.conditions import (
     Rows,
     Run,
@@ -41,8 +41,7 @@ from elmokit.tasks.compare.figures import draw_all
 from elmokit.tasks.compare.summary import as_markdown, describe_run, summarize
 from elmokit.tasks.fit import describe_change
 from elmokit.tasks.folder import VECTORS
-from elmokit.tasks.plan import REPORT, Plan, Sources, TrainResult
-from elmokit.tasks.run import make_plan
+from elmokit.tasks.run import REPORT, Plan, Sources, TrainResult, make_plan
 from elmokit.training.checkpoint import remove_all
 from elmokit.training.folder import TRAINING, open_folder
 
@@ -106,11 +105,9 @@ def compare(
         assert plan.sources.elmo is not None
         top = plan.sources.elmo.config.num_layers
         tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
-        folder = Path(out).expanduser().absolute()
-        inputs = [options.get(name) for name in ("train", "dev", "elmo", "vectors")]
         given = {name: options[name] for name in COMMAND_OPTIONS if name in options}
         given["out"] = out
-        with open_folder(folder, "compare", inputs=inputs):
+        with open_folder(out, "compare", inputs=plan.inputs) as folder:
             return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
 
 
@@ -131,15 +128,17 @@ class Comparer:
 
     def run(self) -> Comparison:
         """Train the runs that are not complete, then write results and figures."""
-        runs = all_runs(self.tables, self.curve, self.seeds, self.percents)
+        runs, data = all_runs(self.tables, self.curve, self.seeds, self.percents), self.plan.data
         reports = {run: report for run in runs if (report := self.finished(run))}
         seconds = {run: report["seconds"] for run, report in reports.items()}
         if len(reports) < len(runs) and self.sources.store is not None:
-            self.sources.store.prepare(self.plan.data.texts, quiet=self.plan.quiet)
+            self.sources.store.prepare(data.texts, quiet=self.plan.quiet)
         for i, run in enumerate(runs, start=1):
             if run in reports:
                 continue
-            log.info(f"run {i} of {len(runs)}: {run.name}{self.time_left(runs, seconds)}")
+            left = seconds_left(runs, seconds, train=len(data.train), dev=len(data.dev))
+            more = "" if left is None else f", about {tqdm.format_interval(left)} left"
+            log.info(f"run {i} of {len(runs)}: {run.name}{more}")
             started = time.monotonic()
             result = self.train(run, [*reports])
             if result.stopped_by:
@@ -150,7 +149,7 @@ class Comparer:
         results = self.write(runs, reports)
         if not draw_all(results, self.folder):
             log.info("no figures without matplotlib: pip install 'elmokit[plots]'")
-        log.info(f"compared {len(runs)} runs in {self.folder}")
+        log.info(f"compared {counted(len(runs), 'run')} in {self.folder}")
         return Comparison(self.folder, results)
 
     @cached_property
@@ -158,31 +157,19 @@ class Comparer:
         """What all runs with ELMo share."""
         return self.plan.sources or self.plan.load()
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Fingerprint of all the data."""
-        return self.plan.data.fingerprint()
-
     # ------------------------------------------------------------------ runs
-    def sources_of(self, run: Run) -> Sources:
-        """Return what the runs with ELMo, or those without, share."""
-        return self.sources if run.condition.with_elmo else self.sources.without_elmo
-
     def folder_of(self, run: Run) -> Path:
         """Return the folder of a run."""
         return self.folder / "runs" / run.name
 
     def plan_of(self, run: Run) -> Plan:
         """Return the plan of a run; a biLM that is trained too is loaded again for it."""
-        condition, seed = run.condition, run.seed
-        tuned = condition.with_elmo and condition.settings.tune_elmo
-        return replace(
-            self.plan,
-            settings=replace(condition.settings, seed=seed),
-            data=self.plan.data.with_fraction(run.percent / 100, seed),
-            elmo=self.plan.elmo if condition.with_elmo else None,
-            sources=None if tuned else self.sources_of(run),
-        )
+        settings = replace(run.condition.settings, seed=run.seed)
+        data = self.plan.data.with_fraction(run.percent / 100, run.seed)
+        plan = replace(self.plan, settings=settings, data=data)
+        if not run.condition.with_elmo:
+            return replace(plan, elmo=None, sources=self.sources.without_elmo)
+        return replace(plan, sources=None if settings.tune_elmo else self.sources)
 
     def train(self, run: Run, done: list[Run]) -> TrainResult:
         """Train or resume a run."""
@@ -201,40 +188,46 @@ class Comparer:
         report = read_json(folder / REPORT) if (folder / REPORT).is_file() else {}
         if not report.get("complete"):
             return None
-        data = self.fingerprint if run.percent == 100 else plan.data.fingerprint()
-        fingerprints = {"data": data, **self.sources_of(run).fingerprints}
-        if change := describe_change(report, plan.settings, fingerprints):
+        sources = self.sources if run.condition.with_elmo else self.sources.without_elmo
+        fingerprints = {"data": plan.data.fingerprint, **sources.fingerprints}
+        try:
+            change = describe_change(report, plan.settings, fingerprints)
+            described = describe_run(run, report, "")
+            summarize(self.tables, self.curve, self.percents, [described])
+            float(report["seconds"])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ElmokitError(
+                f"{folder / REPORT} is damaged ({reason_of(error)}): remove it to train this run "
+                "again"
+            ) from None
+        if change:
             raise ElmokitError(
                 f"{folder} was trained differently: {change}; use the old value or another --out"
             )
         remove_all(folder / TRAINING)
         return report
 
-    def time_left(self, runs: list[Run], seconds: dict[Run, float]) -> str:
-        """Estimate how long the rest takes; return "" if nothing is known."""
-        dev, train = len(self.plan.data.dev), len(self.plan.data.train)
-        left = seconds_left(runs, seconds, train=train, dev=dev)
-        return "" if left is None else f", about {tqdm.format_interval(left)} left"
-
     # ------------------------------------------------------------------ results
     def write(self, runs: list[Run], reports: dict[Run, dict[str, Any]]) -> dict[str, Any]:
         """Write results.json and table.md of the runs that are complete."""
         complete = [run for run in runs if run in reports]
         described = [describe_run(run, reports[run], self.train_command(run)) for run in complete]
-        vectors = self.sources.vectors
+        vectors, settings = self.sources.vectors, self.plan.settings
+        options: dict[str, Any] = {"vary": list(self.tables), "seeds": self.seeds}
+        options["sample_efficiency"] = self.percents or None
         results = {
             "task": self.plan.task.name,
             "metric": next(iter(described[0]["scores"])),
             "complete": len(described) == len(runs),
             "planned": len(runs),
-            "command": self.compare_command(),
+            "command": self.format_command("compare", options, settings),
             "elmo": self.plan.elmo,
-            "fingerprints": {"data": self.fingerprint, **self.sources.fingerprints},
+            "fingerprints": {"data": self.plan.data.fingerprint, **self.sources.fingerprints},
             "vectors": None if vectors is None else vectors.source,
             "train_examples": len(self.plan.data.train),
             "dev_examples": len(self.plan.data.dev),
             "seeds": self.seeds,
-            "settings": self.plan.settings.to_dict(),
+            "settings": asdict(settings),
             **summarize(self.tables, self.curve, self.percents, described),
             "runs": described,
         }
@@ -244,12 +237,6 @@ class Comparer:
         return results
 
     # ------------------------------------------------------------------ commands
-    def compare_command(self) -> str:
-        """Return the command of the whole comparison."""
-        options = {"vary": list(self.tables), "seeds": self.seeds}
-        percents = {"sample_efficiency": self.percents or None}
-        return self.format_command("compare", {**options, **percents}, self.plan.settings)
-
     def train_command(self, run: Run) -> str:
         """Return the command that trains one run alone."""
         options: dict[str, Any] = {"out": f"{self.given['out']}/runs/{run.name}"}
@@ -263,9 +250,9 @@ class Comparer:
     def format_command(self, verb: str, options: dict[str, Any], settings: TrainSettings) -> str:
         """Format a command line, omitting options that have their default value."""
         has_vectors = self.plan.vectors is not None
-        defaults = self.plan.task.settings().with_word_dim(has_vectors=has_vectors).to_dict()
+        defaults = asdict(self.plan.task.settings().with_word_dim(has_vectors=has_vectors))
         defaults |= {"elmo": SHIPPED, "dev_fraction": 0.1, "device": "cpu", "skip_bad": False}
-        values = {**self.given, **options, **settings.to_dict()}
+        values = {**self.given, **options, **asdict(settings)}
         changed = {k: v for k, v in values.items() if v is not None and v != defaults.get(k)}
         return command_line(verb, self.plan.task.name, changed)
 

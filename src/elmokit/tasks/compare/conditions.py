@@ -74,10 +74,8 @@ def layer_rows(settings: TrainSettings, top: int) -> Rows:
 
 def placement_rows(settings: TrainSettings, top: int) -> Rows:
     """Return the rows with ELMo at the input of the task's RNN, at its output, and at both."""
-    rows: Rows = {WITHOUT: without_elmo(settings)}
-    for placement in ("input", "output", "both"):
-        rows[placement] = with_elmo(settings, top, placement=placement)
-    return rows
+    rows = {p: with_elmo(settings, top, placement=p) for p in ("input", "output", "both")}
+    return {WITHOUT: without_elmo(settings), **rows}
 
 
 TABLES: dict[str, Callable[[TrainSettings, int], Rows]] = {

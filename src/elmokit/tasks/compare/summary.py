@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from elmokit.progress import counted
 from elmokit.tasks.compare.conditions import WITH, WITHOUT
+from elmokit.tasks.report import MIN_EXAMPLES
 
 if TYPE_CHECKING:
     from elmokit.tasks.compare.conditions import Rows, Run
@@ -132,6 +134,9 @@ def as_markdown(results: dict[str, Any]) -> str:
     ]
     if not results["complete"]:
         parts.append(f"Not complete: {len(results['runs'])} of {results['planned']} runs.\n")
+    if results["dev_examples"] < MIN_EXAMPLES:
+        few = counted(results["dev_examples"], "dev example")
+        parts.append(f"Measured on only {few}: differences of a few points mean nothing.\n")
     for name, lines in results["tables"].items():
         parts += [f"## {TITLES[name]}\n", rows_table(lines)]
     if results["sample_efficiency"]:
@@ -177,22 +182,17 @@ def weights_table(lines: list[dict[str, Any]]) -> str:
             line["condition"],
             line["mix"],
             str(line["n"]),
-            *map(with_spread, [*line["weights"], line["scale"]]),
+            *(percentage(value, 1, ".3f") for value in [*line["weights"], line["scale"]]),
         ]
         for line in lines
     ]
     return table(["", "mix", "n", *(f"layer {n}" for n in range(layers)), "scale"], cells)
 
 
-def percentage(value: dict[str, Any] | None) -> str:
-    """Format a score with its spread, in percent."""
-    return "" if value is None else with_spread(value, 100, ".2f")
-
-
-def with_spread(value: dict[str, Any], factor: float = 1, form: str = ".3f") -> str:
+def percentage(value: dict[str, Any] | None, factor: float = 100, form: str = ".2f") -> str:
     """Format a mean, multiplied by a factor, with its spread."""
-    numbers = [x for x in (value["mean"], value["spread"]) if x is not None]
-    return " ± ".join(f"{factor * x:{form}}" for x in numbers)
+    numbers = [value["mean"], value["spread"]] if value else []
+    return " ± ".join(f"{factor * x:{form}}" for x in numbers if x is not None)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

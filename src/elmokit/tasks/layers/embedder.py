@@ -90,7 +90,9 @@ class Inputs(nn.Module):
     def forward(self, texts: Sequence[Sequence[str]]) -> Encoded:
         """Return the vectors of tokenized texts."""
         batch = make_batch(texts, CharacterIndexer(MAX_CHARACTERS)).to(self.device)
-        parts = [self.dropout(part) for part in self._own_parts(batch, _distinct(texts))]
+        # In the order of `make_batch`, the sentence boundaries first.
+        words = list(dict.fromkeys(chain((BEGIN_SENTENCE, END_SENTENCE), *texts)))
+        parts = [self.dropout(part) for part in self._own_parts(batch, words)]
         late = None
         if self.elmo is not None:
             source = self.elmo.hidden_states if self.store is None else self.store.layers
@@ -107,7 +109,11 @@ class Inputs(nn.Module):
         parts: list[Tensor] = []
         rows = torch.tensor([self.words.get(word, 0) for word in words], device=self.device)
         if self.static is not None:
-            fixed = self._fixed(self.static, words)  # (words, fixed_dim)
+            indices = self.static.rows(words)  # -1 if it has no such word: (words,)
+            vectors = np.array(self.static.vectors[np.maximum(indices, 0)], np.float32)
+            known, missing = torch.from_numpy(vectors), torch.from_numpy(indices < 0).unsqueeze(1)
+            assert self.unknown is not None
+            fixed = torch.where(missing.to(self.device), self.unknown, known.to(self.device))
             if self.correction is not None:
                 fixed = fixed + self.correction(rows) * (rows > 0).unsqueeze(1)
             parts.append(fixed)
@@ -116,13 +122,6 @@ class Inputs(nn.Module):
         if self.characters is not None:
             parts.append(self.characters(batch.features))
         return [part[batch.index] for part in parts]
-
-    def _fixed(self, static: StaticVectors, words: list[str]) -> Tensor:
-        rows = static.rows(words)
-        vectors = torch.from_numpy(np.array(static.vectors[np.maximum(rows, 0)], np.float32))
-        missing = torch.from_numpy(rows < 0).unsqueeze(1).to(self.device)
-        assert self.unknown is not None
-        return torch.where(missing, self.unknown, vectors.to(self.device))
 
     def penalty(self) -> Tensor:
         """Return the penalty of the mixes, to be added to the loss."""
@@ -183,12 +182,6 @@ def small_cnn(dim: int) -> CharCNN:
         lstm_dim=dim,
     )
     return CharCNN(config)
-
-
-def _distinct(texts: Sequence[Sequence[str]]) -> list[str]:
-    """Return the distinct words in the order of `make_batch`, the sentence boundaries first."""
-    words = (word for text in texts for word in text)
-    return list(dict.fromkeys(chain((BEGIN_SENTENCE, END_SENTENCE), words)))
 
 
 def _table(rows: int, columns: int, *, spread: float) -> nn.Embedding | None:

@@ -11,23 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 MIN_LOG_PROBABILITY = -1e4  # of an end that is required, however improbable it is
-
-
-class Rows(Protocol):
-    """The state of a decoder: a row for each hypothesis, those of an example side by side."""
-
-    def take(self, rows: Tensor) -> Any:
-        """Return these rows in this order; `beam` of each example that is left."""
-        ...
-
-
-R = TypeVar("R", bound=Rows)
 
 
 @dataclass(frozen=True)
@@ -41,8 +30,8 @@ class Hypothesis:
 
 
 def search(
-    step: Callable[[Tensor, R], tuple[Tensor, R]],
-    state: R,
+    step: Callable[[Tensor, Any], tuple[Tensor, Any]],
+    state: Any,
     begin: Tensor,
     *,
     end: int,
@@ -53,7 +42,8 @@ def search(
 
     `step` takes the last word of each hypothesis, (rows,), and the state before it, which has
     `beam` rows for each example. It returns the log probabilities of the next word, (rows, words),
-    and the state after it. `begin` stands for the word before the first: (examples,).
+    and the state after it. A state's method `take` returns rows of it in another order. `begin`
+    stands for the word before the first: (examples,).
     """
     kept: list[list[Hypothesis]] = [[] for _ in begin]
     live = list(range(len(begin)))  # indices of the n examples that are not done
@@ -65,8 +55,14 @@ def search(
             break
         log_probabilities, state = step(words[:, -1], state)
         if length > max_words:
-            log_probabilities = only_end(log_probabilities, end)
-        scores, origins, chosen = best_candidates(totals, log_probabilities)  # (n, candidates)
+            only_end = torch.full_like(log_probabilities, -torch.inf)
+            only_end[:, end] = log_probabilities[:, end].clamp_min(MIN_LOG_PROBABILITY)
+            log_probabilities = only_end
+        # Of the 2 * beam best extensions, `beam` are left even if every hypothesis also ends.
+        vocabulary = log_probabilities.shape[1]
+        extended = totals.unsqueeze(2) + log_probabilities.view(len(live), beam, vocabulary)
+        scores, flat = extended.flatten(1).topk(min(2 * beam, beam * vocabulary))
+        origins, chosen = flat // vocabulary, flat % vocabulary  # (n, candidates)
         ended = chosen == end
         for row, column in (ended & scores.isfinite())[:, :beam].nonzero().tolist():
             finished = kept[live[row]]
@@ -85,24 +81,3 @@ def search(
         totals, live = totals[left], [live[row] for row in left]
         state = state.take(rows.flatten())
     return [sorted(finished, key=lambda text: -text.score) for finished in kept]
-
-
-def best_candidates(totals: Tensor, log_probabilities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the 2 * beam best extensions of an example's hypotheses by a word, the best first.
-
-    With that many, `beam` are left even if every hypothesis also ends. Of each candidate return the
-    log probability, the index of the hypothesis, and the word, (n, candidates) each, from the log
-    probabilities of the hypotheses, (n, beam), and of the next word, (n * beam, words).
-    """
-    n, beam = totals.shape
-    vocabulary = log_probabilities.shape[1]
-    extended = totals.unsqueeze(2) + log_probabilities.view(n, beam, vocabulary)
-    scores, flat = extended.flatten(1).topk(min(2 * beam, beam * vocabulary))
-    return scores, flat // vocabulary, flat % vocabulary
-
-
-def only_end(log_probabilities: Tensor, end: int) -> Tensor:
-    """Return the same with all words but the end forbidden."""
-    result = torch.full_like(log_probabilities, -torch.inf)
-    result[:, end] = log_probabilities[:, end].clamp_min(MIN_LOG_PROBABILITY)
-    return result

@@ -12,6 +12,7 @@ of a text; 1 in training), T steps, H cells, V words of the vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,14 +47,8 @@ class Source:
 
     def take(self, texts: Tensor) -> Source:
         """Return these texts."""
-        return replace(
-            self,
-            memory=self.memory[texts],
-            keys=self.keys[texts],
-            mask=self.mask[texts],
-            indices=self.indices[texts],
-            spelled=None if self.spelled is None else self.spelled[texts],
-        )
+        own: Any = {k: v[texts] for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **own)
 
 
 @dataclass(frozen=True)

@@ -95,10 +95,6 @@ class ForwardElmo(nn.Module):
             after.append(last)
         return torch.stack(outputs).view(-1, steps, rows, dim), after
 
-    def penalty(self) -> Tensor:
-        """Return the penalty of the mix."""
-        return self.mix.penalty()
-
     def _bilm(self) -> BiLM:
         """Return the biLM, on the device of the other weights."""
         if self.elmo.device != self.table.device:

@@ -78,7 +78,7 @@ class Rewriter(nn.Module):
         before = torch.cat([words.new_full((1, len(batch)), BEGIN), words[:-1]])
         vectors, state = self.vectors(before, state, source)
         loss = self.decoder.loss(self.decoder(vectors, state, source), words, mask, source)
-        return loss if self.elmo is None else loss + self.elmo.penalty()
+        return loss if self.elmo is None else loss + self.elmo.mix.penalty()
 
     def predict(self, batch: Sequence[Translated]) -> list[dict[str, Any]]:
         """Return the best target of each text, with the mean log probability of its words."""
