@@ -98,6 +98,11 @@ def convert(
         raise InvalidInput(
             f"the {to} format stores float32 only: use dtype float32, or convert to native"
         )
+    if Path(source).expanduser().resolve().is_relative_to(Path(target).resolve()):
+        raise InvalidInput(
+            f"{source} is in the folder to write, {target}: choose another target, so that the "
+            "source is kept"
+        )
     checkpoint = read_checkpoint(source)
     samples = _samples(checkpoint)
     before = _run(checkpoint, samples)  # First, so that a damaged source writes nothing.

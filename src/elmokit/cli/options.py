@@ -95,8 +95,10 @@ class RecordedModelOptions:
 
     def resolve(self, recorded: str, tokenizer: str | None = None) -> ModelOptions:
         """Return the options of the model, which is `recorded` if no other is named."""
+        from elmokit.formats.detect import recorded_model
+
         return ModelOptions(
-            model=self.model or recorded,
+            model=self.model or recorded_model(recorded),
             tokenizer=tokenizer,
             device=self.device,
             threads=self.threads,

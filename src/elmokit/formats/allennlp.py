@@ -39,7 +39,7 @@ from elmokit.formats.checkpoint import Checkpoint, Tensors
 from elmokit.formats.containers import state_dict
 from elmokit.formats.weight_map import Array, Row, padded, read_rows
 from elmokit.io.jsonfile import read_json
-from elmokit.io.paths import is_file
+from elmokit.io.paths import file_inside
 
 CONFIG, WEIGHTS = "config.json", ("weights.th", "best.th")
 BILM = "_elmo_lstm."
@@ -164,9 +164,8 @@ def _find_options(
     for path, entry in entries:
         named = entry["options_file"]
         name = ntpath.basename(named)  # ntpath splits at both kinds of slashes.
-        for file in (f"fta/{path}.options_file", named, name):
-            if file and is_file(folder / file):
-                return read_json(folder / file), name
+        if file := file_inside(folder, f"fta/{path}.options_file", named, name):
+            return read_json(file), name
     return None
 
 

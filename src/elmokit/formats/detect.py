@@ -6,12 +6,16 @@ imported only if a model is not native, so that they cost no time.
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
 from elmokit.io.jsonfile import read_json
+from elmokit.io.marker import read_marker
 from elmokit.io.paths import is_file
 
 if TYPE_CHECKING:
@@ -42,11 +46,40 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     path = _path(model)
     if checkpoint := _read_path(path):
         return checkpoint
+    if _is_hub_name(model):
+        from elmokit.formats.containers import hf_hub
+
+        return _read_folder(hf_hub.download(str(model)))
+    raise MissingFile(f"there is no file or folder {path}{_similar(path)}")
+
+
+def recorded_model(name: object) -> str:
+    """Return what to load for a model that a file names: nothing is downloaded for it."""
+    if not isinstance(name, str):
+        raise UnsupportedFormat(f"the name of a model must be a text, not {name!r:.80}")
+    if name == SHIPPED or not _is_hub_name(name) or _exists(_path(name)):
+        return name
     from elmokit.formats.containers import hf_hub
 
-    if isinstance(model, str) and hf_hub.is_repository(model):
-        return _read_folder(hf_hub.download(model))
-    raise MissingFile(f"there is no file or folder {path}")
+    return str(hf_hub.download(name, local_files_only=True))
+
+
+def _is_hub_name(model: str | Path) -> bool:
+    """Tell whether a name can only mean a repository: not if its first part is a folder here."""
+    from elmokit.formats.containers import hf_hub
+
+    is_repository = isinstance(model, str) and hf_hub.is_repository(model)
+    return is_repository and not Path(model).parent.is_dir()
+
+
+def _similar(path: Path) -> str:
+    """Return a hint to what a missing path may mean, or ""."""
+    missing = next((p for p in (*reversed(path.parents), path) if not os.path.lexists(p)), path)
+    with suppress(OSError):
+        names = [other.name for other in missing.parent.iterdir()]
+        for name in get_close_matches(missing.name, names, 1):
+            return f": did you mean {missing.with_name(name)}?"
+    return ""
 
 
 def own_tokenizer(model: str | Path | None = None) -> str:
@@ -66,8 +99,11 @@ def lasting_name(model: str) -> str:
     if model == SHIPPED:
         return model
     path = _path(model)
-    exists = path.exists() or _is_prefix(path) or any(outer.is_file() for outer in path.parents)
-    return str(path.absolute()) if exists else model
+    return str(path.absolute()) if _exists(path) else model
+
+
+def _exists(path: Path) -> bool:
+    return path.exists() or _is_prefix(path) or any(outer.is_file() for outer in path.parents)
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
@@ -79,6 +115,8 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 
 def _path(model: str | Path) -> Path:
+    if model == "":
+        raise InvalidInput("the name of the model is empty")
     try:
         path = Path(model).expanduser()
         path.exists()
@@ -181,11 +219,35 @@ def _read_folder(folder: Path) -> Checkpoint:
         names = ", ".join(file.name for file in weights)
         several = f"name one of {names}, such as {weights[0]}"
         raise UnsupportedFormat(f"{folder} has several weight files: {several}")
+    if known := _other_kind(folder):
+        raise UnsupportedFormat(f"{folder} is {known}")
     raise UnsupportedFormat(
         f"{folder} is not a model folder: it has neither config.json with model.safetensors "
         "nor an .hdf5 file with its options nor a TensorFlow checkpoint nor a model of "
         "ELMoForManyLangs nor a task model of AllenNLP"
     )
+
+
+def _other_kind(folder: Path) -> str:
+    """Tell what a folder is that elmokit has written and that is not a biLM, or return ""."""
+    command, format = None, ""
+    with suppress(ElmokitError):
+        command = read_marker(folder)
+    with suppress(ElmokitError):
+        format = str(read_json(folder / "config.json").get("format"))
+    if format.startswith("elmokit task model"):
+        return "a task model, not a biLM: elmokit predict and elmokit score take it"
+    if format.startswith("elmokit senses"):
+        return "an inventory of senses, not a biLM: elmokit senses tag and senses score take it"
+    if command == "compare":
+        return "the folder of elmokit compare, not a biLM: its results are in table.md"
+    if command is not None:
+        return f"an unfinished run of elmokit {command}: run the same command again to complete it"
+    if is_file(folder / "index.json") and is_file(folder / "vectors.f16"):
+        return "an index of neighbours, not a biLM: elmokit neighbours find takes it"
+    if is_file(folder / "index.json") and is_file(folder / "settings.json"):
+        return "a folder of vectors, not a biLM: elmokit.read_vectors reads it"
+    return ""
 
 
 def _read_hdf5(path: Path) -> Checkpoint:

@@ -8,6 +8,7 @@ from typing import Any
 
 from elmokit.errors import ElmokitError, reason_of
 from elmokit.io.atomic import atomic_file
+from elmokit.io.paths import check_regular
 
 MAX_CONFIG_BYTES = 64 << 20
 MAX_TEXT_BYTES = 1 << 30
@@ -53,11 +54,12 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def _read(path: Path, max_bytes: int, kind: str) -> bytes:
+    check_regular(path)
     try:
         if path.stat().st_size > max_bytes:
             raise ElmokitError(f"{path} is too large for a {kind}")
         return path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         raise ElmokitError(f"cannot read {path}: {reason_of(error)}") from None
 
 

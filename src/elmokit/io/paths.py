@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, UnsupportedFormat
 
 
 def find_files(corpus: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
@@ -16,9 +16,9 @@ def find_files(corpus: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     files: set[Path] = set()
     for name in [os.fspath(given) for given in names]:
         path = Path(name).expanduser()
-        if path.is_dir():
+        if os.path.isdir(path):  # noqa: PTH112 (False for invalid names)
             matches = {p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")}
-        elif path.is_file():
+        elif is_file(path):
             matches = {path}
         else:
             matches = {Path(p) for p in glob.glob(str(path), recursive=True)}  # noqa: PTH207
@@ -39,10 +39,28 @@ def check_output(path: str | None) -> None:
 
 def is_file(path: Path) -> bool:
     """Like `Path.is_file()`, but False for invalid names instead of an exception."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def check_regular(path: Path) -> None:
+    """Raise for anything but a file or nothing: a pipe blocks, and a device has no end."""
+    if os.path.exists(path) and not is_file(path):  # noqa: PTH110 (False for invalid names)
+        raise UnsupportedFormat(f"{path} is a folder, a pipe or a device, not a regular file")
+
+
+def file_inside(folder: Path, *names: str) -> Path | None:
+    """Return the first file that one of the names in a model's files leads to, None if none does.
+
+    Raise if all lead out of the folder. The file itself may be a link, as in the cache of the
+    Hugging Face Hub.
+    """
+    files = [path for name in names if is_file(path := folder / name)]
+    for path in files:
+        if path.parent.resolve().is_relative_to(folder.resolve()):
+            return path
+    if files:
+        raise UnsupportedFormat(f"{folder} names a file outside of it: put {files[0]} into it")
+    return None
 
 
 def cache_folder(kind: str) -> Path | None:

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
 from elmokit.errors import ElmokitError
+from elmokit.formats.detect import recorded_model
 from elmokit.io.atomic import write_file
 from elmokit.io.jsonfile import read_json
 from elmokit.tasks.layers.embedder import Inputs
@@ -158,7 +159,9 @@ def load_task(
     words = _read_words(folder / WORDS)
     name = elmo if elmo is not None else config["elmo"]
     try:
-        bilm = None if config["elmo"] is None else load_elmo(name, device)
+        bilm = None
+        if config["elmo"] is not None:
+            bilm = load_elmo(recorded_model(name) if elmo is None else elmo, device)
     except ElmokitError as error:
         if elmo is not None:
             raise

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
+from elmokit.io.paths import check_regular
 
 if TYPE_CHECKING:
     import h5py
@@ -28,6 +29,7 @@ def open_hdf5(path: Path) -> h5py.File:
     """Open a file for reading."""
     import h5py
 
+    check_regular(path)
     try:
         return h5py.File(path, "r")
     except OSError as error:

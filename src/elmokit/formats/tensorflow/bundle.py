@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from elmokit.errors import MissingFile, UnsupportedFormat
 from elmokit.formats.tensorflow.crc32c import crc32c, masked
+from elmokit.io.paths import check_regular
 
 INDEX = ".index"
 MAX_INDEX_BYTES, MAX_ENTRIES, MAX_NAME_BYTES = 1 << 24, 10_000, 1000
@@ -83,6 +84,7 @@ class Bundle:
 def open_bundle(prefix: Path) -> Bundle:
     """Read the index of a checkpoint, given its path without `.index`."""
     index = prefix.with_name(prefix.name + INDEX)
+    check_regular(index)
     try:
         if index.stat().st_size > MAX_INDEX_BYTES:
             raise UnsupportedFormat(f"{index} is too large for an index of tensors")

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import UnsupportedFormat
+from elmokit.errors import ElmokitError, UnsupportedFormat
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint, Shapes, Tensors
 from elmokit.formats.tensorflow.bundle import INDEX, Bundle, open_bundle
 from elmokit.formats.weight_map import padded, read_rows
-from elmokit.io.jsonfile import read_json
+from elmokit.io.jsonfile import read_json, read_text
 
 STATE = "checkpoint"
 VARIABLES = Path("variables") / "variables"
@@ -106,8 +106,8 @@ def read_training(prefix: Path) -> Checkpoint:
 def _latest(state: Path) -> str | None:
     """Return the checkpoint that the file `checkpoint` names, without its folder."""
     try:
-        text = state.read_bytes()[: 1 << 20].decode("utf-8", "replace")
-    except OSError:
+        text = read_text(state)
+    except ElmokitError:  # There is none, or it is of another kind.
         return None
     match = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', text, re.M)
     return re.split(r"[/\\]", match[1])[-1] if match else None
