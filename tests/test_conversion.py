@@ -297,7 +297,7 @@ def test_a_source_inside_the_target_is_refused_before_it_is_read(
         (target / where, tmp_path / "link"),
         (target / where, tmp_path / "x" / ".." / "target"),
     ):
-        with pytest.raises(ElmokitError, match="is in the folder to write, .*choose another"):
+        with pytest.raises(ElmokitError, match=r"is in the folder to write, .*choose another"):
             convert(source, to, overwrite=True)
     (tmp_path / "link").unlink()
     (tmp_path / "source-link").unlink()

@@ -175,10 +175,11 @@ class ElmoModel:
         max_words = len(vocabulary) - 2 * nodelimiters
         if not 1 <= topn <= max_words:
             raise InvalidInput(f"topn must be 1 to {max_words}, not {topn!r}")
-        if isinstance(data, str):
-            raise InvalidInput("data must be a list of sentences, not a string")
+        sentences = [data] if isinstance(data, str) else list(data)
+        if isinstance(data, str) or not all(isinstance(sentence, str) for sentence in sentences):
+            raise InvalidInput("data must be a list of strings: join the tokens of each by spaces")
         excluded = [vocabulary.ids[mark] for mark in ("<S>", "</S>")] if nodelimiters else []
-        split = map(str.split, data)
+        split = map(str.split, sentences)
         half = self.vector_size // 2
         result = []
         for sentence in self.elmo.stream(split, "top", batch_size=self.batch_size, boundaries=True):

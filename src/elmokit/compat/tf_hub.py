@@ -9,6 +9,7 @@ states. Vectors after the end of a sentence are 0.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 from elmokit.embed import Embedder
 from elmokit.errors import InvalidInput, UnsupportedFormat
 
+logger = logging.getLogger("elmokit")
+
 INPUTS = {"default": ("strings",), "tokens": ("tokens", "sequence_len")}
 
 Outputs = dict[str, NDArray[np.float32]]
@@ -28,20 +31,46 @@ def load(model: str | Path | None = None, **settings: Any) -> Module:
     """Load a module, or any other model, whose layers are then averaged.
 
     Args:
-        model: folder or archive of the module, or any other model that `elmokit.load` takes.
+        model: folder or archive of the module, or any other model that `elmokit.load` takes; an
+            address of TensorFlow Hub means the archive that was downloaded from there.
         **settings: other arguments of `elmokit.load`.
     """
     from elmokit.loading import load as load_embedder
 
-    return Module(load_embedder(model, **settings))
+    return Module(load_embedder(_local_copy(model), **settings))
+
+
+def _local_copy(model: str | Path | None) -> str | Path | None:
+    """Return where the module of an address is in the current folder; all else is returned."""
+    if not isinstance(model, str) or "://" not in model:
+        return model
+    address = model.partition("?")[0].rstrip("/")
+    name = "_".join(address.split("/")[-2:])  # elmo_3
+    for path in (Path(name), Path(f"{name}.tar.gz")):
+        if path.exists():
+            return path
+    raise InvalidInput(
+        f"elmokit does not download {model}: save {address}?tf-hub-format=compressed as "
+        f"{path.absolute()}, or give the path of its folder or archive"
+    )
 
 
 class Module:
     """A model that is called like the module."""
 
-    def __init__(self, elmo: Embedder) -> None:
-        """Wrap an embedder; the metadata of a module has the weights of its layers."""
-        self.elmo = elmo
+    def __init__(
+        self, spec: Embedder | str | Path | None, trainable: bool = False, name: str = "module"
+    ) -> None:
+        """Wrap an embedder, or load what `load` takes.
+
+        Args:
+            spec: the model; the metadata of a module has the weights of its layers.
+            trainable: has no effect: `elmokit.ElmoLayer` trains the weights of the layers.
+            name: is not used.
+        """
+        if trainable:
+            logger.warning("trainable has no effect: train the layer weights with ElmoLayer")
+        self.elmo = elmo = spec if isinstance(spec, Embedder) else load(spec).elmo
         self.weights, self.scaling = _aggregation(elmo)
         self.signatures: dict[str, Callable[..., Outputs]] = {
             "default": self._of_strings,
