@@ -264,7 +264,9 @@ def test_parquet_has_a_row_a_sentence(embed: Run, expected: list[Vectors]) -> No
     rows = parquet.read_table("vectors.parquet").to_pylist()
     assert [row["index"] for row in rows] == list(range(len(TOKENS)))
     assert [row["tokens"] for row in rows] == TOKENS
-    check([np.reshape(row["vectors"], row["shape"]) for row in rows], expected)
+    layers = [[row[f"layer_{k}"] for k in range(len(expected[0]))] for row in rows]
+    pairs = zip(layers, expected, strict=True)
+    check([np.reshape(each, array.shape) for each, array in pairs], expected)
 
 
 @pytest.mark.usefixtures("small_windows")
