@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -22,13 +23,15 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.embed import Embedder
+from elmokit.errors import reason_of
 from elmokit.io.paths import cache_folder
-from elmokit.io.records import ENTRY_BYTES, KEY_BYTES, Records, remove_oldest
+from elmokit.io.records import MAX_VALUE_BYTES, OVERHEAD_BYTES, Records
 from elmokit.model.bilm import BiLMOutput, weights_version
 from elmokit.text.indexers import refuse_strings
 
 logger = logging.getLogger("elmokit")
 
+FILE = "layers.sqlite"
 VERSION = 1  # Records of another version are not found.
 COMMIT_BYTES = 64 << 20  # written at once; a kill loses at most this much
 STREAM_BYTES = 64 << 20  # layers that `stream` holds at once
@@ -48,9 +51,9 @@ class LayerStore:
 
         Args:
             elmo: The biLM.
-            folder: Folder of the records of all models (default: in `ELMOKIT_CACHE` or
+            folder: Folder of the database of all models (default: in `ELMOKIT_CACHE` or
                 ~/.cache/elmokit).
-            limit_bytes: Maximum size of that folder. Least recently used models are evicted
+            limit_bytes: Maximum size of that database. Least recently used models are evicted
                 first; texts that do not fit are computed each time.
         """
         self.elmo, self.limit_bytes = elmo, limit_bytes
@@ -75,9 +78,9 @@ class LayerStore:
             self._stop_storing("there is no home folder; set ELMOKIT_CACHE to another one")
             return
         try:
-            self._records = Records(self.folder / _model_key(self.elmo))
-        except OSError as error:
-            self._stop_storing(error.strerror or str(error))
+            self._records = Records(self.folder / FILE, _model_key(self.elmo))
+        except (OSError, sqlite3.Error) as error:
+            self._stop_storing(reason_of(error))
 
     def _check_weights(self) -> None:
         if self._weights != weights_version(self.elmo.model):
@@ -101,12 +104,12 @@ class LayerStore:
     def prepare(self, texts: Iterable[Sequence[str]], *, quiet: bool = False) -> int:
         """Compute and store the layers of texts that are not stored yet; return their number."""
         self._check_weights()
-        missing = self._missing(texts)
-        if missing and self._storing and self._records is not None and not self._records.writable:
-            self._stop_storing("it is read-only")
-        if not missing or not self._storing:
+        missing = self._missing(texts) if self._storing else {}
+        try:
+            fitting = self._fitting(missing) if missing else {}
+        except sqlite3.Error as error:  # It is read-only, for example.
+            self._stop_storing(reason_of(error))
             return 0
-        fitting = self._fitting(missing)
         if len(fitting) < len(missing) and not self._warned_full:
             self._warned_full = True
             logger.warning(
@@ -122,24 +125,19 @@ class LayerStore:
 
     def _missing(self, texts: Iterable[Sequence[str]]) -> dict[bytes, Sequence[str]]:
         """Return the distinct texts that are not stored, by key."""
-        if self._records is not None:
-            self._records.refresh()
         missing: dict[bytes, Sequence[str]] = {}
         for text in texts:
             refuse_strings([text])
-            if len(text):
+            if 0 < len(text) * self._token_bytes <= MAX_VALUE_BYTES:
                 missing.setdefault(_key(text), text)
-        if self._records is None:
-            return missing
+        assert self._records is not None
         return {key: text for key, text in missing.items() if key not in self._records}
 
     def _fitting(self, missing: dict[bytes, Sequence[str]]) -> dict[bytes, Sequence[str]]:
         """Return the first texts, as many as the limit allows."""
-        assert self.folder is not None
         assert self._records is not None
-        sizes = [len(text) * self._token_bytes + ENTRY_BYTES for text in missing.values()]
-        own, limit = self._records.folder, self.limit_bytes
-        room = remove_oldest(self.folder, needed=sum(sizes), limit=limit, spare=own)
+        sizes = [len(text) * self._token_bytes + OVERHEAD_BYTES for text in missing.values()]
+        room = self._records.make_room(sum(sizes), self.limit_bytes)
         fitting = sum(end <= room for end in accumulate(sizes))
         return dict(list(missing.items())[:fitting])
 
@@ -162,8 +160,8 @@ class LayerStore:
         assert self._records is not None
         try:
             self._records.append(batch)
-        except OSError as error:
-            self._stop_storing(error.strerror or str(error))
+        except sqlite3.Error as error:  # a full disk, for example
+            self._stop_storing(reason_of(error))
         return self._storing
 
     # ------------------------------------------------------------------ reading
@@ -221,7 +219,7 @@ class LayerStore:
         value = None if self._records is None else self._records.get(key)
         if value is None or len(value) != tokens * self._token_bytes:
             return None
-        return value.view("<f2").reshape(shape)
+        return np.frombuffer(value, "<f2").reshape(shape)
 
 
 def _model_key(elmo: Embedder) -> str:
@@ -235,6 +233,6 @@ def _model_key(elmo: Embedder) -> str:
 def _key(text: Sequence[str]) -> bytes:
     """Return a hash of the tokens and of their lengths."""
     lengths = np.fromiter(map(len, text), np.uint32, len(text))
-    digest = hashlib.blake2b(lengths.tobytes(), digest_size=KEY_BYTES)
+    digest = hashlib.blake2b(lengths.tobytes(), digest_size=16)
     digest.update("".join(text).encode("utf-8", "surrogatepass"))
     return digest.digest()

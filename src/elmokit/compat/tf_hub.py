@@ -70,8 +70,8 @@ class Module:
         """
         if trainable:
             logger.warning("trainable has no effect: train the layer weights with ElmoLayer")
-        self.elmo = elmo = spec if isinstance(spec, Embedder) else load(spec).elmo
-        self.weights, self.scaling = _aggregation(elmo)
+        self.elmo: Embedder = spec if isinstance(spec, Embedder) else load(spec).elmo
+        self.weights, self.scaling = _aggregation(self.elmo)
         self.signatures: dict[str, Callable[..., Outputs]] = {
             "default": self._of_strings,
             "tokens": self._of_tokens,

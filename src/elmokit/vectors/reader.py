@@ -13,8 +13,10 @@ from elmokit.vectors.parquet import read_parquet
 from elmokit.vectors.shards import Sentences, VectorShards
 
 # What h5py, zipfile, NumPy and pyarrow raise for damaged files and for files of another layout.
-READING_ERRORS = OSError, ValueError, LookupError, EOFError, RuntimeError, TypeError
-READING_ERRORS += AttributeError, zipfile.BadZipFile
+READING_ERRORS = (
+    *(OSError, ValueError, LookupError, EOFError, RuntimeError, TypeError, AttributeError),
+    zipfile.BadZipFile,
+)
 READERS = {b"\x89HDF": read_hdf5, b"PK\3\4": read_npz, b"PAR1": read_parquet}
 
 

@@ -32,8 +32,8 @@ def download(name: str, *, local_files_only: bool = False) -> Path:
     )
 
     try:
-        settings = {"allow_patterns": PATTERNS, "local_files_only": local_files_only}
-        return Path(snapshot_download(name, **settings))
+        only = local_files_only
+        return Path(snapshot_download(name, allow_patterns=PATTERNS, local_files_only=only))
     except LocalEntryNotFoundError:
         reason = "a model that only a file names is not downloaded"
         reason = reason if local_files_only else "the Hub cannot be reached"
