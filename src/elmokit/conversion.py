@@ -18,6 +18,7 @@ from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat
 from elmokit.formats import bilm, many_langs, native
 from elmokit.formats.checkpoint import Checkpoint, new_model_folder
 from elmokit.formats.detect import read_checkpoint
+from elmokit.io.paths import is_inside
 
 Format = Literal["native", "bilm", "many_langs"]
 Stored = Literal["float32", "float16"]
@@ -98,7 +99,7 @@ def convert(
         raise InvalidInput(
             f"the {to} format stores float32 only: use dtype float32, or convert to native"
         )
-    if Path(source).expanduser().resolve().is_relative_to(Path(target).resolve()):
+    if is_inside(source, target):
         raise InvalidInput(
             f"{source} is in the folder to write, {target}: choose another target, so that the "
             "source is kept"

@@ -526,9 +526,7 @@ def test_invalid_utf8_can_be_replaced_and_is_counted(
     path = write(tmp_path, "latin.txt", b"fine\n\xe9t\xe9\nfine\nd\xe9j\xe0\n")
     sentences = tokens_of(path, errors="replace", tokenizer="whitespace")
     assert sentences == [["fine"], ["\ufffdt\ufffd"], ["fine"], ["d\ufffdj\ufffd"]]
-    assert caplog.messages == [
-        f"2 line(s) of {path} are not UTF-8: invalid bytes are read as U+FFFD"
-    ]
+    assert caplog.messages == [f"2 lines of {path} are not UTF-8: invalid bytes are read as U+FFFD"]
 
 
 # ---- long sentences and progress

@@ -20,6 +20,7 @@ from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat
 from elmokit.formats import bilm
 from elmokit.formats.tensorflow import variables
+from elmokit.io.paths import is_folder
 from elmokit.loading import load
 from elmokit.text.vocabulary import Vocabulary
 
@@ -221,7 +222,7 @@ class ElmoModel:
 def _find(directory: str | Path, full: bool) -> str | Path:
     """Return what to load from a folder: its training checkpoint if `full`, else its weights."""
     folder = Path(directory).expanduser()
-    if not folder.is_dir():
+    if not is_folder(folder):
         return directory
     if full:
         return variables.find_checkpoint(folder) or directory

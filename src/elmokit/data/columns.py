@@ -227,8 +227,10 @@ def _wrong_roles(rows: Sequence[Row], predicate: int | None) -> Problem | None:
     for where, cells in rows:
         tags = cells[predicate + 1 :]
         if len(tags) != count or not all(tags):
-            filled = sum(map(bool, tags))
-            return where, f"the line has {filled} tag(s), but its sentence {count} predicate(s)"
+            return (
+                where,
+                f"tags in the line: {sum(map(bool, tags))}, predicates in its sentence: {count}",
+            )
     return None
 
 

@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from elmokit.errors import ElmokitError, reason_of
+from elmokit.io.paths import is_folder
 
 ASIDE = ".old"  # added to the temporary name of a folder that is being replaced
 LEFTOVER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.elmokit(?P<old>\.old)?")
@@ -76,7 +77,7 @@ def atomic_folder(folder: Path, *, replace: Collection[str] | None = None) -> It
     """
     folder = Path(folder).absolute()
     check_replaceable(folder, replace)
-    if not folder.parent.is_dir():
+    if not is_folder(folder.parent):
         raise ElmokitError(f"there is no folder {folder.parent} to write {folder.name} into")
     try:
         remove_leftovers(folder.parent, folder.name)

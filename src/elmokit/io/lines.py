@@ -78,7 +78,7 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
     """Open the file, or standard input, which is not closed at the end."""
     if os.fspath(path) == STANDARD_INPUT:
         return nullcontext(sys.stdin.buffer)
-    if Path(path).is_dir():  # Not every system says so when it is opened.
+    if os.path.isdir(path):  # noqa: PTH112 Not every system says so when it is opened.
         raise ElmokitError(f"{name} is a directory, not a file")
     try:
         return Path(path).open("rb")
@@ -241,6 +241,5 @@ def _decode(
             replaced += 1
         yield Piece(number, text, ended)
     if replaced and errors == "replace":
-        logger.warning(
-            "%d line(s) of %s are not UTF-8: invalid bytes are read as U+FFFD", replaced, name
-        )
+        lines = f"1 line of {name} is" if replaced == 1 else f"{replaced} lines of {name} are"
+        logger.warning(f"{lines} not UTF-8: invalid bytes are read as U+FFFD")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from elmokit.errors import ElmokitError, UnsupportedFormat
+from elmokit.io.lines import FilePath
 
 
-def find_files(corpus: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+def find_files(corpus: FilePath | Sequence[FilePath]) -> list[Path]:
     """Return the files that paths, globs and folders name, each once, sorted by name."""
     names = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
     files: set[Path] = set()
     for name in [os.fspath(given) for given in names]:
         path = Path(name).expanduser()
-        if os.path.isdir(path):  # noqa: PTH112 (False for invalid names)
+        if is_folder(path):
             matches = {p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")}
         elif is_file(path):
             matches = {path}
@@ -33,13 +35,25 @@ def find_files(corpus: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 def check_output(path: str | None) -> None:
     """Raise before the work, not after it, if the folder to write `path` to does not exist."""
-    if path is not None and not Path(path).absolute().parent.is_dir():
+    if path is not None and not is_folder(Path(path).absolute().parent):
         raise ElmokitError(f"there is no folder {Path(path).absolute().parent} to write {path} to")
 
 
-def is_file(path: Path) -> bool:
+def is_file(path: FilePath) -> bool:
     """Like `Path.is_file()`, but False for invalid names instead of an exception."""
     return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: FilePath) -> bool:
+    """Like `Path.is_dir()`, but False for invalid names instead of an exception."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_inside(path: FilePath, folder: FilePath) -> bool:
+    """Tell whether a path leads to a folder or into it, also through links."""
+    with suppress(OSError, ValueError, RuntimeError):  # There can be no such path.
+        return Path(path).expanduser().resolve().is_relative_to(Path(folder).resolve())
+    return False
 
 
 def check_regular(path: Path) -> None:
@@ -56,7 +70,7 @@ def file_inside(folder: Path, *names: str) -> Path | None:
     """
     files = [path for name in names if is_file(path := folder / name)]
     for path in files:
-        if path.parent.resolve().is_relative_to(folder.resolve()):
+        if is_inside(path.parent, folder):
             return path
     if files:
         raise UnsupportedFormat(f"{folder} names a file outside of it: put {files[0]} into it")

@@ -24,6 +24,7 @@ from elmokit.io.lines import (
     name_of,
     read_lines,
 )
+from elmokit.io.paths import is_file
 from elmokit.text import tokenize as tokenizers
 from elmokit.text.tokenize import EAST_ASIAN, split_sentences
 
@@ -150,7 +151,7 @@ def chunk_tokens(tokens: Sequence[str], max_tokens: int) -> Iterator[list[str]]:
 
 def total_bytes(path: FilePath) -> int | None:
     """Return the size of a file on the disk, None if it is unknown, as that of a pipe."""
-    if os.fspath(path) == STANDARD_INPUT or not Path(path).is_file():
+    if os.fspath(path) == STANDARD_INPUT or not is_file(path):
         return None
     return Path(path).stat().st_size
 
@@ -226,7 +227,7 @@ def _column_words(piece: Piece, name: str, kind: str, column: int) -> list[str]:
     if len(cells) <= column or not cells[column]:
         raise ElmokitError(
             f"line {piece.line} of {name} has no word in column {column} (counted from 0): "
-            f"it has {len(cells)} column(s)"
+            f"it has {len(cells)} column{'s' * (len(cells) != 1)}"
         )
     return [cells[column]]
 

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 from elmokit.errors import ElmokitError, reason_of
-from elmokit.io.paths import check_regular
+from elmokit.io.paths import check_regular, is_folder
 from elmokit.vectors.hdf5 import read_hdf5
 from elmokit.vectors.npz import read_npz
 from elmokit.vectors.parquet import read_parquet
@@ -27,14 +27,14 @@ def read_vectors(path: str | Path) -> Sentences:
     sentences, joined by spaces.
     """
     path = Path(path)
-    if path.is_dir():
+    if is_folder(path):
         shards = VectorShards(path)
         return ((index, *shards[index]) for index in range(len(shards)))
     check_regular(path)
     try:
         with path.open("rb") as file:
             magic = file.read(4)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ElmokitError(f"cannot read {path}: {reason_of(error)}") from error
     if magic not in READERS:
         raise ElmokitError(f"{path} is not a file of vectors in HDF5, npz or Parquet")

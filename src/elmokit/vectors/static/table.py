@@ -28,7 +28,7 @@ from elmokit.errors import ElmokitError
 from elmokit.formats.native import read_lines, read_tensors, stored_as, write_lines
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.lines import FilePath, name_of
-from elmokit.io.paths import cache_folder
+from elmokit.io.paths import cache_folder, is_file
 from elmokit.text.readers import total_bytes
 from elmokit.vectors.static.cache import CachedVectors, CacheEntry, Table, WordRows
 from elmokit.vectors.static.reader import read_rows
@@ -149,7 +149,7 @@ def read_static_vectors(
     if limit is not None and limit < 1:
         raise ElmokitError(f"limit must be at least 1, not {limit}")
     file, name = Path(path), name_of(path)
-    is_regular = file.is_file()
+    is_regular = is_file(file)
     is_large = is_regular and file.stat().st_size >= LARGE_BYTES
     rows = _DistinctWords(path, limit, quiet or not is_large)
     folder = cache or (cache_folder("vectors") if is_large else None)
@@ -211,7 +211,7 @@ class _DistinctWords:
 
     def notes(self) -> list[str]:
         """Return what was left out or changed so far."""
-        return [f"{count} word(s) {problem}" for problem, count in self.counts.items()]
+        return [f"{n} word{'s' * (n != 1)} {problem}" for problem, n in self.counts.items()]
 
 
 def _in_memory(rows: _DistinctWords) -> tuple[list[str], Table]:
