@@ -106,22 +106,10 @@ class Elmo(nn.Module):
         *,
         stateful: bool = False,
     ) -> None:
-        """Load a model and create its mixes.
+        """Load a model and create its mixes; the arguments are those of AllenNLP.
 
-        Args:
-            options_file: JSON file of the model; None if `weight_file` is enough to find it.
-            weight_file: HDF5 file of the model; without options, any model on characters that
-                `elmokit.load` takes, or None for the shipped one.
-            num_output_representations: number of mixes, each with its own weights.
-            requires_grad: train the biLM too.
-            do_layer_norm: normalize each layer before mixing, including boundaries.
-            dropout: dropout of each output, in training.
-            vocab_to_cache: words that `word_inputs` refer to by index; the first is padding.
-            keep_sentence_boundaries: keep `<S>` and `</S>` in the output.
-            scalar_mix_parameters: weights of the mixes before the softmax, which are then fixed.
-            module: replacement for the biLM; it has `num_layers`, and returns `activations` and
-                `mask` when called.
-            stateful: carry the LSTM states from call to call.
+        Without `options_file`, `weight_file` is any model on characters that `elmokit.load` takes,
+        or None for the shipped one. `stateful` carries the LSTM states from call to call.
         """
         super().__init__()
         if module is not None and (options_file is not None or weight_file is not None):
@@ -147,16 +135,10 @@ class Elmo(nn.Module):
         self._elmo_lstm.reset_states()  # type: ignore[operator]
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
-        """Mix the layers of a batch.
+        """Mix the layers of a batch of character ids, (sentences, tokens, 50), or of cached words.
 
-        Args:
-            inputs: character ids of `batch_to_ids`: (sentences, tokens, 50), or with more leading
-                dimensions.
-            word_inputs: indices of words in `vocab_to_cache`, 0 for padding: (sentences, tokens).
-
-        Returns:
-            `elmo_representations`, a tensor (sentences, tokens, dim) for each mix, 0 for padding;
-            `mask`, True for tokens: (sentences, tokens).
+        `inputs` may have more leading dimensions. Return `elmo_representations`, a tensor
+        (sentences, tokens, dim) for each mix, 0 for padding, and `mask`, (sentences, tokens).
         """
         if not isinstance(inputs, Tensor):
             raise InvalidInput("Elmo takes character ids: pass batch_to_ids(sentences)")
@@ -245,11 +227,7 @@ class ElmoEmbedder:
     ) -> None:
         """Load a model; without files, the shipped one, because nothing is downloaded.
 
-        Args:
-            options_file: JSON file of the model; None if `weight_file` is enough to find it.
-            weight_file: HDF5 file of the model; without options, any that `elmokit.load` takes.
-            cuda_device: index of a GPU, or -1 for the CPU.
-            stateful: carry the LSTM states from batch to batch.
+        The arguments are those of AllenNLP; `stateful` carries the states from batch to batch.
         """
         if cuda_device >= torch.cuda.device_count():
             gpus = f"torch finds {torch.cuda.device_count()} GPUs here"
@@ -308,15 +286,8 @@ class ElmoEmbedder:
     ) -> None:
         """Embed a file with one tokenized sentence per line, and write the vectors as HDF5.
 
-        Args:
-            input_file: an open file, or lines of text; tokens are separated by spaces.
-            output_file_path: file to write; an existing one is replaced.
-            output_format: "all" layers, (layers, tokens, dim), or the "top" one or the "average",
-                (tokens, dim).
-            batch_size: number of sentences per batch.
-            forget_sentences: omit `sentence_to_index`, a dataset with a JSON object that maps
-                sentences to their indices.
-            use_sentence_keys: name the datasets by the sentences instead of their indices.
+        The arguments are those of AllenNLP: `output_format` is "all" layers, (layers, tokens, dim),
+        the "top" one or the "average", (tokens, dim). An existing file is replaced.
         """
         import h5py
 
@@ -358,12 +329,7 @@ def _add(file: Any, key: str, vectors: NDArray[np.float32]) -> None:
 
 # ---------------------------------------------------------------------- trained mixes
 def scalar_mixes(elmo: Embedder, *, trainable: bool = True) -> list[scalar_mix.ScalarMix]:
-    """Return the trained mixes of a task model's ELMo, which are part of its metadata.
-
-    Args:
-        elmo: what `elmokit.load` returns for a task model, or for a model converted from one.
-        trainable: continue training them.
-    """
+    """Return the trained mixes of a task model of AllenNLP, or of a model converted from one."""
     try:
         return [
             scalar_mix.ScalarMix(
@@ -382,13 +348,7 @@ def scalar_mixes(elmo: Embedder, *, trainable: bool = True) -> list[scalar_mix.S
 
 
 def trained_layer(elmo: Embedder, *, dropout: float = 0.5, trainable: bool = False) -> ElmoLayer:
-    """Return an ElmoLayer that starts with the trained mixes of a task model.
-
-    Args:
-        elmo: as for `scalar_mixes`.
-        dropout: dropout of each output, in training.
-        trainable: train the biLM too.
-    """
+    """Return an ElmoLayer that starts with the trained mixes; `trainable` trains the biLM too."""
     mixes = scalar_mixes(elmo)
     if not mixes:
         raise UnsupportedFormat(f"{elmo.source} has no trained scalar mixes")

@@ -28,12 +28,9 @@ Outputs = dict[str, NDArray[np.float32]]
 
 
 def load(model: str | Path | None = None, **settings: Any) -> Module:
-    """Load a module, or any other model, whose layers are then averaged.
+    """Load a module, or any other model that `elmokit.load` takes, whose layers are averaged.
 
-    Args:
-        model: folder or archive of the module, or any other model that `elmokit.load` takes; an
-            address of TensorFlow Hub means the archive that was downloaded from there.
-        **settings: other arguments of `elmokit.load`.
+    An address of TensorFlow Hub means the archive that was downloaded from there.
     """
     from elmokit.loading import load as load_embedder
 
@@ -61,13 +58,7 @@ class Module:
     def __init__(
         self, spec: Embedder | str | Path | None, trainable: bool = False, name: str = "module"
     ) -> None:
-        """Wrap an embedder, or load what `load` takes.
-
-        Args:
-            spec: the model; the metadata of a module has the weights of its layers.
-            trainable: has no effect: `elmokit.ElmoLayer` trains the weights of the layers.
-            name: is not used.
-        """
+        """Wrap an embedder, or load what `load` takes; only `elmokit.ElmoLayer` is trainable."""
         if trainable:
             logger.warning("trainable has no effect: train the layer weights with ElmoLayer")
         self.elmo: Embedder = spec if isinstance(spec, Embedder) else load(spec).elmo
@@ -78,20 +69,10 @@ class Module:
         }
 
     def __call__(self, inputs: Any, signature: str = "default", as_dict: bool = True) -> Any:
-        """Return all outputs by name, or `default` alone without `as_dict`.
+        """Return all outputs of the module by name, or `default` alone without `as_dict`.
 
-        Args:
-            inputs: with the signature "default", strings, which are split at spaces; with
-                "tokens", a dictionary of `tokens`, (sentences, tokens), and `sequence_len`,
-                (sentences,).
-            signature: "default" or "tokens".
-            as_dict: return a dictionary of all outputs.
-
-        Returns:
-            `word_emb`, (sentences, tokens, dim / 2), the token vectors;
-            `lstm_outputs1`, `lstm_outputs2`, (sentences, tokens, dim), the LSTM layers;
-            `elmo`, (sentences, tokens, dim), the weighted sum of all layers;
-            `default`, (sentences, dim), its mean over the tokens of each sentence.
+        With the signature "default", `inputs` are strings, which are split at spaces; with
+        "tokens", a dictionary of `tokens`, (sentences, tokens), and `sequence_len`, (sentences,).
         """
         if signature not in self.signatures:
             raise InvalidInput(f"signature must be default or tokens, not {signature!r}")

@@ -1,4 +1,4 @@
-"""Records of several owners in one SQLite database, which survives kills and is shared by processes.
+"""Records of several owners in one SQLite database, shared by processes and safe against kills.
 
 Every value has a checksum: one that has been damaged is not returned. The database never shrinks:
 the space of records that were deleted is used again.
