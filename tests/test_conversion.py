@@ -38,7 +38,7 @@ def test_there_and_back_again_every_weight_is_the_same(tmp_path: Path) -> None:
             np.testing.assert_array_equal(file[name][...], array)
     assert (first.source_format, first.format) == ("bilm", "native")
     assert (second.source_format, second.format) == ("native", "bilm")
-    assert first.comparison.max_difference == second.comparison.max_difference == 0.0
+    assert first.max_difference == second.max_difference == 0.0
 
 
 def test_a_converted_model_gives_the_vectors_and_says_where_it_is_from(tmp_path: Path) -> None:
@@ -160,10 +160,10 @@ def test_the_result_has_the_differences_that_were_measured(tmp_path: Path) -> No
     assert (result.source, result.target) == (str(tmp_path / "run0"), tmp_path / "native")
     assert (result.source_format, result.dtype) == ("tensorflow", "float16")
     assert result.config.vocabulary_size == len(WORDS)
-    assert 0 < result.comparison.max_difference < 2e-2
-    assert 0 < result.comparison.perplexity_difference < 5e-2
+    assert 0 < result.max_difference < 2e-2
+    assert 0 < result.perplexity_difference < 5e-2
     words = make_reference(make_options(words=len(WORDS)), vocabulary=WORDS)
-    comparison = convert(words.save(tmp_path / "words"), tmp_path / "more").comparison
+    comparison = convert(words.save(tmp_path / "words"), tmp_path / "more")
     assert comparison.max_difference == comparison.perplexity_difference == 0
     assert comparison.perplexity is comparison.new_perplexity is None
 
@@ -181,8 +181,8 @@ def test_perplexity_is_compared_with_that_of_the_model(tmp_path: Path) -> None:
             shares = scores - np.log(np.exp(scores).sum(1, keepdims=True))
             losses += [-shares[k, target] for k, target in enumerate(targets)]
     expected = pytest.approx(np.exp(np.mean(losses)), abs=0.01)
-    assert result.comparison.perplexity == expected
-    assert result.comparison.new_perplexity == expected
+    assert result.perplexity == expected
+    assert result.new_perplexity == expected
 
 
 # ---------------------------------------------------------------------- the older systems

@@ -104,7 +104,7 @@ def _metadata_lines(metadata: dict[str, Any]) -> Iterator[str]:
 
 
 def _conversion_lines(result: Conversion) -> Iterator[str]:
-    config, comparison = result.config, result.comparison
+    config = result.config
     inputs = {"words": f"on {config.n_words:,} words", "characters": "on characters"}
     words = config.vocabulary_size
     summary = [
@@ -115,9 +115,9 @@ def _conversion_lines(result: Conversion) -> Iterator[str]:
     ]
     yield f"{result.source}: {', '.join(summary)}"
     line = f"{result.target}: {result.format} format, {result.dtype}; "
-    line += f"vectors differ by at most {comparison.max_difference:.1e}"
-    if comparison.new_perplexity is not None:
-        line += f", perplexity {comparison.perplexity:.2f} and {comparison.new_perplexity:.2f}"
-    elif comparison.perplexity is not None:
+    line += f"vectors differ by at most {result.max_difference:.1e}"
+    if result.new_perplexity is not None:
+        line += f", perplexity {result.perplexity:.2f} and {result.new_perplexity:.2f}"
+    elif result.perplexity is not None:
         line += "; the softmax is not kept"
     yield line
