@@ -318,7 +318,7 @@ def test_a_lasting_name_means_the_same_model_from_every_folder(
 def test_reading_a_model_does_not_import_torch() -> None:
     code = (
         "import sys; from elmokit.formats.detect import read_checkpoint; "
-        "import elmokit.formats.bilm, elmokit.formats.token_vectors, elmokit.formats.many_langs, "
+        "import elmokit.formats.bilm, elmokit.formats.many_langs, "
         "elmokit.formats.allennlp, elmokit.formats.tensorflow.variables; "
         "read_checkpoint(); print('torch' in sys.modules)"
     )

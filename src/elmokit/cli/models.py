@@ -11,7 +11,6 @@ from elmokit.cli.options import Flag
 if TYPE_CHECKING:
     from elmokit.config import BiLMConfig
     from elmokit.conversion import Conversion
-    from elmokit.formats.describe import ModelInfo
 
 
 def info(model: str, /, *, json: Flag = False) -> None:
@@ -24,9 +23,10 @@ def info(model: str, /, *, json: Flag = False) -> None:
     from elmokit.formats.describe import describe
     from elmokit.loading import read_valid
 
-    description = describe(read_valid(model))
-    as_json = dumps(description.to_dict(), indent=2, ensure_ascii=False)
-    _print([as_json] if json else _info_lines(description))
+    checkpoint = read_valid(model)
+    description = describe(checkpoint)
+    as_json = dumps(description, indent=2, ensure_ascii=False)
+    _print([as_json] if json else _info_lines(description, checkpoint.config))
 
 
 def convert(
@@ -58,20 +58,19 @@ def _print(lines: Iterable[str]) -> None:
     print("\n".join(lines).encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
-def _info_lines(info: ModelInfo) -> Iterator[str]:
-    config = info.config
-    yield f"model        {info.source} ({info.format} format)"
+def _info_lines(info: dict[str, Any], config: BiLMConfig) -> Iterator[str]:
+    yield f"model        {info['model']} ({info['format']} format)"
     yield f"layers       0 (token) to {config.num_layers}, {config.dim} columns each"
     clips = f"clips {config.cell_clip:g} and {config.projection_clip:g}"
     yield f"lstm         {config.lstm_dim} cells, projection {config.projection_dim}, {clips}"
     yield from _token_lines(config)
-    if info.vocabulary_size:
-        yield f"vocabulary   {info.vocabulary_size:,} words"
-    yield f"parameters   {info.parameters:,}"
-    for part, count in info.parameters_by_part.items():
-        yield f"  {part:<18} {count:>12,}  {count / info.parameters:6.1%}"
-    yield f"fingerprint  {info.fingerprint}"
-    yield from _metadata_lines(info.metadata)
+    if info["vocabulary_size"]:
+        yield f"vocabulary   {info['vocabulary_size']:,} words"
+    yield f"parameters   {info['parameters']:,}"
+    for part, count in info["parameters_by_part"].items():
+        yield f"  {part:<18} {count:>12,}  {count / info['parameters']:6.1%}"
+    yield f"fingerprint  {info['fingerprint']}"
+    yield from _metadata_lines(info["metadata"])
 
 
 def _token_lines(config: BiLMConfig) -> Iterator[str]:

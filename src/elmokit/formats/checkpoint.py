@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,11 +149,9 @@ def _check_dictionaries(checkpoint: Checkpoint) -> None:
             raise UnsupportedFormat(f"{checkpoint.source}: the dictionary of {name} has {sizes}")
 
 
-@contextmanager
-def new_model_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def new_model_folder(folder: Path, *, overwrite: bool = False) -> AbstractContextManager[Path]:
     """Like `atomic_folder`, but replace only a folder that is empty or has a model in it."""
-    with atomic_folder(folder, replace=MODEL_FILES if overwrite else None) as temporary:
-        yield temporary
+    return atomic_folder(folder, replace=MODEL_FILES if overwrite else None)
 
 
 def published_metadata(folder: Path) -> dict[str, Any]:

@@ -156,7 +156,9 @@ def _read_training(prefix: Path) -> Checkpoint:
 
 def _read_file(path: Path) -> Checkpoint:
     if any(path.match(name) for name in BILM):
-        return _read_hdf5(path)
+        from elmokit.formats import bilm
+
+        return bilm.read(path)
     if path.suffix == ".index":
         return _read_training(path.with_suffix(""))
     if path.name in (*NATIVE, *MANY_LANGS, *ALLENNLP, *SIDECARS):
@@ -200,7 +202,7 @@ def _read_folder(folder: Path) -> Checkpoint:
 
         if native.is_native(folder):
             return native.read(folder)
-    from elmokit.formats import allennlp, many_langs
+    from elmokit.formats import allennlp, bilm, many_langs
     from elmokit.formats.tensorflow import variables
 
     if _has(folder, MANY_LANGS):
@@ -214,7 +216,7 @@ def _read_folder(folder: Path) -> Checkpoint:
         return variables.read_training(prefix)
     weights = sorted(file for name in BILM for file in folder.glob(name))
     if len(weights) == 1:
-        return _read_hdf5(weights[0])
+        return bilm.read(weights[0])
     if weights:
         names = ", ".join(file.name for file in weights)
         several = f"name one of {names}, such as {weights[0]}"
@@ -248,9 +250,3 @@ def _other_kind(folder: Path) -> str:
     if is_file(folder / "index.json") and is_file(folder / "settings.json"):
         return "a folder of vectors, not a biLM: elmokit.read_vectors reads it"
     return ""
-
-
-def _read_hdf5(path: Path) -> Checkpoint:
-    from elmokit.formats import bilm, token_vectors
-
-    return token_vectors.read(path) if token_vectors.is_table(path) else bilm.read(path)
