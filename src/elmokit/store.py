@@ -13,7 +13,7 @@ import hashlib
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -104,65 +104,58 @@ class LayerStore:
     def prepare(self, texts: Iterable[Sequence[str]], *, quiet: bool = False) -> int:
         """Compute and store the layers of texts that are not stored yet; return their number."""
         self._check_weights()
-        missing = self._missing(texts) if self._storing else {}
-        try:
-            fitting = self._fitting(missing) if missing else {}
-        except sqlite3.Error as error:  # It is read-only, for example.
-            self._stop_storing(reason_of(error))
+        if not self._storing or self._records is None:
             return 0
-        if len(fitting) < len(missing) and not self._warned_full:
-            self._warned_full = True
-            logger.warning(
-                f"the layers of {len(missing) - len(fitting):,} of {len(missing):,} texts do not "
-                f"fit into {self.folder}, which may hold {self.limit_bytes / 2**30:.2g} GB: they "
-                "are computed each time"
-            )
-        tokens = sum(map(len, fitting.values()))
-        hidden = quiet or not fitting
-        bar = tqdm(total=tokens, unit=" tokens", unit_scale=True, desc="ELMo", disable=hidden)
-        with bar:
-            return self._compute(fitting, bar)
-
-    def _missing(self, texts: Iterable[Sequence[str]]) -> dict[bytes, Sequence[str]]:
-        """Return the distinct texts that are not stored, by key."""
         missing: dict[bytes, Sequence[str]] = {}
         for text in texts:
             refuse_strings([text])
             if 0 < len(text) * self._token_bytes <= MAX_VALUE_BYTES:
                 missing.setdefault(_key(text), text)
-        assert self._records is not None
-        return {key: text for key, text in missing.items() if key not in self._records}
+        missing = {key: text for key, text in missing.items() if key not in self._records}
+        if not missing:
+            return 0
+        try:
+            fitting = self._fitting(missing, self._records)
+            hidden = quiet or not fitting
+            tokens = sum(map(len, fitting.values()))
+            bar = tqdm(total=tokens, unit=" tokens", unit_scale=True, desc="ELMo", disable=hidden)
+            with bar:
+                self._compute(fitting, self._records, bar)
+        except sqlite3.Error as error:  # It is read-only, for example, or the disk is full.
+            self._stop_storing(reason_of(error))
+            return 0
+        return len(fitting)
 
-    def _fitting(self, missing: dict[bytes, Sequence[str]]) -> dict[bytes, Sequence[str]]:
+    def _fitting(
+        self, missing: dict[bytes, Sequence[str]], records: Records
+    ) -> dict[bytes, Sequence[str]]:
         """Return the first texts, as many as the limit allows."""
-        assert self._records is not None
         sizes = [len(text) * self._token_bytes + OVERHEAD_BYTES for text in missing.values()]
-        room = self._records.make_room(sum(sizes), self.limit_bytes)
+        room = records.make_room(sum(sizes), self.limit_bytes)
         fitting = sum(end <= room for end in accumulate(sizes))
-        return dict(list(missing.items())[:fitting])
+        if fitting < len(missing) and not self._warned_full:
+            self._warned_full = True
+            logger.warning(
+                f"the layers of {len(missing) - fitting:,} of {len(missing):,} texts do not fit "
+                f"into {self.folder}, which may hold {self.limit_bytes / 2**30:.2g} GB: they are "
+                "computed each time"
+            )
+        return dict(islice(missing.items(), fitting))
 
-    def _compute(self, texts: dict[bytes, Sequence[str]], bar: tqdm[Any]) -> int:
-        """Run the biLM and store its layers, some at a time; return how many were stored."""
-        stored = size = 0
-        batch: dict[bytes, bytes] = {}
+    def _compute(
+        self, texts: dict[bytes, Sequence[str]], records: Records, bar: tqdm[Any]
+    ) -> None:
+        """Run the biLM and store its layers, some at a time."""
+        size, batch = 0, dict[bytes, bytes]()
         sentences = self.elmo.stream(texts.values(), "all", dtype="float16")
         for key, sentence in zip(texts, sentences, strict=True):
             batch[key] = np.ascontiguousarray(sentence.layers, "<f2").tobytes()
             size += len(batch[key])
             bar.update(len(sentence.tokens))
             if size >= COMMIT_BYTES:
-                if not self._append(batch):
-                    return stored
-                stored, size, batch = stored + len(batch), 0, {}
-        return stored + len(batch) if batch and self._append(batch) else stored
-
-    def _append(self, batch: dict[bytes, bytes]) -> bool:
-        assert self._records is not None
-        try:
-            self._records.append(batch)
-        except sqlite3.Error as error:  # a full disk, for example
-            self._stop_storing(reason_of(error))
-        return self._storing
+                records.append(batch)
+                size, batch = 0, {}
+        records.append(batch)
 
     # ------------------------------------------------------------------ reading
     def layers(self, texts: Sequence[Sequence[str]]) -> BiLMOutput:
@@ -198,28 +191,20 @@ class LayerStore:
 
     def _find(self, texts: Sequence[Sequence[str]]) -> list[NDArray[np.float16]]:
         """Return the layers of each text, (L + 1, tokens, dim), stored or computed."""
-        keys = [_key(text) for text in texts]
         result: dict[bytes, NDArray[np.float16]] = {}
         missing: dict[bytes, Sequence[str]] = {}
+        keys = [_key(text) for text in texts]
         for key, text in zip(keys, texts, strict=True):
-            layers = self._stored(key, len(text))
-            if layers is None:
-                missing[key] = text
+            shape = (self.elmo.config.num_layers + 1, len(text), self.elmo.dim)
+            value = b"" if self._records is None or not len(text) else self._records.get(key)
+            if len(value or b"") == len(text) * self._token_bytes:
+                result[key] = np.frombuffer(value or b"", "<f2").reshape(shape)
             else:
-                result[key] = layers
+                missing[key] = text
         computed = self.elmo.stream(missing.values(), "all", dtype="float16")
         for key, sentence in zip(missing, computed, strict=True):
             result[key] = sentence.layers
         return [result[key] for key in keys]
-
-    def _stored(self, key: bytes, tokens: int) -> NDArray[np.float16] | None:
-        shape = (self.elmo.config.num_layers + 1, tokens, self.elmo.dim)
-        if tokens == 0:
-            return np.zeros(shape, np.float16)
-        value = None if self._records is None else self._records.get(key)
-        if value is None or len(value) != tokens * self._token_bytes:
-            return None
-        return np.frombuffer(value, "<f2").reshape(shape)
 
 
 def _model_key(elmo: Embedder) -> str:
