@@ -41,11 +41,7 @@ class LayerStore:
     """The layers of texts, computed by a frozen biLM or read from its records on disk."""
 
     def __init__(
-        self,
-        elmo: Embedder,
-        *,
-        folder: Path | None = None,
-        limit_bytes: int = 8 << 30,
+        self, elmo: Embedder, *, folder: Path | None = None, limit_bytes: int = 8 << 30
     ) -> None:
         """Open the store of a model.
 
@@ -142,9 +138,7 @@ class LayerStore:
             )
         return dict(islice(missing.items(), fitting))
 
-    def _compute(
-        self, texts: dict[bytes, Sequence[str]], records: Records, bar: tqdm[Any]
-    ) -> None:
+    def _compute(self, texts: dict[bytes, Sequence[str]], records: Records, bar: tqdm[Any]) -> None:
         """Run the biLM and store its layers, some at a time."""
         size, batch = 0, dict[bytes, bytes]()
         sentences = self.elmo.stream(texts.values(), "all", dtype="float16")

@@ -27,12 +27,7 @@ import numpy as np
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
-from elmokit.formats.checkpoint import (
-    Checkpoint,
-    check_fixed,
-    new_model_folder,
-    published_metadata,
-)
+from elmokit.formats.checkpoint import Checkpoint, check_fixed, new_model_folder, published_metadata
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
 from elmokit.io.jsonfile import read_json
@@ -104,8 +99,7 @@ def _lstm_rows(config: BiLMConfig, direction: int, layer: int) -> list[Row]:
 
     both = (f"{ours}.input_weight", f"{ours}.recurrent_weight")
     bias = same(f"{theirs}/B", (4 * cells,), f"{ours}.bias")._replace(
-        read=lambda array: (_gates(array, _TO_OURS),),
-        write=lambda array: _gates(array, _TO_THEIRS),
+        read=lambda array: (_gates(array, _TO_OURS),), write=lambda array: _gates(array, _TO_THEIRS)
     )
     table = [Row(f"{theirs}/W_0", (2 * size, 4 * cells), both, read, write), bias]
     if config.project_state:

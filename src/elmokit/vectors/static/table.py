@@ -128,11 +128,7 @@ def _digit(words: Sequence[str]) -> str:
 
 # ---------------------------------------------------------------------- reading
 def read_static_vectors(
-    path: FilePath,
-    *,
-    limit: int | None = 400_000,
-    cache: Path | None = None,
-    quiet: bool = False,
+    path: FilePath, *, limit: int | None = 400_000, cache: Path | None = None, quiet: bool = False
 ) -> StaticVectors:
     """Read word vectors: GloVe, word2vec as text or binary, fastText .vec; also .gz, .xz, .zst.
 
