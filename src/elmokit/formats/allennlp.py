@@ -186,24 +186,14 @@ def _options_of(tensors: Tensors, path: Path) -> dict[str, Any]:
         size, _, width = shape(f"{encoder}char_conv_{i}.weight", 3)
         filters.append([width, size])
     size, cells = shape("_elmo_lstm.forward_layer_0.state_projection.weight", 2)
-    return {
-        "lstm": {
-            "cell_clip": 3,
-            "dim": cells,
-            "n_layers": count(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight"),
-            "proj_clip": 3,
-            "projection_dim": size,
-            "use_skip_connections": True,
-        },
-        "char_cnn": {
-            "activation": "relu",
-            "embedding": {"dim": shape(CHARACTER_TABLE, 2)[1]},
-            "filters": filters,
-            "max_characters_per_token": 50,
-            "n_characters": 262,
-            "n_highway": count(rf"{encoder}_highways\._layers\.\d+\.weight"),
-        },
-    }
+    return bilm.published_options(
+        cells,
+        size,
+        count(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight"),
+        shape(CHARACTER_TABLE, 2)[1],
+        filters,
+        count(rf"{encoder}_highways\._layers\.\d+\.weight"),
+    )
 
 
 def _mixes(

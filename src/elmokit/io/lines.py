@@ -112,25 +112,22 @@ def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], None]) ->
         on_bytes(len(block))
 
 
-def _gzip() -> tuple[Any, type[Exception]]:
-    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error
+# extension: first bytes of such a file
+COMPRESSIONS = {
+    ".gz": (b"\x1f\x8b",),
+    ".xz": (b"\xfd7zXZ\x00",),
+    ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"),  # The second is pzstd's.
+}
 
 
-def _xz() -> tuple[Any, type[Exception]]:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
-
-
-def _zstd() -> tuple[Any, type[Exception]]:
+def _decompressor(compression: str) -> tuple[Any, type[Exception]]:
+    """Return a new decompressor and the error that it raises."""
+    if compression == ".gz":
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error
+    if compression == ".xz":
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
     zstandard = require("zstandard", extra="zstd", purpose="Reading .zst files")
     return zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
-
-
-# extension: first bytes of such a file, and a function that returns its decompressor and error
-COMPRESSIONS: dict[str, tuple[tuple[bytes, ...], Callable[[], tuple[Any, type[Exception]]]]] = {
-    ".gz": ((b"\x1f\x8b",), _gzip),
-    ".xz": ((b"\xfd7zXZ\x00",), _xz),
-    ".zst": ((b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"), _zstd),  # The second is pzstd's.
-}
 
 
 def _compression(path: FilePath, name: str, start: bytes) -> str | None:
@@ -139,7 +136,7 @@ def _compression(path: FilePath, name: str, start: bytes) -> str | None:
     None of them is valid UTF-8, so this is safe without a name, as for standard input. A name
     that promises another compression is an error.
     """
-    detected = (ext for ext, (magic, _) in COMPRESSIONS.items() if start.startswith(magic))
+    detected = (ext for ext, magic in COMPRESSIONS.items() if start.startswith(magic))
     compression = next(detected, None)
     extension = Path(path).suffix.lower()
     if start and extension in COMPRESSIONS and compression != extension:
@@ -153,13 +150,13 @@ def _decompress(blocks: Iterable[bytes], name: str, compression: str) -> Iterato
     `lzma.open` would silently end at a damaged second stream, and zstandard's `stream_reader` at
     the end of a truncated file; here both are errors.
     """
-    _, make = COMPRESSIONS[compression]
     decompressor: Any = None
-    for part in _small_blocks(blocks):
+    steps = ((block, range(0, len(block), COMPRESSED_BLOCK_BYTES)) for block in blocks)
+    for part in (block[i : i + COMPRESSED_BLOCK_BYTES] for block, starts in steps for i in starts):
         # Zero bytes between streams and after the last one are padding.
         while part := part.lstrip(b"\0") if decompressor is None else part:
             if decompressor is None:
-                decompressor, corrupt = make()
+                decompressor, corrupt = _decompressor(compression)
             try:
                 data = decompressor.decompress(part)
             except corrupt:
@@ -170,12 +167,6 @@ def _decompress(blocks: Iterable[bytes], name: str, compression: str) -> Iterato
                 part, decompressor = decompressor.unused_data, None
     if decompressor is not None:
         raise ElmokitError(f"{name} is truncated: its compressed data has no end")
-
-
-def _small_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    for block in blocks:
-        for start in range(0, len(block), COMPRESSED_BLOCK_BYTES):
-            yield block[start : start + COMPRESSED_BLOCK_BYTES]
 
 
 def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:

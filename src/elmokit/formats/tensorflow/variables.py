@@ -135,24 +135,14 @@ def _published_options(bundle: Bundle, shapes: Shapes) -> dict[str, Any]:
     first = bilm.CELL.format(0, 0)
     try:
         filters = _count(shapes, "CNN/W_cnn_{}")
-        return {
-            "lstm": {
-                "dim": shapes[f"{first}/B"][0] // 4,
-                "projection_dim": shapes[f"{first}/W_0"][0] // 2,
-                "n_layers": _count(shapes, bilm.CELL.format(0, "{}") + "/W_0"),
-                "cell_clip": 3,
-                "proj_clip": 3,
-                "use_skip_connections": True,
-            },
-            "char_cnn": {
-                "activation": "relu",
-                "embedding": {"dim": shapes["char_embed"][1]},
-                "filters": [[shapes[f"CNN/W_cnn_{i}"][k] for k in (1, 3)] for i in range(filters)],
-                "n_highway": _count(shapes, "CNN_high_{}/W_carry"),
-                "max_characters_per_token": 50,
-                "n_characters": bilm.CHARACTERS,
-            },
-        }
+        return bilm.published_options(
+            shapes[f"{first}/B"][0] // 4,
+            shapes[f"{first}/W_0"][0] // 2,
+            _count(shapes, bilm.CELL.format(0, "{}") + "/W_0"),
+            shapes["char_embed"][1],
+            [[shapes[f"CNN/W_cnn_{i}"][k] for k in (1, 3)] for i in range(filters)],
+            _count(shapes, "CNN_high_{}/W_carry"),
+        )
     except KeyError as error:
         raise UnsupportedFormat(f"{bundle.prefix} lacks the variable {error.args[0]!r}") from None
     except IndexError:
