@@ -43,14 +43,10 @@ class LayerStore:
     def __init__(
         self, elmo: Embedder, *, folder: Path | None = None, limit_bytes: int = 8 << 30
     ) -> None:
-        """Open the store of a model.
+        """Open the store of a model in `folder` (default: in ELMOKIT_CACHE or ~/.cache/elmokit).
 
-        Args:
-            elmo: The biLM.
-            folder: Folder of the database of all models (default: in `ELMOKIT_CACHE` or
-                ~/.cache/elmokit).
-            limit_bytes: Maximum size of that database. Least recently used models are evicted
-                first; texts that do not fit are computed each time.
+        All models share a database of at most `limit_bytes`. Least recently used ones are evicted
+        first; texts that do not fit are computed each time.
         """
         self.elmo, self.limit_bytes = elmo, limit_bytes
         self.folder = folder or cache_folder("layers")

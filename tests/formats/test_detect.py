@@ -516,20 +516,20 @@ def test_a_task_model_does_not_make_its_user_download_a_bilm(
 OTHERS: dict[str, tuple[dict[str, object], str]] = {
     "task": (
         {"config.json": {"format": "elmokit task model 1"}, "model.safetensors": {}},
-        "is a task model, not a biLM: elmokit predict and elmokit score take it",
+        "is not a biLM but a task model: elmokit predict and elmokit score take it",
     ),
     "senses": (
         {"config.json": {"format": "elmokit senses 1"}, "vectors.safetensors": {}},
-        "is an inventory of senses, not a biLM: elmokit senses tag",
+        "an inventory of senses: elmokit senses tag",
     ),
     "pretraining": (
         {"elmokit-run.json": {"command": "pretrain"}},
-        "is an unfinished run of elmokit pretrain: run the same command again",
+        "an unfinished run of elmokit pretrain: the same command completes it",
     ),
     "training": ({"elmokit-run.json": {"command": "train"}}, "unfinished run of elmokit train"),
     "comparison": ({"elmokit-run.json": {"command": "compare"}}, "the folder of elmokit compare"),
     "neighbours": ({"index.json": {}, "vectors.f16": {}}, "elmokit neighbours find takes it"),
-    "vectors": ({"index.json": {}, "settings.json": {}}, "is a folder of vectors, not a biLM"),
+    "vectors": ({"index.json": {}, "part-000000.npy": {}}, "a folder of vectors: elmokit.read"),
     "damaged": ({"config.json": [], "elmokit-run.json": []}, "is not a model folder: it has"),
 }
 

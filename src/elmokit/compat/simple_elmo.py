@@ -122,8 +122,9 @@ class ElmoModel:
         """
         del warmup, session
         sentences = self._layers(texts, layers)
-        size = (self.n_layers if layers == "all" else 1, self.vector_size)
-        means = np.zeros((len(sentences), *size))
+        means = np.zeros(
+            (len(sentences), self.n_layers if layers == "all" else 1, self.vector_size)
+        )
         for row, array in zip(means, sentences, strict=True):
             if array.shape[1]:
                 row[:] = array.mean(axis=1, dtype=np.float64)

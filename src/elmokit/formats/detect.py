@@ -222,7 +222,7 @@ def _read_folder(folder: Path) -> Checkpoint:
         several = f"name one of {names}, such as {weights[0]}"
         raise UnsupportedFormat(f"{folder} has several weight files: {several}")
     if known := _other_kind(folder):
-        raise UnsupportedFormat(f"{folder} is {known}")
+        raise UnsupportedFormat(f"{folder} is not a biLM but {known}")
     raise UnsupportedFormat(
         f"{folder} is not a model folder: it has neither config.json with model.safetensors "
         "nor an .hdf5 file with its options nor a TensorFlow checkpoint nor a model of "
@@ -237,16 +237,16 @@ def _other_kind(folder: Path) -> str:
         command = read_marker(folder)
     with suppress(ElmokitError):
         format = str(read_json(folder / "config.json").get("format"))
-    if format.startswith("elmokit task model"):
-        return "a task model, not a biLM: elmokit predict and elmokit score take it"
-    if format.startswith("elmokit senses"):
-        return "an inventory of senses, not a biLM: elmokit senses tag and senses score take it"
-    if command == "compare":
-        return "the folder of elmokit compare, not a biLM: its results are in table.md"
-    if command is not None:
-        return f"an unfinished run of elmokit {command}: run the same command again to complete it"
-    if is_file(folder / "index.json") and is_file(folder / "vectors.f16"):
-        return "an index of neighbours, not a biLM: elmokit neighbours find takes it"
-    if is_file(folder / "index.json") and is_file(folder / "settings.json"):
-        return "a folder of vectors, not a biLM: elmokit.read_vectors reads it"
-    return ""
+    kinds = {
+        "a task model: elmokit predict and elmokit score take it": format.startswith(
+            "elmokit task model"
+        ),
+        "an inventory of senses: elmokit senses tag and senses score take it": format.startswith(
+            "elmokit senses"
+        ),
+        "the folder of elmokit compare: its results are in table.md": command == "compare",
+        f"an unfinished run of elmokit {command}: the same command completes it": bool(command),
+        "an index of neighbours: elmokit neighbours find takes it": _has(folder, ("vectors.f16",)),
+        "a folder of vectors: elmokit.read_vectors reads it": _has(folder, ("part-*.npy",)),
+    }
+    return next((kind for kind, is_it in kinds.items() if is_it), "")

@@ -36,7 +36,7 @@ FilePath = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A decoded line, or a part of a line that is longer than `max_line_bytes`."""
+    """A decoded line, or a part of a line that is longer than `MAX_LINE_BYTES`."""
 
     line: int
     """Line number for messages, from 1."""
@@ -49,7 +49,6 @@ def read_lines(
     path: FilePath,
     *,
     errors: str = "strict",
-    max_line_bytes: int = MAX_LINE_BYTES,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Piece]:
     """Yield the decoded lines of a file, compressed or not; "-" is standard input.
@@ -59,7 +58,7 @@ def read_lines(
     """
     name = name_of(path)
     blocks = _text_blocks(_blocks(path, name, on_bytes), name)
-    return _decode(_raw_lines(blocks, max_line_bytes), name, errors)
+    return _decode(_raw_lines(blocks, MAX_LINE_BYTES), name, errors)
 
 
 def read_blocks(

@@ -177,6 +177,7 @@ def explain_disk_errors(out: Path, *, kept: Path | None = None) -> Iterator[None
         yield
     except OSError as error:
         reason = error.strerror or str(error)
+        sentence = f"cannot write {out}: {reason} ({error.filename or 'while writing'})"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             sentence = (
                 f"the disk is full ({reason}): {out} is not finished, but the parts done so far "
@@ -185,6 +186,4 @@ def explain_disk_errors(out: Path, *, kept: Path | None = None) -> Iterator[None
             )
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             sentence = f"cannot write {out}: its folder does not allow it ({reason})"
-        else:
-            sentence = f"cannot write {out}: {reason} ({error.filename or 'while writing'})"
         raise ElmokitError(sentence) from error

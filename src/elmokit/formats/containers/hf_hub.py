@@ -34,13 +34,12 @@ def download(name: str, *, local_files_only: bool = False) -> Path:
     try:
         only = local_files_only
         return Path(snapshot_download(name, allow_patterns=PATTERNS, local_files_only=only))
-    except LocalEntryNotFoundError:
-        reason = "a model that only a file names is not downloaded"
-        reason = reason if local_files_only else "the Hub cannot be reached"
-        missing = f"nor in the Hub's cache, and {reason}"
-        raise MissingFile(f"{name} is neither a file or folder here {missing}") from None
-    except RepositoryNotFoundError:
-        missing = "nor a repository on the Hub that you can read"
+    except (LocalEntryNotFoundError, RepositoryNotFoundError) as error:
+        missing = "nor in the Hub's cache, and the Hub cannot be reached"
+        if local_files_only:
+            missing = "nor in the Hub's cache, and a model that only a file names is not downloaded"
+        elif isinstance(error, RepositoryNotFoundError):
+            missing = "nor a repository on the Hub that you can read"
         raise MissingFile(f"{name} is neither a file or folder here {missing}") from None
     except HfHubHTTPError as error:
         raise ElmokitError(f"the Hub refuses {name}: {reason_of(error)}") from None
