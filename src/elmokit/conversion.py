@@ -70,13 +70,9 @@ def convert(
 ) -> Conversion:
     """Convert a model, and raise unless the result gives the same vectors and perplexity.
 
-    Args:
-        source: a model of any format that `elmokit.load` takes.
-        target: the folder to write.
-        to: "native" (config.json, model.safetensors), "bilm" (options.json, weights.hdf5) or, for
-            models on Unicode characters, "many_langs" (config.json, token_embedder.pkl, …).
-        dtype: of the weights on disk; "float16" halves the size and needs the native format.
-        overwrite: replace a model in `target`.
+    `source` is any model that `elmokit.load` takes, `target` the folder to write; `overwrite`
+    replaces a model in it. The format "many_langs" is for models on Unicode characters, and the
+    `dtype` "float16", which halves the size, needs the format "native".
     """
     if to != "native" and dtype != "float32":
         raise InvalidInput(

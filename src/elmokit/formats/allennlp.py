@@ -102,7 +102,9 @@ def read(folder: Path) -> Checkpoint:
     stored = state_dict.read(path, choose=of_elmo)
     prefix = _find_prefix(list(stored), path)
     tensors = {name.removeprefix(prefix + BILM): array for name, array in stored.items()}
-    entries = sorted(_entries(settings), key=lambda entry: not _belongs(entry[0], prefix))
+    # First the entry whose path, such as `token_embedders.elmo`, matches `token_embedder_elmo.`.
+    names = {path: f"token_embedder_{path.rpartition('.')[2]}." for path, _ in _entries(settings)}
+    entries = sorted(_entries(settings), key=lambda entry: names[entry[0]] not in prefix)
     options, origin = _find_options(folder, entries) or (_options_of(tensors, path), INFERRED)
     # bilm.config_of looks for these datasets: AllenNLP always projects tokens and states.
     projections = {"CNN_proj/W_proj": (), f"{bilm.CELL.format(0, 0)}/W_P_0": ()}
@@ -150,11 +152,6 @@ def _entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, An
         if isinstance(part.get("options_file"), str):
             yield path, part
         waiting += [(f"{path}.{key}".lstrip("."), value) for key, value in part.items()]
-
-
-def _belongs(path: str, prefix: str) -> bool:
-    """Tell whether a path such as `token_embedders.elmo` matches `token_embedder_elmo.`."""
-    return f"token_embedder_{path.rpartition('.')[2]}." in prefix
 
 
 def _find_options(

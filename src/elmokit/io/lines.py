@@ -14,10 +14,9 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from elmokit.errors import ElmokitError, require
 
@@ -34,15 +33,12 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FilePath = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A decoded line, or a part of a line that is longer than `MAX_LINE_BYTES`."""
 
-    line: int
-    """Line number for messages, from 1."""
+    line: int  # line number for messages, from 1
     text: str
-    ended: bool
-    """Whether the line ends here."""
+    ended: bool  # whether the line ends here
 
 
 def read_lines(
@@ -57,15 +53,21 @@ def read_lines(
     called after each read with the number of bytes consumed.
     """
     name = name_of(path)
-    blocks = _text_blocks(_blocks(path, name, on_bytes), name)
+    blocks = _text_blocks(read_blocks(path, on_bytes=on_bytes), name)
     return _decode(_raw_lines(blocks, MAX_LINE_BYTES), name, errors)
 
 
 def read_blocks(
     path: FilePath, *, on_bytes: Callable[[int], None] = lambda _: None
 ) -> Iterator[bytes]:
-    """Yield the bytes of a file block by block, decompressed; for files that are not text."""
-    return _blocks(path, name_of(path), on_bytes)
+    """Yield the bytes of a file block by block, decompressed."""
+    name = name_of(path)
+    with _open(path, name) as stream:
+        blocks = _raw_blocks(stream, name, on_bytes)
+        first = next(blocks, b"")
+        compression = _compression(path, name, first)
+        blocks = chain([first], blocks)
+        yield from blocks if compression is None else _decompress(blocks, name, compression)
 
 
 def name_of(path: FilePath) -> str:
@@ -87,16 +89,6 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
         raise ElmokitError(f"cannot read {name}: its permissions forbid it") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         raise ElmokitError(f"cannot open {name}: {error}") from None
-
-
-def _blocks(path: FilePath, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
-    """Read the file block by block, decompressed if it is compressed."""
-    with _open(path, name) as stream:
-        blocks = _raw_blocks(stream, name, on_bytes)
-        first = next(blocks, b"")
-        compression = _compression(path, name, first)
-        blocks = chain([first], blocks)
-        yield from blocks if compression is None else _decompress(blocks, name, compression)
 
 
 def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:

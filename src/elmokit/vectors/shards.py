@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import atomic_file, matches
 from elmokit.io.jsonfile import MAX_TEXT_BYTES, read_json, write_json
-from elmokit.io.npy import write_npy_header
 from elmokit.io.resumable import damaged
 
 Vectors = NDArray[Any]  # float16 or float32
@@ -74,6 +73,12 @@ class Part:
             return self.tokens[position], self.array[:, position]  # (K, dim)
         rows = slice(self.starts[position], self.starts[position + 1])
         return self.tokens[position], self.array[:, rows]  # (K, T, dim)
+
+
+def write_npy_header(file: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Start an .npy file whose array of `shape` is then written row by row."""
+    description = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, description)
 
 
 def write_part(

@@ -24,7 +24,7 @@ from elmokit.errors import ElmokitError, UnsupportedFormat
 from elmokit.formats.native import read_lines
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.jsonfile import read_json
-from elmokit.io.npy import write_npy_header
+from elmokit.vectors.shards import write_npy_header
 
 Table = NDArray[np.float32]
 WordRows = tuple[list[str], Table]  # n words and (n, columns)

@@ -132,15 +132,9 @@ def read_static_vectors(
 ) -> StaticVectors:
     """Read word vectors: GloVe, word2vec as text or binary, fastText .vec; also .gz, .xz, .zst.
 
-    Of repeated words the first counts. Bytes that are not UTF-8 become U+FFFD.
-
-    Args:
-        path: The file.
-        limit: Maximum number of words, from the beginning, where the frequent ones are; None for
-            all.
-        cache: Folder that keeps the vectors as a memory map for the next time (default: the
-            user's cache folder for large files, none for small ones).
-        quiet: Show no progress bar.
+    Of repeated words the first counts. Bytes that are not UTF-8 become U+FFFD. At most `limit`
+    words are read, from the beginning, where the frequent ones are. `cache` is the folder that
+    keeps them as a memory map (default: the user's cache folder for large files, none for others).
     """
     if limit is not None and limit < 1:
         raise ElmokitError(f"limit must be at least 1, not {limit}")
