@@ -468,6 +468,19 @@ def test_a_folder_of_parts_with_files_of_a_user_is_refused(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    "name", ["settings.json.tmp", "part-000002.npy.tmp", "part-000002.json.tmp", "assembled.tmp"]
+)
+def test_nothing_is_written_through_a_planted_link(tmp_path: Path, name: str) -> None:
+    out, mine = tmp_path / "vectors.h5", tmp_path / "mine"
+    mine.write_text("years of work")
+    begin(out)
+    (parts_of(out) / name).symlink_to(mine)
+    write(out, resume=True)
+    assert mine.read_text() == "years of work"
+    assert content_of(out) == content_of(write(tmp_path / "other.h5"))
+
+
 @pytest.mark.parametrize("option", ["resume", "overwrite"])
 def test_nothing_is_deleted_through_a_linked_folder_of_parts(tmp_path: Path, option: str) -> None:
     (tmp_path / "mine").mkdir()

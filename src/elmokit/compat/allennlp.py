@@ -177,16 +177,9 @@ class ElmoTokenEmbedder(nn.Module):
     ) -> None:
         """Load a model; the arguments are those of `Elmo`, and the size of the projection."""
         super().__init__()
-        self._elmo = Elmo(
-            options_file,
-            weight_file,
-            1,
-            requires_grad=requires_grad,
-            do_layer_norm=do_layer_norm,
-            dropout=dropout,
-            vocab_to_cache=vocab_to_cache,
-            scalar_mix_parameters=scalar_mix_parameters,
-        )
+        words, fixed = vocab_to_cache, scalar_mix_parameters
+        files = (options_file, weight_file)
+        self._elmo = Elmo(*files, 1, requires_grad, do_layer_norm, dropout, words, False, fixed)
         dim = self._elmo.get_output_dim()
         self.output_dim = projection_dim or dim
         self._projection = nn.Linear(dim, projection_dim) if projection_dim else None

@@ -237,13 +237,10 @@ def _other_kind(folder: Path) -> str:
         command = read_marker(folder)
     with suppress(ElmokitError):
         format = str(read_json(folder / "config.json").get("format"))
+    is_kind = format.startswith
     kinds = {
-        "a task model: elmokit predict and elmokit score take it": format.startswith(
-            "elmokit task model"
-        ),
-        "an inventory of senses: elmokit senses tag and senses score take it": format.startswith(
-            "elmokit senses"
-        ),
+        "a task model: elmokit predict and elmokit score take it": is_kind("elmokit task model"),
+        "an inventory of senses: elmokit senses tag and score take it": is_kind("elmokit senses"),
         "the folder of elmokit compare: its results are in table.md": command == "compare",
         f"an unfinished run of elmokit {command}: the same command completes it": bool(command),
         "an index of neighbours: elmokit neighbours find takes it": _has(folder, ("vectors.f16",)),
