@@ -106,10 +106,22 @@ class Elmo(nn.Module):
         *,
         stateful: bool = False,
     ) -> None:
-        """Load a model and create its mixes; the arguments are those of AllenNLP.
+        """Load a model and create its mixes.
 
-        Without `options_file`, `weight_file` is any model on characters that `elmokit.load` takes,
-        or None for the shipped one. `stateful` carries the LSTM states from call to call.
+        Args:
+            options_file: JSON file of the model; None if `weight_file` is enough to find it.
+            weight_file: HDF5 file of the model; without options, any model on characters that
+                `elmokit.load` takes, or None for the shipped one.
+            num_output_representations: number of mixes, each with its own weights.
+            requires_grad: train the biLM too.
+            do_layer_norm: normalize each layer before mixing, including boundaries.
+            dropout: dropout of each output, in training.
+            vocab_to_cache: words that `word_inputs` refer to by index; the first is padding.
+            keep_sentence_boundaries: keep `<S>` and `</S>` in the output.
+            scalar_mix_parameters: weights of the mixes before the softmax, which are then fixed.
+            module: replacement for the biLM; it has `num_layers`, and returns `activations` and
+                `mask` when called.
+            stateful: carry the LSTM states from call to call.
         """
         super().__init__()
         if module is not None and (options_file is not None or weight_file is not None):
@@ -175,7 +187,7 @@ class ElmoTokenEmbedder(nn.Module):
         vocab_to_cache: Sequence[str] | None = None,
         scalar_mix_parameters: Sequence[float] | None = None,
     ) -> None:
-        """Load a model; the arguments are those of `Elmo`, and the size of the projection."""
+        """Load a model; arguments as for `Elmo`, and `projection_dim`, the size of the output."""
         super().__init__()
         words, fixed = vocab_to_cache, scalar_mix_parameters
         files = (options_file, weight_file)
@@ -279,8 +291,15 @@ class ElmoEmbedder:
     ) -> None:
         """Embed a file with one tokenized sentence per line, and write the vectors as HDF5.
 
-        The arguments are those of AllenNLP: `output_format` is "all" layers, (layers, tokens, dim),
-        the "top" one or the "average", (tokens, dim). An existing file is replaced.
+        Args:
+            input_file: an open file, or lines of text; tokens are separated by spaces.
+            output_file_path: file to write; an existing one is replaced.
+            output_format: "all" layers, (layers, tokens, dim), or the "top" one or the "average",
+                (tokens, dim).
+            batch_size: number of sentences per batch.
+            forget_sentences: omit `sentence_to_index`, a dataset with a JSON object that maps
+                sentences to their indices.
+            use_sentence_keys: name the datasets by the sentences instead of their indices.
         """
         import h5py
 

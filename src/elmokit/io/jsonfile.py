@@ -23,9 +23,9 @@ def read_text(path: Path) -> str:
         raise ElmokitError(f"{path} is not UTF-8 text (byte {error.start})") from None
 
 
-def read_json(path: Path, *, max_bytes: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
+def read_json(path: Path, *, max_bytes: int | None = None) -> dict[str, Any]:
     """Return the JSON object in a file."""
-    content = read_bytes(path, max_bytes, "a configuration")
+    content = read_bytes(path, max_bytes or MAX_CONFIG_BYTES, "a configuration")
     try:
         values = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
