@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,13 @@ from reference import make_options, make_reference
 from tiny import WORDS, difference
 
 import elmokit
+from elmokit.cli.main import main
 from elmokit.conversion import SAMPLES, Conversion, convert
 from elmokit.errors import ElmokitError
 from elmokit.formats import bilm, native
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
+from elmokit.io.atomic import write_file
 
 
 def test_there_and_back_again_every_weight_is_the_same(tmp_path: Path) -> None:
@@ -34,7 +38,7 @@ def test_there_and_back_again_every_weight_is_the_same(tmp_path: Path) -> None:
             np.testing.assert_array_equal(file[name][...], array)
     assert (first.source_format, first.format) == ("bilm", "native")
     assert (second.source_format, second.format) == ("native", "bilm")
-    assert first.comparison.max_difference == second.comparison.max_difference == 0.0
+    assert first.max_difference == second.max_difference == 0.0
 
 
 def test_a_converted_model_gives_the_vectors_and_says_where_it_is_from(tmp_path: Path) -> None:
@@ -156,10 +160,10 @@ def test_the_result_has_the_differences_that_were_measured(tmp_path: Path) -> No
     assert (result.source, result.target) == (str(tmp_path / "run0"), tmp_path / "native")
     assert (result.source_format, result.dtype) == ("tensorflow", "float16")
     assert result.config.vocabulary_size == len(WORDS)
-    assert 0 < result.comparison.max_difference < 2e-2
-    assert 0 < result.comparison.perplexity_difference < 5e-2
+    assert 0 < result.max_difference < 2e-2
+    assert 0 < result.perplexity_difference < 5e-2
     words = make_reference(make_options(words=len(WORDS)), vocabulary=WORDS)
-    comparison = convert(words.save(tmp_path / "words"), tmp_path / "more").comparison
+    comparison = convert(words.save(tmp_path / "words"), tmp_path / "more")
     assert comparison.max_difference == comparison.perplexity_difference == 0
     assert comparison.perplexity is comparison.new_perplexity is None
 
@@ -177,8 +181,8 @@ def test_perplexity_is_compared_with_that_of_the_model(tmp_path: Path) -> None:
             shares = scores - np.log(np.exp(scores).sum(1, keepdims=True))
             losses += [-shares[k, target] for k, target in enumerate(targets)]
     expected = pytest.approx(np.exp(np.mean(losses)), abs=0.01)
-    assert result.comparison.perplexity == expected
-    assert result.comparison.new_perplexity == expected
+    assert result.perplexity == expected
+    assert result.new_perplexity == expected
 
 
 # ---------------------------------------------------------------------- the older systems
@@ -267,3 +271,84 @@ def test_the_older_systems_read_what_is_written(tmp_path: Path, reader: str, kin
     with np.load(out) as result:
         for i, sentence in enumerate(sentences):
             assert difference(result[f"arr_{i}"], reference.embed(sentence)) < 1e-5
+
+
+# ---------------------------------------------------------------------- nothing else is lost
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("where", ["", "weights.hdf5", "model", "model/weights.hdf5"])
+def test_a_source_inside_the_target_is_refused_before_it_is_read(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "target"
+    make_reference().save(target / "model" if where.startswith("model") else target)
+    before = contents(tmp_path)
+    (tmp_path / "link").symlink_to(target)
+    (tmp_path / "source-link").symlink_to(target / where)
+    monkeypatch.setattr("elmokit.conversion.read_checkpoint", lambda _: pytest.fail("it was read"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for source, to in (
+        (target / where, target),
+        (tmp_path / "link" / where, target),
+        (tmp_path / "source-link", target),
+        (f"~/target/{where}", target),
+        (target / where, tmp_path / "link"),
+        (target / where, tmp_path / "x" / ".." / "target"),
+    ):
+        with pytest.raises(ElmokitError, match=r"is in the folder to write, .*choose another"):
+            convert(source, to, overwrite=True)
+    (tmp_path / "link").unlink()
+    (tmp_path / "source-link").unlink()
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("foreign", ["thesis.tex", ".git/HEAD", "sub/config.json", "notes.hdf5"])
+def test_a_target_with_a_users_files_is_never_replaced(tmp_path: Path, foreign: str) -> None:
+    source = make_reference().save(tmp_path / "source")
+    convert(source, tmp_path / "target")
+    (tmp_path / "target" / foreign).parent.mkdir(exist_ok=True)
+    (tmp_path / "target" / foreign).write_text("years of work")
+    before = contents(tmp_path)
+    with pytest.raises(ElmokitError, match=rf"other files are in it \({foreign.split('/')[0]}\)"):
+        convert(source, tmp_path / "target", overwrite=True)
+    assert main(["convert", str(source), str(tmp_path / "target"), "--overwrite"]) == 2
+    assert contents(tmp_path) == before
+    (tmp_path / "target" / foreign).rename(tmp_path / "safe")
+    if "/" in foreign:
+        (tmp_path / "target" / foreign).parent.rmdir()
+    convert(source, tmp_path / "target", to="bilm", overwrite=True)
+    assert sorted(contents(tmp_path / "target")) == ["options.json", "weights.hdf5"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_what_a_killed_conversion_has_left_is_deleted_by_the_next(tmp_path: Path) -> None:
+    source = make_reference().save(tmp_path / "source")
+    program = (
+        "import os, signal, sys; from elmokit import conversion; "
+        "conversion._check = lambda *_: os.kill(os.getpid(), signal.SIGKILL); "
+        "conversion.convert(sys.argv[1], sys.argv[2])"
+    )
+    command = [sys.executable, "-c", program, str(source), str(tmp_path / "out")]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    (left,) = tmp_path.glob(".out.*")
+    (tmp_path / ".out.notes").write_text("of a user")
+    convert(source, tmp_path / "out")
+    assert not left.exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".out.notes", "out", "source"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_what_a_killed_writer_of_a_file_has_left_is_deleted_by_the_next(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys; from pathlib import Path; from elmokit.io import atomic\n"
+        "with atomic.atomic_file(Path(sys.argv[1])) as file:\n"
+        "    file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    path = tmp_path / "model.safetensors"
+    command = [sys.executable, "-c", program, str(path)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.glob(".model.safetensors.*"))) == 1
+    write_file(path, b"whole")
+    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]

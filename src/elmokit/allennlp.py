@@ -3,10 +3,19 @@
 from elmokit.compat.allennlp import (
     Elmo,
     ElmoEmbedder,
+    ElmoTokenEmbedder,
     ScalarMix,
     batch_to_ids,
     scalar_mixes,
     trained_layer,
 )
 
-__all__ = ["Elmo", "ElmoEmbedder", "ScalarMix", "batch_to_ids", "scalar_mixes", "trained_layer"]
+__all__ = [
+    "Elmo",
+    "ElmoEmbedder",
+    "ElmoTokenEmbedder",
+    "ScalarMix",
+    "batch_to_ids",
+    "scalar_mixes",
+    "trained_layer",
+]

@@ -18,6 +18,7 @@ from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat
 from elmokit.formats import bilm, many_langs, native
 from elmokit.formats.checkpoint import Checkpoint, new_model_folder
 from elmokit.formats.detect import read_checkpoint
+from elmokit.io.paths import is_inside
 
 Format = Literal["native", "bilm", "many_langs"]
 Stored = Literal["float32", "float16"]
@@ -33,25 +34,21 @@ PERPLEXITY_TOLERANCE = {"float32": 1e-4, "float16": 5e-2}  # relative
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """Outputs of a model for some sentences."""
+class Conversion:
+    """A finished conversion and how much the outputs of both models differ."""
 
-    layers: list[NDArray[np.float32]]
-    """For each sentence (layers, tokens, dim)."""
-    perplexity: float | None
-    """None without a softmax."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How much the outputs of two models differ."""
-
+    source: str
+    source_format: str
+    config: BiLMConfig
+    target: Path
+    format: Format
+    dtype: Stored
     max_difference: float
     """Largest absolute difference of any vector component."""
     perplexity: float | None
-    """Perplexity of the first model; None without a softmax."""
+    """Perplexity of the source; None without a softmax."""
     new_perplexity: float | None
-    """Perplexity of the second model; None without a softmax."""
+    """Perplexity of the result; None without a softmax."""
 
     @property
     def perplexity_difference(self) -> float:
@@ -61,19 +58,6 @@ class Comparison:
         if self.perplexity == self.new_perplexity:  # Both may be infinite.
             return 0.0
         return abs(self.new_perplexity / self.perplexity - 1)
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """A finished conversion and its measured differences."""
-
-    source: str
-    source_format: str
-    config: BiLMConfig
-    target: Path
-    format: Format
-    dtype: Stored
-    comparison: Comparison
 
 
 def convert(
@@ -86,57 +70,55 @@ def convert(
 ) -> Conversion:
     """Convert a model, and raise unless the result gives the same vectors and perplexity.
 
-    Args:
-        source: a model of any format that `elmokit.load` takes.
-        target: the folder to write.
-        to: "native" (config.json, model.safetensors), "bilm" (options.json, weights.hdf5) or, for
-            models on Unicode characters, "many_langs" (config.json, token_embedder.pkl, …).
-        dtype: of the weights on disk; "float16" halves the size and needs the native format.
-        overwrite: replace a model in `target`.
+    `source` is any model that `elmokit.load` takes, `target` the folder to write; `overwrite`
+    replaces a model in it. The format "many_langs" is for models on Unicode characters, and the
+    `dtype` "float16", which halves the size, needs the format "native".
     """
     if to != "native" and dtype != "float32":
         raise InvalidInput(
             f"the {to} format stores float32 only: use dtype float32, or convert to native"
         )
+    if is_inside(source, target):
+        raise InvalidInput(
+            f"{source} is in the folder to write, {target}: choose another target, so that the "
+            "source is kept"
+        )
     checkpoint = read_checkpoint(source)
     samples = _samples(checkpoint)
-    before = _run(checkpoint, samples)  # First, so that a damaged source writes nothing.
+    before, perplexity = _run(checkpoint, samples)  # First: a damaged source writes nothing.
     with new_model_folder(Path(target), overwrite=overwrite) as folder:
         _write(checkpoint, folder, to, dtype)
-        comparison = compare(before, _run(_read_again(folder, target), samples))
-        _check(comparison, target, dtype)
-    return Conversion(
-        source=str(source),
-        source_format=checkpoint.format,
-        config=checkpoint.config,
-        target=Path(target),
-        format=to,
-        dtype=dtype,
-        comparison=comparison,
-    )
-
-
-def compare(before: Outputs, after: Outputs) -> Comparison:
-    """Measure how much the outputs of two models for the same sentences differ."""
-    difference = max(
-        float(np.abs(one - other).max(initial=0.0))
-        for one, other in zip(before.layers, after.layers, strict=True)
-    )
-    return Comparison(difference, before.perplexity, after.perplexity)
-
-
-def _check(comparison: Comparison, target: str | Path, dtype: Stored) -> None:
-    """Raise if the differences are larger than rounding explains."""
-    if comparison.max_difference > TOLERANCE[dtype]:
-        raise ElmokitError(
-            f"{target}: the converted model gives different vectors "
-            f"(difference {comparison.max_difference:.1e}); nothing was written"
+        after, new_perplexity = _run(_read_again(folder, target), samples)
+        result = Conversion(
+            source=str(source),
+            source_format=checkpoint.format,
+            config=checkpoint.config,
+            target=Path(target),
+            format=to,
+            dtype=dtype,
+            max_difference=max(
+                float(np.abs(one - other).max(initial=0.0))
+                for one, other in zip(before, after, strict=True)
+            ),
+            perplexity=perplexity,
+            new_perplexity=new_perplexity,
         )
-    share = comparison.perplexity_difference
-    if share > PERPLEXITY_TOLERANCE[dtype] or np.isnan(share):
+        _check(result)
+    return result
+
+
+def _check(result: Conversion) -> None:
+    """Raise if the differences are larger than rounding explains."""
+    if result.max_difference > TOLERANCE[result.dtype]:
         raise ElmokitError(
-            f"{target}: the converted model has perplexity {comparison.new_perplexity:.4f}, "
-            f"the source {comparison.perplexity:.4f}; nothing was written"
+            f"{result.target}: the converted model gives different vectors "
+            f"(difference {result.max_difference:.1e}); nothing was written"
+        )
+    share = result.perplexity_difference
+    if share > PERPLEXITY_TOLERANCE[result.dtype] or np.isnan(share):
+        raise ElmokitError(
+            f"{result.target}: the converted model has perplexity {result.new_perplexity:.4f}, "
+            f"the source {result.perplexity:.4f}; nothing was written"
         )
 
 
@@ -149,7 +131,10 @@ def _samples(checkpoint: Checkpoint) -> list[str]:
     return [*SAMPLES, " ".join(words[i] for i in ids)]
 
 
-def _run(checkpoint: Checkpoint, samples: list[str]) -> Outputs:
+def _run(
+    checkpoint: Checkpoint, samples: list[str]
+) -> tuple[list[NDArray[np.float32]], float | None]:
+    """Return the layers of each sentence, and the perplexity of a model with a softmax."""
     from elmokit.embed import Embedder
 
     elmo = Embedder.from_pretrained(checkpoint, tokenizer="whitespace")
@@ -159,7 +144,7 @@ def _run(checkpoint: Checkpoint, samples: list[str]) -> Outputs:
         raise UnsupportedFormat(
             f"{checkpoint.source} gives vectors that are not finite: its weights are damaged"
         )
-    return Outputs(layers, elmo.perplexity(samples).average if predicts else None)
+    return layers, elmo.perplexity(samples).average if predicts else None
 
 
 def _write(checkpoint: Checkpoint, folder: Path, to: Format, dtype: Stored) -> None:

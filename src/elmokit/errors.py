@@ -67,10 +67,11 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun, in the plural unless the count is 1.
 
-    >>> plural(1, "use"), plural(1200, "use"), plural(0, "sense")
-    ('1 use', '1,200 uses', '0 senses')
+    >>> plural(1, "use"), plural(1200, "use"), plural(0, "process")
+    ('1 use', '1,200 uses', '0 processes')
     """
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def reason_of(error: Exception, max_length: int = 200) -> str:

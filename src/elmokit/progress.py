@@ -54,16 +54,6 @@ def set_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, for a message.
-
-    >>> counted(1, "process"), counted(2000, "process"), counted(0, "word")
-    ('1 process', '2,000 processes', '0 words')
-    """
-    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
-    return f"{count:,} {noun}{ending}"
-
-
 @contextmanager
 def use_threads(threads: int | None) -> Iterator[None]:
     """Compute with `threads` threads while the block runs; None changes nothing."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from elmokit.embed import Embedder
+from elmokit.errors import reason_of
 from elmokit.io.paths import cache_folder
-from elmokit.io.records import ENTRY_BYTES, KEY_BYTES, Records, remove_oldest
+from elmokit.io.records import MAX_VALUE_BYTES, OVERHEAD_BYTES, Records
 from elmokit.model.bilm import BiLMOutput, weights_version
 from elmokit.text.indexers import refuse_strings
 
 logger = logging.getLogger("elmokit")
 
+FILE = "layers.sqlite"
 VERSION = 1  # Records of another version are not found.
 COMMIT_BYTES = 64 << 20  # written at once; a kill loses at most this much
 STREAM_BYTES = 64 << 20  # layers that `stream` holds at once
@@ -38,20 +41,12 @@ class LayerStore:
     """The layers of texts, computed by a frozen biLM or read from its records on disk."""
 
     def __init__(
-        self,
-        elmo: Embedder,
-        *,
-        folder: Path | None = None,
-        limit_bytes: int = 8 << 30,
+        self, elmo: Embedder, *, folder: Path | None = None, limit_bytes: int = 8 << 30
     ) -> None:
-        """Open the store of a model.
+        """Open the store of a model in `folder` (default: in ELMOKIT_CACHE or ~/.cache/elmokit).
 
-        Args:
-            elmo: The biLM.
-            folder: Folder of the records of all models (default: in `ELMOKIT_CACHE` or
-                ~/.cache/elmokit).
-            limit_bytes: Maximum size of that folder. Least recently used models are evicted
-                first; texts that do not fit are computed each time.
+        All models share a database of at most `limit_bytes`. Least recently used ones are evicted
+        first; texts that do not fit are computed each time.
         """
         self.elmo, self.limit_bytes = elmo, limit_bytes
         self.folder = folder or cache_folder("layers")
@@ -75,9 +70,9 @@ class LayerStore:
             self._stop_storing("there is no home folder; set ELMOKIT_CACHE to another one")
             return
         try:
-            self._records = Records(self.folder / _model_key(self.elmo))
-        except OSError as error:
-            self._stop_storing(error.strerror or str(error))
+            self._records = Records(self.folder / FILE, _model_key(self.elmo))
+        except (OSError, sqlite3.Error) as error:
+            self._stop_storing(reason_of(error))
 
     def _check_weights(self) -> None:
         if self._weights != weights_version(self.elmo.model):
@@ -101,70 +96,56 @@ class LayerStore:
     def prepare(self, texts: Iterable[Sequence[str]], *, quiet: bool = False) -> int:
         """Compute and store the layers of texts that are not stored yet; return their number."""
         self._check_weights()
-        missing = self._missing(texts)
-        if missing and self._storing and self._records is not None and not self._records.writable:
-            self._stop_storing("it is read-only")
-        if not missing or not self._storing:
+        if not self._storing or self._records is None:
             return 0
-        fitting = self._fitting(missing)
-        if len(fitting) < len(missing) and not self._warned_full:
-            self._warned_full = True
-            logger.warning(
-                f"the layers of {len(missing) - len(fitting):,} of {len(missing):,} texts do not "
-                f"fit into {self.folder}, which may hold {self.limit_bytes / 2**30:.2g} GB: they "
-                "are computed each time"
-            )
-        tokens = sum(map(len, fitting.values()))
-        hidden = quiet or not fitting
-        bar = tqdm(total=tokens, unit=" tokens", unit_scale=True, desc="ELMo", disable=hidden)
-        with bar:
-            return self._compute(fitting, bar)
-
-    def _missing(self, texts: Iterable[Sequence[str]]) -> dict[bytes, Sequence[str]]:
-        """Return the distinct texts that are not stored, by key."""
-        if self._records is not None:
-            self._records.refresh()
         missing: dict[bytes, Sequence[str]] = {}
         for text in texts:
             refuse_strings([text])
-            if len(text):
+            if 0 < len(text) * self._token_bytes <= MAX_VALUE_BYTES:
                 missing.setdefault(_key(text), text)
-        if self._records is None:
-            return missing
-        return {key: text for key, text in missing.items() if key not in self._records}
+        missing = {key: text for key, text in missing.items() if key not in self._records}
+        if not missing:
+            return 0
+        try:
+            fitting = self._fitting(missing, self._records)
+            hidden = quiet or not fitting
+            tokens = sum(map(len, fitting.values()))
+            bar = tqdm(total=tokens, unit=" tokens", unit_scale=True, desc="ELMo", disable=hidden)
+            with bar:
+                self._compute(fitting, self._records, bar)
+        except sqlite3.Error as error:  # It is read-only, for example, or the disk is full.
+            self._stop_storing(reason_of(error))
+            return 0
+        return len(fitting)
 
-    def _fitting(self, missing: dict[bytes, Sequence[str]]) -> dict[bytes, Sequence[str]]:
+    def _fitting(
+        self, missing: dict[bytes, Sequence[str]], records: Records
+    ) -> dict[bytes, Sequence[str]]:
         """Return the first texts, as many as the limit allows."""
-        assert self.folder is not None
-        assert self._records is not None
-        sizes = [len(text) * self._token_bytes + ENTRY_BYTES for text in missing.values()]
-        own, limit = self._records.folder, self.limit_bytes
-        room = remove_oldest(self.folder, needed=sum(sizes), limit=limit, spare=own)
+        sizes = [len(text) * self._token_bytes + OVERHEAD_BYTES for text in missing.values()]
+        room = records.make_room(sum(sizes), self.limit_bytes)
         fitting = sum(end <= room for end in accumulate(sizes))
-        return dict(list(missing.items())[:fitting])
+        if fitting < len(missing) and not self._warned_full:
+            self._warned_full = True
+            logger.warning(
+                f"the layers of {len(missing) - fitting:,} of {len(missing):,} texts do not fit "
+                f"into {self.folder}, which may hold {self.limit_bytes / 2**30:.2g} GB: they are "
+                "computed each time"
+            )
+        return dict(islice(missing.items(), fitting))
 
-    def _compute(self, texts: dict[bytes, Sequence[str]], bar: tqdm[Any]) -> int:
-        """Run the biLM and store its layers, some at a time; return how many were stored."""
-        stored = size = 0
-        batch: dict[bytes, bytes] = {}
+    def _compute(self, texts: dict[bytes, Sequence[str]], records: Records, bar: tqdm[Any]) -> None:
+        """Run the biLM and store its layers, some at a time."""
+        size, batch = 0, dict[bytes, bytes]()
         sentences = self.elmo.stream(texts.values(), "all", dtype="float16")
         for key, sentence in zip(texts, sentences, strict=True):
             batch[key] = np.ascontiguousarray(sentence.layers, "<f2").tobytes()
             size += len(batch[key])
             bar.update(len(sentence.tokens))
             if size >= COMMIT_BYTES:
-                if not self._append(batch):
-                    return stored
-                stored, size, batch = stored + len(batch), 0, {}
-        return stored + len(batch) if batch and self._append(batch) else stored
-
-    def _append(self, batch: dict[bytes, bytes]) -> bool:
-        assert self._records is not None
-        try:
-            self._records.append(batch)
-        except OSError as error:
-            self._stop_storing(error.strerror or str(error))
-        return self._storing
+                records.append(batch)
+                size, batch = 0, {}
+        records.append(batch)
 
     # ------------------------------------------------------------------ reading
     def layers(self, texts: Sequence[Sequence[str]]) -> BiLMOutput:
@@ -200,28 +181,20 @@ class LayerStore:
 
     def _find(self, texts: Sequence[Sequence[str]]) -> list[NDArray[np.float16]]:
         """Return the layers of each text, (L + 1, tokens, dim), stored or computed."""
-        keys = [_key(text) for text in texts]
         result: dict[bytes, NDArray[np.float16]] = {}
         missing: dict[bytes, Sequence[str]] = {}
+        keys = [_key(text) for text in texts]
         for key, text in zip(keys, texts, strict=True):
-            layers = self._stored(key, len(text))
-            if layers is None:
-                missing[key] = text
+            shape = (self.elmo.config.num_layers + 1, len(text), self.elmo.dim)
+            value = b"" if self._records is None or not len(text) else self._records.get(key)
+            if len(value or b"") == len(text) * self._token_bytes:
+                result[key] = np.frombuffer(value or b"", "<f2").reshape(shape)
             else:
-                result[key] = layers
+                missing[key] = text
         computed = self.elmo.stream(missing.values(), "all", dtype="float16")
         for key, sentence in zip(missing, computed, strict=True):
             result[key] = sentence.layers
         return [result[key] for key in keys]
-
-    def _stored(self, key: bytes, tokens: int) -> NDArray[np.float16] | None:
-        shape = (self.elmo.config.num_layers + 1, tokens, self.elmo.dim)
-        if tokens == 0:
-            return np.zeros(shape, np.float16)
-        value = None if self._records is None else self._records.get(key)
-        if value is None or len(value) != tokens * self._token_bytes:
-            return None
-        return value.view("<f2").reshape(shape)
 
 
 def _model_key(elmo: Embedder) -> str:
@@ -235,6 +208,6 @@ def _model_key(elmo: Embedder) -> str:
 def _key(text: Sequence[str]) -> bytes:
     """Return a hash of the tokens and of their lengths."""
     lengths = np.fromiter(map(len, text), np.uint32, len(text))
-    digest = hashlib.blake2b(lengths.tobytes(), digest_size=KEY_BYTES)
+    digest = hashlib.blake2b(lengths.tobytes(), digest_size=16)
     digest.update("".join(text).encode("utf-8", "surrogatepass"))
     return digest.digest()

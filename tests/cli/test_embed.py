@@ -264,7 +264,9 @@ def test_parquet_has_a_row_a_sentence(embed: Run, expected: list[Vectors]) -> No
     rows = parquet.read_table("vectors.parquet").to_pylist()
     assert [row["index"] for row in rows] == list(range(len(TOKENS)))
     assert [row["tokens"] for row in rows] == TOKENS
-    check([np.reshape(row["vectors"], row["shape"]) for row in rows], expected)
+    layers = [[row[f"layer_{k}"] for k in range(len(expected[0]))] for row in rows]
+    pairs = zip(layers, expected, strict=True)
+    check([np.reshape(each, array.shape) for each, array in pairs], expected)
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -716,7 +718,7 @@ def test_a_run_that_met_bad_bytes_resumes_with_them_replaced(embed: Run) -> None
     assert said.startswith("elmokit: error: line 12 of text.txt is not UTF-8 at its byte 4 (0xe9)")
     assert said.endswith("--errors replace\n")
     assert names_in(Path()) == ["text.txt", "vectors.h5.parts"]
-    warned = "elmokit: 1 line(s) of text.txt are not UTF-8: invalid bytes are read as U+FFFD\n"
+    warned = "elmokit: 1 line of text.txt is not UTF-8: invalid bytes are read as U+FFFD\n"
     assert embed(*options, "--errors", "replace", "--resume") == warned
     assert embed("text.txt", "whole.h5", *options[2:], "--errors", "replace") == warned
     assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))

@@ -19,7 +19,7 @@ from task_models import elmo_tensors, mix_tensors
 from tiny import complaint, difference
 
 import elmokit
-from elmokit.allennlp import Elmo, ElmoEmbedder, ScalarMix, batch_to_ids
+from elmokit.allennlp import Elmo, ElmoEmbedder, ElmoTokenEmbedder, ScalarMix, batch_to_ids
 
 BATCH = [["He", "sat", "by", "the", "bank", "."], ["Why", "?"], ["naïve", "中文" * 20, "x" * 60]]
 LATER = [["The", "bank"], ["<S>", "a", "b", "c"]]
@@ -445,3 +445,48 @@ def test_everything_is_as_allennlp_has_it(
     result = elmo(torch.zeros(expected["ids_0"].shape).long(), torch.tensor(expected["numbers"]))
     outputs = result["elmo_representations"][0].detach().numpy()
     assert difference(outputs, expected["cached"]) < 2e-6
+
+
+# ---------------------------------------------------------------------- the other names
+def test_embeddings_of_a_batch_are_padded_tensors_with_their_mask(
+    files: Files, reference: Reference
+) -> None:
+    embedder = ElmoEmbedder(*files)
+    layers, mask = embedder.batch_to_embeddings(BATCH)
+    assert layers.shape == (3, 3, 6, 12)
+    assert mask.tolist() == [[1] * n + [0] * (6 - n) for n in LENGTHS]
+    for row, sentence in zip(layers.numpy(), BATCH, strict=True):
+        expected = reference.embed(sentence)
+        assert difference(row[:, : len(sentence)], expected) < 2e-6
+        assert not row[:, len(sentence) :].any()
+    assert [tuple(t.shape) for t in embedder.batch_to_embeddings([[]])] == [(1, 3, 0, 12), (1, 0)]
+    assert "list of tokens" in complaint(lambda: embedder.batch_to_embeddings(["a string"]))
+
+
+def test_a_token_embedder_is_an_elmo_with_one_mix(files: Files, reference: Reference) -> None:
+    embedder = ElmoTokenEmbedder(*files, dropout=0.0)
+    assert list(inspect.signature(ElmoTokenEmbedder).parameters) == [
+        "options_file", "weight_file", "do_layer_norm", "dropout", "requires_grad",
+        "projection_dim", "vocab_to_cache", "scalar_mix_parameters",
+    ]  # fmt: skip
+    vectors = embedder(batch_to_ids(BATCH)).detach().numpy()
+    assert difference(vectors, averages(reference, BATCH)) < 2e-6
+    assert embedder.get_output_dim() == 12
+    projected = ElmoTokenEmbedder(*files, False, 0.0, projection_dim=5)
+    assert projected.get_output_dim() == 5
+    state = projected.state_dict()
+    assert state["_projection.weight"].shape == (5, 12)
+    assert "_elmo.scalar_mix_0.gamma" in state
+    expected = vectors @ state["_projection.weight"].numpy().T + state["_projection.bias"].numpy()
+    assert difference(projected(batch_to_ids(BATCH)).detach().numpy(), expected) < 1e-5
+    projected(batch_to_ids(BATCH)).sum().backward()
+    assert projected._projection is not None
+    assert projected._projection.weight.grad is not None
+
+
+def test_wrong_arguments_are_sentences(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    elmo = Elmo(*files, 1)
+    assert "pass batch_to_ids(sentences)" in complaint(lambda: elmo([["a"]]))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    message = complaint(lambda: ElmoEmbedder(*files, cuda_device=0))
+    assert message == "cuda_device is 0, but torch finds 0 GPUs here: use -1 for the CPU"

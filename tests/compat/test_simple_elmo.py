@@ -16,6 +16,7 @@ from reference import Reference, make_reference
 from tiny import WORDS, complaint, difference
 
 import elmokit
+from elmokit.errors import InvalidInput
 from elmokit.formats.detect import read_checkpoint
 from elmokit.simple_elmo import ElmoModel
 
@@ -198,7 +199,9 @@ def test_what_cannot_be_done_is_reported(tmp_path: Path, model: ElmoModel) -> No
     assert "full=True needs a model with a softmax" in sentence
     model.load(save_training(with_softmax(make_reference()), tmp_path / "run"), full=True)
     assert "topn must be 1 to 7" in complaint(lambda: model.get_elmo_substitutes(["a"], topn=8))
-    assert "not a string" in complaint(lambda: model.get_elmo_substitutes("a b"))
+    for data in ("a b", [["a", "b"]], ["a b", ("a", "b")]):
+        with pytest.raises(InvalidInput, match="data must be a list of strings"):
+            model.get_elmo_substitutes(data)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- the original

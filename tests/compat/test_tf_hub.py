@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -180,9 +181,7 @@ def test_the_module_is_a_model_like_any_other(folder: Path, reference: Reference
     checkpoint = read_checkpoint(folder)
     check_tensors(checkpoint, expected_shapes(checkpoint.config))
     assert checkpoint.format == "tensorflow hub"
-    assert checkpoint.metadata["options"] == reference.options | {
-        "char_cnn": reference.options["char_cnn"] | {"n_characters": 261}
-    }
+    assert checkpoint.metadata["options"] == reference.options
     assert checkpoint.metadata["aggregation"] == {"weights": WEIGHTS.tolist(), "scaling": SCALING}
     for path in (folder, folder / "saved_model.pb"):
         result = elmokit.load(path).embed_tokens(SPLIT[0]).layers
@@ -357,3 +356,32 @@ def test_a_saved_model_of_the_original_program_is_read(
         for i, sentence in enumerate(SPLIT):
             row = result["elmo"][i, : len(sentence)]
             np.testing.assert_allclose(row, expected[str(i)], atol=CLOSE)
+
+
+# ---------------------------------------------------------------------- addresses
+@pytest.mark.parametrize("make", [elmokit.hub.load, elmokit.hub.Module])
+@pytest.mark.parametrize(
+    "address", ["https://tfhub.dev/google/elmo/2", "https://tfhub.dev/google/elmo/2/"]
+)
+def test_an_address_tells_what_to_download_and_then_means_that_file(
+    make: Callable[..., elmokit.hub.Module],
+    address: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = complaint(lambda: make(address))
+    assert message.startswith(f"elmokit does not download {address}: save ")
+    assert "https://tfhub.dev/google/elmo/2?tf-hub-format=compressed" in message
+    assert f"as {tmp_path}/elmo_2.tar.gz" in message
+    shutil.make_archive(str(tmp_path / "elmo_2"), "gztar", folder)
+    outputs = make(address)(STRINGS)
+    np.testing.assert_array_equal(outputs["elmo"], elmokit.hub.load(folder)(STRINGS)["elmo"])
+
+
+def test_a_module_is_made_as_in_tensorflow(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    module = elmokit.hub.Module(str(folder), trainable=True)
+    assert "trainable has no effect" in caplog.text
+    expected = elmokit.hub.load(folder)(STRINGS, as_dict=False)
+    np.testing.assert_array_equal(module(STRINGS, as_dict=False), expected)

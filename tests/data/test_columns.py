@@ -256,7 +256,7 @@ def test_each_predicate_is_an_example_with_its_own_tags(tmp_path: Path) -> None:
 def test_a_row_must_have_a_tag_for_each_predicate(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", ROLES.replace("sing sing I-A1 B-V", "sing sing I-A1"))
     assert complaint(lambda: read(path, predicate_column=2)) == (
-        f"{path}, line 4: the line has 1 tag(s), but its sentence 2 predicate(s)"
+        f"{path}, line 4: tags in the line: 1, predicates in its sentence: 2"
     )
     bad = BadLines(skip=True)
     assert [e.predicate for e in read(path, predicate_column=2, bad=bad)] == [1]

@@ -433,12 +433,6 @@ def test_lines_of_two_files_belong_together(tmp_path: Path) -> None:
     assert rewritten(source, None) == [("a dog", None), ("a cat", None)]
 
 
-def test_the_target_may_have_a_tokenizer_of_its_own(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.txt", "ab\n")
-    [example] = read_parallel(path, path, tokenize=str.split, target_tokenize=list, bad=BadLines())
-    assert (example.texts, example.target, example.reference) == ((("ab",),), ("a", "b"), "ab")
-
-
 def test_files_of_different_length_are_refused(tmp_path: Path) -> None:
     source = write(tmp_path, "a.en", "one\ntwo\nthree\n")
     target = write(tmp_path, "a.de", "eins\nzwei\n")

@@ -62,21 +62,41 @@ def test_the_elmo_may_be_anywhere_in_the_model(
     assert difference(result, reference.embed(SENTENCE)) < 2e-6
 
 
-@pytest.mark.parametrize("location", [FTA, "elmo_options.json", "named"])
+@pytest.mark.parametrize("location", [FTA, "elmo_options.json", "sub/elmo_options.json"])
 def test_options_are_found_where_they_are(tmp_path: Path, location: str) -> None:
     # no published model has these, so that nothing but the file can say them
     options = make_options(activation="tanh", cell_clip=0.25, proj_clip=0.125)
     reference = make_reference(options, scale=2.0)
-    named = "/nowhere/elmo_options.json"
+    named = location if "sub/" in location else "/nowhere/elmo_options.json"
     files = {location: options}
-    if location == "named":
-        named, files = str(tmp_path / "elmo_options.json"), {}
-        Path(named).write_text(json.dumps(options))
     path = save_task_model(reference, tmp_path / "task", settings=settings_of(named), files=files)
     elmo = elmokit.load(pack(path, tmp_path / "model.tar.gz"))
     assert elmo.metadata["configuration"] == "elmo_options.json"
     assert elmo.config.activation == "tanh"
     assert difference(elmo.embed_tokens(SENTENCE).layers, reference.embed(SENTENCE)) < 2e-6
+
+
+@pytest.mark.parametrize("named", ["../elmo_options.json", "absolute", "link/elmo_options.json"])
+def test_no_file_outside_the_folder_is_read(
+    tmp_path: Path, reference: Reference, named: str
+) -> None:
+    (tmp_path / "elmo_options.json").write_text(json.dumps(reference.options))
+    named = str(tmp_path / "elmo_options.json") if named == "absolute" else named
+    folder = save_task_model(reference, tmp_path / "task", settings=settings_of(named))
+    (folder / "link").symlink_to(tmp_path)
+    message = complaint(lambda: read_checkpoint(folder))
+    assert message.startswith(f"{folder} names a file outside of it: put ")
+    (folder / "elmo_options.json").write_text(json.dumps(reference.options))
+    assert read_checkpoint(folder).metadata["configuration"] == "elmo_options.json"
+
+
+def test_a_key_of_the_configuration_leads_nowhere(tmp_path: Path, reference: Reference) -> None:
+    outside = tmp_path / "x.options_file"
+    outside.write_text(json.dumps(reference.options))
+    settings = {"a/../../../x": {"options_file": "/nowhere/options.json"}}
+    folder = save_task_model(reference, tmp_path / "task", settings=settings)
+    (folder / "fta" / "a").mkdir(parents=True)
+    assert "names a file outside of it" in complaint(lambda: read_checkpoint(folder))
 
 
 def test_options_that_are_nowhere_are_read_off_the_weights(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 from bundles import save_module, save_training, with_softmax
+from huggingface_hub.errors import LocalEntryNotFoundError
 from many_langs_reference import make_many_langs
 from published import save_token_vectors
 from reference import make_options, make_reference
@@ -21,11 +27,15 @@ from tiny import WORDS, complaint
 
 import elmokit
 from elmokit.cli.main import main
+from elmokit.cli.options import RecordedModelOptions
 from elmokit.embed import Embedder
+from elmokit.engine import build_model
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
 from elmokit.formats import allennlp, detect, many_langs, native
-from elmokit.formats.detect import lasting_name, own_tokenizer, read_checkpoint
+from elmokit.formats.detect import lasting_name, own_tokenizer, read_checkpoint, recorded_model
 from elmokit.formats.tensorflow import variables
+from elmokit.tasks.folder import load_task
+from elmokit.tasks.task import find_task
 
 
 @pytest.fixture
@@ -308,7 +318,7 @@ def test_a_lasting_name_means_the_same_model_from_every_folder(
 def test_reading_a_model_does_not_import_torch() -> None:
     code = (
         "import sys; from elmokit.formats.detect import read_checkpoint; "
-        "import elmokit.formats.bilm, elmokit.formats.token_vectors, elmokit.formats.many_langs, "
+        "import elmokit.formats.bilm, elmokit.formats.many_langs, "
         "elmokit.formats.allennlp, elmokit.formats.tensorflow.variables; "
         "read_checkpoint(); print('torch' in sys.modules)"
     )
@@ -428,3 +438,157 @@ def test_a_wrong_argument_is_a_value_error(native_folder: Path, tmp_path: Path) 
         native.write(checkpoint, tmp_path / "x", dtype="int8")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the device 'nowhere' cannot be used here"):
         elmokit.load(native_folder, device="nowhere")
+
+
+# ---------------------------------------------------------------------- never asked of the Hub
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The repositories that the Hub is asked for."""
+    names: list[str] = []
+
+    def download(name: str, *, local_files_only: bool = False, **_: object) -> str:
+        if not local_files_only:
+            names.append(name)
+        raise LocalEntryNotFoundError("not in the cache")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return names
+
+
+def test_a_typing_error_in_a_path_is_never_asked_of_the_hub(
+    asked: list[str], native_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models").mkdir()
+    native_folder.rename(tmp_path / "models" / "my-elmo")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("models/my-elmoo", "./models/my-elmoo", "~/models/my-elmoo", "../x/my-elmo"):
+        with pytest.raises(MissingFile, match=r"^there is no file or folder"):
+            elmokit.load(name)
+    assert asked == []
+    message = complaint(lambda: elmokit.load("models/my-elmoo"))
+    assert message == ("there is no file or folder models/my-elmoo: did you mean models/my-elmo?")
+    message = complaint(lambda: elmokit.load(tmp_path / "model" / "my-elmo"))
+    assert message.endswith(f"/model/my-elmo: did you mean {tmp_path}/models?")
+    assert "Hub" in complaint(lambda: elmokit.load("owner/my-elmo"))
+    assert asked == ["owner/my-elmo"]
+
+
+def test_a_model_that_a_file_names_is_never_asked_of_the_hub(
+    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "a model that only a file names is not downloaded" in complaint(
+        lambda: recorded_model("bank/river")
+    )
+    options = RecordedModelOptions()
+    assert "not downloaded" in complaint(lambda: options.resolve("bank/river"))
+    assert RecordedModelOptions(model="bank/river").resolve("x").model == "bank/river"
+    (tmp_path / "models.zip").touch()
+    for name in ("shipped", "/a/b", "models.zip/small", "elmo"):
+        assert recorded_model(name) == name
+    assert "must be a text" in complaint(lambda: recorded_model(["bank/river"]))
+    assert asked == []
+
+
+def test_a_task_model_does_not_make_its_user_download_a_bilm(
+    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = find_task("classifier")
+    config: dict[str, Any] = {
+        "format": "elmokit task model 1",
+        "task": "classifier",
+        "vectors": None,
+    }
+    config |= {"settings": asdict(task.settings()), "learned": {"labels": ["a", "b"]}}
+    config |= {"elmo": "bank/river", "elmo_fingerprint": "0"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "words.json").write_text("[]")
+    message = complaint(lambda: load_task(tmp_path))
+    assert "not downloaded" in message
+    assert "name it with --elmo" in message
+    assert asked == []
+    assert "Hub" in complaint(lambda: load_task(tmp_path, elmo="bank/river"))
+    assert asked == ["bank/river"]
+
+
+# ---------------------------------------------------------------------- other folders of elmokit
+OTHERS: dict[str, tuple[dict[str, object], str]] = {
+    "task": (
+        {"config.json": {"format": "elmokit task model 1"}, "model.safetensors": {}},
+        "is not a biLM but a task model: elmokit predict and elmokit score take it",
+    ),
+    "senses": (
+        {"config.json": {"format": "elmokit senses 1"}, "vectors.safetensors": {}},
+        "an inventory of senses: elmokit senses tag",
+    ),
+    "pretraining": (
+        {"elmokit-run.json": {"command": "pretrain"}},
+        "an unfinished run of elmokit pretrain: the same command completes it",
+    ),
+    "training": ({"elmokit-run.json": {"command": "train"}}, "unfinished run of elmokit train"),
+    "comparison": ({"elmokit-run.json": {"command": "compare"}}, "the folder of elmokit compare"),
+    "neighbours": ({"index.json": {}, "vectors.f16": {}}, "elmokit neighbours find takes it"),
+    "vectors": ({"index.json": {}, "part-000000.npy": {}}, "a folder of vectors: elmokit.read"),
+    "damaged": ({"config.json": [], "elmokit-run.json": []}, "is not a model folder: it has"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_folder_that_is_no_bilm_is_told_what_it_is(tmp_path: Path, kind: str) -> None:
+    files, sentence = OTHERS[kind]
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    message = complaint(lambda: elmokit.load(tmp_path))
+    assert message.startswith(str(tmp_path))
+    assert sentence in message
+
+
+# ---------------------------------------------------------------------- pipes and devices
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+@pytest.mark.parametrize("form", [*SAVED, "native"])
+def test_no_file_of_a_model_can_block_or_fill_the_memory(
+    tmp_path: Path, native_folder: Path, form: str, kind: str
+) -> None:
+    folder = tmp_path / "model"
+    if form == "native":
+        native_folder.rename(folder)
+    else:
+        SAVED[form](folder)
+    for name in sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()):
+        copy = tmp_path / "copy"
+        shutil.copytree(folder, copy)
+        (copy / name).unlink()
+        if kind == "pipe":
+            os.mkfifo(copy / name)
+        elif kind == "device":
+            (copy / name).symlink_to("/dev/zero")
+        else:
+            (copy / name).mkdir()
+        for path in (copy, copy / name):
+            with suppress(ElmokitError):
+                build_model(read_checkpoint(path))
+        shutil.rmtree(copy)
+
+
+def test_a_file_of_a_model_may_be_a_link_to_a_file(native_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    for path in native_folder.iterdir():
+        (tmp_path / "links" / path.name).symlink_to(path)
+    links = read_checkpoint(tmp_path / "links")
+    assert links.fingerprint() == read_checkpoint(native_folder).fingerprint()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, f"{'x' * 300}/y", f"folder/{'ü' * 200}.hdf5"])
+def test_a_name_that_is_too_long_is_a_sentence(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    assert "cannot look for" in complaint(lambda: read_checkpoint(tmp_path / name))
+    assert complaint(lambda: read_checkpoint(f"{tmp_path}/{name}"))
+
+
+def test_an_empty_name_is_not_the_current_folder(
+    native_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(native_folder)
+    assert complaint(lambda: elmokit.load("")) == "the name of the model is empty"

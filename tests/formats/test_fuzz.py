@@ -42,7 +42,9 @@ FEW = make_options(layers=1, filters=[[1, 2], [2, 3]])  # few tensors: each of t
 
 def as_native(folder: Path) -> str:
     """What lies in the folder, as a native model."""
-    native.write(read_checkpoint(folder), folder, overwrite=True)
+    checkpoint = read_checkpoint(folder)
+    shutil.rmtree(folder)
+    native.write(checkpoint, folder)
     return "."
 
 

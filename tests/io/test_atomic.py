@@ -19,6 +19,7 @@ from elmokit.io.atomic import (
     replace_folder,
     write_file,
 )
+from elmokit.io.jsonfile import read_json, write_json
 
 
 def names_in(folder: Path) -> list[str]:
@@ -199,3 +200,14 @@ def test_names_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
     ).touch()
     write_file(path, b"new")
     assert names_in(tmp_path) == [path.name]
+
+
+def test_a_planted_link_at_a_temporary_name_is_not_followed(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("years of work")
+    for name in ("a.json", "a.json.tmp"):
+        (tmp_path / name).symlink_to(mine)
+    write_json(tmp_path / "a.json", {"a": 1})
+    assert mine.read_text() == "years of work"
+    assert read_json(tmp_path / "a.json") == {"a": 1}
+    assert not (tmp_path / "a.json").is_symlink()

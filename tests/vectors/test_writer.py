@@ -212,18 +212,42 @@ def test_parquet_has_a_row_a_sentence_and_a_row_group_a_part(tmp_path: Path) -> 
     with parquet.ParquetFile(write(tmp_path / "vectors.parquet", written)) as file:
         assert file.num_row_groups == 3
         table = file.read()
-    assert [str(kind) for kind in table.schema.types] == [
-        "int64",
-        "list<element: string>",
-        "list<element: halffloat>",
-        "list<element: int32>",
-    ]
+    vectors = "list<element: fixed_size_list<element: halffloat>[5]>"
+    assert {name: str(table.schema.field(name).type) for name in table.column_names} == {
+        "index": "int64",
+        "tokens": "list<element: string>",
+        "layer_0": vectors,
+        "layer_1": vectors,
+        "layer_2": vectors,
+    }
     assert table["index"].to_pylist() == list(range(len(written)))
-    assert table["shape"].to_pylist() == [list(each.layers.shape) for each in written]
     assert table["tokens"].to_pylist()[2] == TEXTS[2]
-    assert np.array_equal(table["vectors"][2].as_py(), written[2].layers.reshape(-1))
+    for k in range(3):
+        assert np.array_equal(table[f"layer_{k}"][2].as_py(), written[2].layers[k])
     saved = json.loads(table.schema.metadata[b"elmokit"])
     assert saved == {**SETTINGS, "format": "parquet", "pooled": False, "squeeze": False}
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_pandas_and_arrow_take_a_column_of_parquet_as_vectors(tmp_path: Path, pooled: bool) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    written = sentences(layers=1, pooled=pooled)
+    out = write(tmp_path / "vectors.parquet", written, pooled=pooled, squeeze=True)
+    table = parquet.read_table(out)
+    assert table.column_names == ["index", "tokens", "vector"]
+    kind = str(table.schema.field("vector").type)
+    fixed = "fixed_size_list<element: float>[5]"
+    assert kind == (fixed if pooled else f"list<element: {fixed}>")
+    if pooled:  # a matrix, without a copy
+        matrix = table["vector"].combine_chunks().flatten().to_numpy().reshape(-1, 5)
+        assert np.array_equal(matrix, np.stack([each.layers[0] for each in written]))
+    pandas = pytest.importorskip("pandas")
+    column = pandas.read_parquet(out)["vector"]
+    for value, each in zip(column, written, strict=True):
+        if pooled:
+            assert np.array_equal(value, each.layers[0])
+        elif len(value):
+            assert np.array_equal(np.stack(value), each.layers[0])
 
 
 def test_shards_map_vectors_instead_of_reading_them(tmp_path: Path) -> None:
@@ -442,6 +466,19 @@ def test_a_folder_of_parts_with_files_of_a_user_is_refused(
     with pytest.raises(ElmokitError, match=r"other files are in it \(notes.tmp\)"):
         VectorWriter(out, SETTINGS, resume=option == "resume", overwrite=option == "overwrite")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["settings.json.tmp", "part-000002.npy.tmp", "part-000002.json.tmp", "assembled.tmp"]
+)
+def test_nothing_is_written_through_a_planted_link(tmp_path: Path, name: str) -> None:
+    out, mine = tmp_path / "vectors.h5", tmp_path / "mine"
+    mine.write_text("years of work")
+    begin(out)
+    (parts_of(out) / name).symlink_to(mine)
+    write(out, resume=True)
+    assert mine.read_text() == "years of work"
+    assert content_of(out) == content_of(write(tmp_path / "other.h5"))
 
 
 @pytest.mark.parametrize("option", ["resume", "overwrite"])

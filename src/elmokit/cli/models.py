@@ -11,7 +11,6 @@ from elmokit.cli.options import Flag
 if TYPE_CHECKING:
     from elmokit.config import BiLMConfig
     from elmokit.conversion import Conversion
-    from elmokit.formats.describe import ModelInfo
 
 
 def info(model: str, /, *, json: Flag = False) -> None:
@@ -24,9 +23,10 @@ def info(model: str, /, *, json: Flag = False) -> None:
     from elmokit.formats.describe import describe
     from elmokit.loading import read_valid
 
-    description = describe(read_valid(model))
-    as_json = dumps(description.to_dict(), indent=2, ensure_ascii=False)
-    _print([as_json] if json else _info_lines(description))
+    checkpoint = read_valid(model)
+    description = describe(checkpoint)
+    as_json = dumps(description, indent=2, ensure_ascii=False)
+    _print([as_json] if json else _info_lines(description, checkpoint.config))
 
 
 def convert(
@@ -58,20 +58,19 @@ def _print(lines: Iterable[str]) -> None:
     print("\n".join(lines).encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
-def _info_lines(info: ModelInfo) -> Iterator[str]:
-    config = info.config
-    yield f"model        {info.source} ({info.format} format)"
+def _info_lines(info: dict[str, Any], config: BiLMConfig) -> Iterator[str]:
+    yield f"model        {info['model']} ({info['format']} format)"
     yield f"layers       0 (token) to {config.num_layers}, {config.dim} columns each"
     clips = f"clips {config.cell_clip:g} and {config.projection_clip:g}"
     yield f"lstm         {config.lstm_dim} cells, projection {config.projection_dim}, {clips}"
     yield from _token_lines(config)
-    if info.vocabulary_size:
-        yield f"vocabulary   {info.vocabulary_size:,} words"
-    yield f"parameters   {info.parameters:,}"
-    for part, count in info.parameters_by_part.items():
-        yield f"  {part:<18} {count:>12,}  {count / info.parameters:6.1%}"
-    yield f"fingerprint  {info.fingerprint}"
-    yield from _metadata_lines(info.metadata)
+    if info["vocabulary_size"]:
+        yield f"vocabulary   {info['vocabulary_size']:,} words"
+    yield f"parameters   {info['parameters']:,}"
+    for part, count in info["parameters_by_part"].items():
+        yield f"  {part:<18} {count:>12,}  {count / info['parameters']:6.1%}"
+    yield f"fingerprint  {info['fingerprint']}"
+    yield from _metadata_lines(info["metadata"])
 
 
 def _token_lines(config: BiLMConfig) -> Iterator[str]:
@@ -104,7 +103,7 @@ def _metadata_lines(metadata: dict[str, Any]) -> Iterator[str]:
 
 
 def _conversion_lines(result: Conversion) -> Iterator[str]:
-    config, comparison = result.config, result.comparison
+    config = result.config
     inputs = {"words": f"on {config.n_words:,} words", "characters": "on characters"}
     words = config.vocabulary_size
     summary = [
@@ -115,9 +114,9 @@ def _conversion_lines(result: Conversion) -> Iterator[str]:
     ]
     yield f"{result.source}: {', '.join(summary)}"
     line = f"{result.target}: {result.format} format, {result.dtype}; "
-    line += f"vectors differ by at most {comparison.max_difference:.1e}"
-    if comparison.new_perplexity is not None:
-        line += f", perplexity {comparison.perplexity:.2f} and {comparison.new_perplexity:.2f}"
-    elif comparison.perplexity is not None:
+    line += f"vectors differ by at most {result.max_difference:.1e}"
+    if result.new_perplexity is not None:
+        line += f", perplexity {result.perplexity:.2f} and {result.new_perplexity:.2f}"
+    elif result.perplexity is not None:
         line += "; the softmax is not kept"
     yield line

@@ -164,5 +164,7 @@ class RecordedModelOptions(DeviceOptions):
 
     def resolve(self, recorded: str, tokenizer: str | None = None) -> ModelOptions:
         """Return the options of the model, which is `recorded` if no other is named."""
-        given = asdict(self) | {"model": self.model or recorded}
+        from elmokit.formats.detect import recorded_model
+
+        given = asdict(self) | {"model": self.model or recorded_model(recorded)}
         return ModelOptions(tokenizer=tokenizer, **given)

@@ -29,9 +29,11 @@ from elmokit.formats.detect import read_checkpoint
 from elmokit.io.atomic import atomic_file
 from elmokit.layer import ElmoLayer
 from elmokit.model import scalar_mix
+from elmokit.model.batch import token_mask
 from elmokit.model.bilm import BiLMState
 from elmokit.text.characters import CharacterIndexer
 from elmokit.text.indexers import refuse_strings
+from elmokit.vectors.hdf5 import DeferredErrors
 
 MAX_CHARACTERS = 50
 BATCH_SIZE = 64
@@ -145,17 +147,13 @@ class Elmo(nn.Module):
         self._elmo_lstm.reset_states()  # type: ignore[operator]
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
-        """Mix the layers of a batch.
+        """Mix the layers of a batch of character ids, (sentences, tokens, 50), or of cached words.
 
-        Args:
-            inputs: character ids of `batch_to_ids`: (sentences, tokens, 50), or with more leading
-                dimensions.
-            word_inputs: indices of words in `vocab_to_cache`, 0 for padding: (sentences, tokens).
-
-        Returns:
-            `elmo_representations`, a tensor (sentences, tokens, dim) for each mix, 0 for padding;
-            `mask`, True for tokens: (sentences, tokens).
+        `inputs` may have more leading dimensions. Return `elmo_representations`, a tensor
+        (sentences, tokens, dim) for each mix, 0 for padding, and `mask`, (sentences, tokens).
         """
+        if not isinstance(inputs, Tensor):
+            raise InvalidInput("Elmo takes character ids: pass batch_to_ids(sentences)")
         shape = inputs.shape[:-1] if word_inputs is None else word_inputs.shape
         if len(shape) > 2:
             inputs = inputs.flatten(0, -3)
@@ -173,6 +171,39 @@ class Elmo(nn.Module):
             ],
             "mask": mask.reshape(*outer, mask.shape[1]),
         }
+
+
+class ElmoTokenEmbedder(nn.Module):
+    """An Elmo with one mix, perhaps projected to another size."""
+
+    def __init__(
+        self,
+        options_file: str | Path | None = None,
+        weight_file: str | Path | None = None,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        projection_dim: int | None = None,
+        vocab_to_cache: Sequence[str] | None = None,
+        scalar_mix_parameters: Sequence[float] | None = None,
+    ) -> None:
+        """Load a model; arguments as for `Elmo`, and `projection_dim`, the size of the output."""
+        super().__init__()
+        words, fixed = vocab_to_cache, scalar_mix_parameters
+        files = (options_file, weight_file)
+        self._elmo = Elmo(*files, 1, requires_grad, do_layer_norm, dropout, words, False, fixed)
+        dim = self._elmo.get_output_dim()
+        self.output_dim = projection_dim or dim
+        self._projection = nn.Linear(dim, projection_dim) if projection_dim else None
+
+    def get_output_dim(self) -> int:
+        """Return the size of a vector."""
+        return self.output_dim
+
+    def forward(self, elmo_tokens: Tensor, word_inputs: Tensor | None = None) -> Tensor:
+        """Return the vectors of a batch, (sentences, tokens, dim); the arguments are Elmo's."""
+        vectors: Tensor = self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
+        return vectors if self._projection is None else self._projection(vectors)
 
 
 def _read(options_file: str | Path | None, weight_file: str | Path | None) -> Checkpoint:
@@ -201,17 +232,30 @@ class ElmoEmbedder:
     ) -> None:
         """Load a model; without files, the shipped one, because nothing is downloaded.
 
-        Args:
-            options_file: JSON file of the model; None if `weight_file` is enough to find it.
-            weight_file: HDF5 file of the model; without options, any that `elmokit.load` takes.
-            cuda_device: index of a GPU, or -1 for the CPU.
-            stateful: carry the LSTM states from batch to batch.
+        The arguments are those of AllenNLP; `stateful` carries the states from batch to batch.
         """
+        if cuda_device >= torch.cuda.device_count():
+            gpus = f"torch finds {torch.cuda.device_count()} GPUs here"
+            raise InvalidInput(f"cuda_device is {cuda_device}, but {gpus}: use -1 for the CPU")
         self.elmo = Embedder.from_pretrained(_read(options_file, weight_file))
         if cuda_device >= 0:
             self.elmo.to(f"cuda:{cuda_device}")
         self.cuda_device, self.stateful = cuda_device, stateful
         self._state: BiLMState | None = None
+
+    def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
+        """Return all layers, (sentences, layers, tokens, dim), and 1 for each token, 0 for padding.
+
+        The second tensor is (sentences, tokens).
+        """
+        lengths = [len(sentence) for sentence in batch]
+        shape = (len(batch), self.elmo.config.num_layers + 1, max(lengths, default=0))
+        layers = torch.zeros(*shape, self.elmo.dim)
+        for row, array in zip(layers, self.embed_batch(batch), strict=True):
+            row[:, : array.shape[1]] = torch.from_numpy(array)
+        device = self.elmo.device
+        mask = token_mask(torch.tensor(lengths, dtype=torch.long), shape[2]).long()
+        return layers.to(device), mask.to(device)
 
     def embed_sentence(self, sentence: Sequence[str]) -> NDArray[np.float32]:
         """Embed one sentence: (layers, tokens, dim)."""
@@ -269,7 +313,11 @@ class ElmoEmbedder:
         embedded = self.embed_sentences(map(str.split, sentences), batch_size)
         path = Path(output_file_path).expanduser()
         try:
-            with atomic_file(path) as target, h5py.File(target, "w") as file:
+            with (
+                atomic_file(path) as target,
+                DeferredErrors(target.raw) as deferred,
+                h5py.File(deferred, "w") as file,
+            ):
                 for key, layers in zip(keys, embedded, strict=True):
                     _add(file, key, OUTPUT_FORMATS[output_format](layers))
                 if not forget_sentences and not use_sentence_keys:
@@ -293,12 +341,7 @@ def _add(file: Any, key: str, vectors: NDArray[np.float32]) -> None:
 
 # ---------------------------------------------------------------------- trained mixes
 def scalar_mixes(elmo: Embedder, *, trainable: bool = True) -> list[scalar_mix.ScalarMix]:
-    """Return the trained mixes of a task model's ELMo, which are part of its metadata.
-
-    Args:
-        elmo: what `elmokit.load` returns for a task model, or for a model converted from one.
-        trainable: continue training them.
-    """
+    """Return the trained mixes of a task model of AllenNLP, or of a model converted from one."""
     try:
         return [
             scalar_mix.ScalarMix(
@@ -317,13 +360,7 @@ def scalar_mixes(elmo: Embedder, *, trainable: bool = True) -> list[scalar_mix.S
 
 
 def trained_layer(elmo: Embedder, *, dropout: float = 0.5, trainable: bool = False) -> ElmoLayer:
-    """Return an ElmoLayer that starts with the trained mixes of a task model.
-
-    Args:
-        elmo: as for `scalar_mixes`.
-        dropout: dropout of each output, in training.
-        trainable: train the biLM too.
-    """
+    """Return an ElmoLayer that starts with the trained mixes; `trainable` trains the biLM too."""
     mixes = scalar_mixes(elmo)
     if not mixes:
         raise UnsupportedFormat(f"{elmo.source} has no trained scalar mixes")

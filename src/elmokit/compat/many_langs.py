@@ -26,28 +26,17 @@ class Embedder:
     def __init__(
         self, model_dir: str | Path = "zht.model/", batch_size: int = 64, **settings: Any
     ) -> None:
-        """Load a model.
-
-        Args:
-            model_dir: folder or archive of the model, or any other model that `elmokit.load` takes.
-            batch_size: maximum number of sentences per batch.
-            **settings: other arguments of `elmokit.load`, such as device="cuda".
-        """
+        """Load a model: any that `elmokit.load` takes, with its other arguments."""
         self.model_dir, self.batch_size = model_dir, batch_size
         self.elmo = load(model_dir, **settings)
 
     def sents2elmo(
         self, sents: Iterable[Sequence[str]], output_layer: int = -1
     ) -> list[NDArray[np.float32]]:
-        """Embed tokenized sentences.
+        """Embed tokenized sentences: (tokens, dim) each, or (layers, tokens, dim).
 
-        Args:
-            sents: lists of tokens; a string counts as the list of its characters.
-            output_layer: 0 for the token vectors, 1 and up for an LSTM layer, -1 for the average
-                of all layers, -2 for all layers.
-
-        Returns:
-            For each sentence (tokens, dim), or (layers, tokens, dim) with output_layer -2.
+        `output_layer` is 0 for the token vectors, 1 and up for an LSTM layer, -1 for the average
+        of all layers, -2 for all layers. A string counts as the list of its characters.
         """
         if isinstance(sents, str):
             raise InvalidInput("sents must be a list of sentences (lists of tokens), not a string")

@@ -20,6 +20,7 @@ from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat
 from elmokit.formats import bilm
 from elmokit.formats.tensorflow import variables
+from elmokit.io.paths import is_folder
 from elmokit.loading import load
 from elmokit.text.vocabulary import Vocabulary
 
@@ -46,18 +47,10 @@ class ElmoModel:
         full: bool = False,
         **settings: Any,
     ) -> str:
-        """Load a model.
+        """Load a model, any that `elmokit.load` takes, with its other arguments.
 
-        Args:
-            directory: folder or archive of the model, or any other model that `elmokit.load` takes.
-            max_batch_size: maximum number of sentences per batch.
-            limit: ignored: all words are cached as long as there is room.
-            full: load the training checkpoint of the folder, which can predict words, instead of
-                the weights beside it.
-            **settings: other arguments of `elmokit.load`, such as device="cuda".
-
-        Returns:
-            The message of simple_elmo that the model is loaded.
+        `full` loads the training checkpoint of the folder, which can predict words, instead of the
+        weights beside it. `limit` is ignored: all words are cached as long as there is room.
         """
         del limit
         elmo = load(_find(directory, full), **{"tokenizer": "whitespace", **settings})
@@ -101,16 +94,10 @@ class ElmoModel:
         layers: str = "average",
         session: object = None,
     ) -> NDArray[np.float64]:
-        """Return the vectors of all words, 0 after the end of a sentence.
+        """Return the vectors of all words, 0 after the end of a sentence: (sentences, tokens, dim).
 
-        Args:
-            texts: lists of tokens; a string counts as the list of its characters.
-            warmup: ignored.
-            layers: "average", "top" or "all".
-            session: ignored.
-
-        Returns:
-            (sentences, tokens, dim), or (sentences, layers, tokens, dim) with layers="all".
+        With layers="all", which may also be "average" or "top", (sentences, layers, tokens, dim).
+        A string in `texts` counts as the list of its characters; the other arguments are ignored.
         """
         del warmup, session
         sentences = self._layers(texts, layers)
@@ -135,8 +122,9 @@ class ElmoModel:
         """
         del warmup, session
         sentences = self._layers(texts, layers)
-        size = (self.n_layers if layers == "all" else 1, self.vector_size)
-        means = np.zeros((len(sentences), *size))
+        means = np.zeros(
+            (len(sentences), self.n_layers if layers == "all" else 1, self.vector_size)
+        )
         for row, array in zip(means, sentences, strict=True):
             if array.shape[1]:
                 row[:] = array.mean(axis=1, dtype=np.float64)
@@ -156,17 +144,12 @@ class ElmoModel:
     def get_elmo_substitutes(
         self, data: Iterable[str], topn: int = 3, nodelimiters: bool = True
     ) -> list[list[Prediction]]:
-        """Return for every word those that the model predicts at its position, in each direction.
+        """Return for every word the `topn` that the model predicts at its position.
 
-        Args:
-            data: sentences as strings, which are split at white space.
-            topn: number of words, best first.
-            nodelimiters: leave out `<S>` and `</S>`.
-
-        Returns:
-            For every sentence a list of {"word", "forward", "backward"}. "word" is `<UNK>` if it
-            is not in the vocabulary. Each direction is {"candidates": ids, "candidate_words":
-            words, "logp": scores before the softmax, as in simple_elmo}.
+        The sentences in `data` are split at white space. `nodelimiters` leaves out `<S>` and
+        `</S>`. The result has for every word {"word", "forward", "backward"}; "word" is `<UNK>` if
+        it is not in the vocabulary. Each direction is {"candidates": ids, "candidate_words": words,
+        "logp": scores before the softmax, as in simple_elmo}.
         """
         vocabulary = self.elmo.vocabulary
         if self.elmo.model.softmax is None or vocabulary is None:
@@ -175,10 +158,11 @@ class ElmoModel:
         max_words = len(vocabulary) - 2 * nodelimiters
         if not 1 <= topn <= max_words:
             raise InvalidInput(f"topn must be 1 to {max_words}, not {topn!r}")
-        if isinstance(data, str):
-            raise InvalidInput("data must be a list of sentences, not a string")
+        sentences = [data] if isinstance(data, str) else list(data)
+        if isinstance(data, str) or not all(isinstance(sentence, str) for sentence in sentences):
+            raise InvalidInput("data must be a list of strings: join the tokens of each by spaces")
         excluded = [vocabulary.ids[mark] for mark in ("<S>", "</S>")] if nodelimiters else []
-        split = map(str.split, data)
+        split = map(str.split, sentences)
         half = self.vector_size // 2
         result = []
         for sentence in self.elmo.stream(split, "top", batch_size=self.batch_size, boundaries=True):
@@ -220,7 +204,7 @@ class ElmoModel:
 def _find(directory: str | Path, full: bool) -> str | Path:
     """Return what to load from a folder: its training checkpoint if `full`, else its weights."""
     folder = Path(directory).expanduser()
-    if not folder.is_dir():
+    if not is_folder(folder):
         return directory
     if full:
         return variables.find_checkpoint(folder) or directory

@@ -9,6 +9,7 @@ states. Vectors after the end of a sentence are 0.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,50 +20,59 @@ from numpy.typing import NDArray
 from elmokit.embed import Embedder
 from elmokit.errors import InvalidInput, UnsupportedFormat
 
+logger = logging.getLogger("elmokit")
+
 INPUTS = {"default": ("strings",), "tokens": ("tokens", "sequence_len")}
 
 Outputs = dict[str, NDArray[np.float32]]
 
 
 def load(model: str | Path | None = None, **settings: Any) -> Module:
-    """Load a module, or any other model, whose layers are then averaged.
+    """Load a module, or any other model that `elmokit.load` takes, whose layers are averaged.
 
-    Args:
-        model: folder or archive of the module, or any other model that `elmokit.load` takes.
-        **settings: other arguments of `elmokit.load`.
+    An address of TensorFlow Hub means the archive that was downloaded from there.
     """
     from elmokit.loading import load as load_embedder
 
-    return Module(load_embedder(model, **settings))
+    return Module(load_embedder(_local_copy(model), **settings))
+
+
+def _local_copy(model: str | Path | None) -> str | Path | None:
+    """Return where the module of an address is in the current folder; all else is returned."""
+    if not isinstance(model, str) or "://" not in model:
+        return model
+    address = model.partition("?")[0].rstrip("/")
+    name = "_".join(address.split("/")[-2:])  # elmo_3
+    for path in (Path(name), Path(f"{name}.tar.gz")):
+        if path.exists():
+            return path
+    raise InvalidInput(
+        f"elmokit does not download {model}: save {address}?tf-hub-format=compressed as "
+        f"{path.absolute()}, or give the path of its folder or archive"
+    )
 
 
 class Module:
     """A model that is called like the module."""
 
-    def __init__(self, elmo: Embedder) -> None:
-        """Wrap an embedder; the metadata of a module has the weights of its layers."""
-        self.elmo = elmo
-        self.weights, self.scaling = _aggregation(elmo)
+    def __init__(
+        self, spec: Embedder | str | Path | None, trainable: bool = False, name: str = "module"
+    ) -> None:
+        """Wrap an embedder, or load what `load` takes; only `elmokit.ElmoLayer` is trainable."""
+        if trainable:
+            logger.warning("trainable has no effect: train the layer weights with ElmoLayer")
+        self.elmo: Embedder = spec if isinstance(spec, Embedder) else load(spec).elmo
+        self.weights, self.scaling = _aggregation(self.elmo)
         self.signatures: dict[str, Callable[..., Outputs]] = {
             "default": self._of_strings,
             "tokens": self._of_tokens,
         }
 
     def __call__(self, inputs: Any, signature: str = "default", as_dict: bool = True) -> Any:
-        """Return all outputs by name, or `default` alone without `as_dict`.
+        """Return all outputs of the module by name, or `default` alone without `as_dict`.
 
-        Args:
-            inputs: with the signature "default", strings, which are split at spaces; with
-                "tokens", a dictionary of `tokens`, (sentences, tokens), and `sequence_len`,
-                (sentences,).
-            signature: "default" or "tokens".
-            as_dict: return a dictionary of all outputs.
-
-        Returns:
-            `word_emb`, (sentences, tokens, dim / 2), the token vectors;
-            `lstm_outputs1`, `lstm_outputs2`, (sentences, tokens, dim), the LSTM layers;
-            `elmo`, (sentences, tokens, dim), the weighted sum of all layers;
-            `default`, (sentences, dim), its mean over the tokens of each sentence.
+        With the signature "default", `inputs` are strings, which are split at spaces; with
+        "tokens", a dictionary of `tokens`, (sentences, tokens), and `sequence_len`, (sentences,).
         """
         if signature not in self.signatures:
             raise InvalidInput(f"signature must be default or tokens, not {signature!r}")

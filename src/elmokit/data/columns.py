@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import dropwhile, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from elmokit.data.examples import Tagged
 from elmokit.data.labeled import BadLines, words
@@ -36,20 +36,15 @@ NO_PREDICATE = ("-", "_", "0")
 KINDS = ("auto", "conll", "conllu", "text")
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The columns of a file; they count from 0."""
 
     tokens: int
-    tags: int | None
-    """None if they are not read, or not in one column."""
-    no_tag: str
-    """What marks a missing tag."""
+    tags: int | None  # None if they are not read, or not in one column.
+    no_tag: str  # What marks a missing tag.
     predicate: int | None
-    has_roles: bool
-    """Whether the tags of each predicate are read from the columns after it."""
-    width: int | None
-    """Required number of columns, if one is counted from the end."""
+    has_roles: bool  # Whether the tags of each predicate are in the columns after it.
+    width: int | None  # Required number of columns, if one is counted from the end.
 
 
 def read_tagged(
@@ -217,18 +212,14 @@ def _misfit(rows: Sequence[Row], layout: Layout) -> Problem | None:
                 return where, f"the line has {count}, but the {what} is in column {column + 1}"
             if column is not None and cells[column] in ("", layout.no_tag * (what == "tag")):
                 return where, f"the {what} is empty"
-    return _wrong_roles(rows, layout.predicate) if layout.has_roles else None
-
-
-def _wrong_roles(rows: Sequence[Row], predicate: int | None) -> Problem | None:
-    """Return the first row that does not have a tag for each predicate of its sentence."""
-    assert predicate is not None
-    count = len(_predicates(rows, predicate))
+    if layout.predicate is None or not layout.has_roles:
+        return None
+    predicates = len(_predicates(rows, layout.predicate))
     for where, cells in rows:
-        tags = cells[predicate + 1 :]
-        if len(tags) != count or not all(tags):
+        tags = cells[layout.predicate + 1 :]
+        if len(tags) != predicates or not all(tags):
             filled = sum(map(bool, tags))
-            return where, f"the line has {filled} tag(s), but its sentence {count} predicate(s)"
+            return where, f"tags in the line: {filled}, predicates in its sentence: {predicates}"
     return None
 
 

@@ -141,14 +141,13 @@ def read_parallel(
     target_path: FilePath | None,
     *,
     tokenize: Tokenize,
-    target_tokenize: Tokenize | None = None,
     bad: BadLines,
 ) -> Iterator[Translated]:
     """Read the parallel lines of two files; without a second file, only sources."""
     if target_path is None:
         for where, text in filled_lines(source_path, bad):
             with reporting(bad, where):
-                yield _translated(where, text, None, tokenize, None)
+                yield _translated(where, text, None, tokenize, labeled=False)
         return
     counts = [0, 0]
     for source, target in zip_longest(decoded_lines(source_path), decoded_lines(target_path)):
@@ -163,8 +162,7 @@ def read_parallel(
             bad(location(target_path, target[0]), target[2])
         else:
             with reporting(bad, where):
-                after = target_tokenize or tokenize
-                yield _translated(where, source[1], target[1], tokenize, after)
+                yield _translated(where, source[1], target[1], tokenize, labeled=True)
     if counts[0] != counts[1]:
         raise ElmokitError(
             f"{name_of(source_path)} has {counts[0]:,} lines and {name_of(target_path)} has "
@@ -176,7 +174,6 @@ def read_summaries(
     path: FilePath,
     *,
     tokenize: Tokenize,
-    target_tokenize: Tokenize | None = None,
     text_column: Column = None,
     summary_column: Column = None,
     labeled: bool = True,
@@ -192,10 +189,9 @@ def read_summaries(
     specs = [ColumnSpec("text", "text_column", SOURCE, text_column)]
     if labeled:
         specs.append(ColumnSpec("summary", "label_column", SUMMARY, summary_column))
-    after = (target_tokenize or tokenize) if labeled else None
     for where, (text, *rest) in read_table(path, specs, bad):
         with reporting(bad, where):
-            yield _translated(where, text, rest[0] if rest else None, tokenize, after)
+            yield _translated(where, text, rest[0] if rest else None, tokenize, labeled=labeled)
 
 
 def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
@@ -248,15 +244,14 @@ def _labeled(
 
 
 def _translated(
-    where: str, text: Value, target: Value, tokenize: Tokenize, target_tokenize: Tokenize | None
+    where: str, text: Value, target: Value, tokenize: Tokenize, *, labeled: bool
 ) -> Translated:
-    """Return the example; without a tokenizer of the target, it has only a text."""
     tokens = words(text, tokenize)
     if not tokens:
         raise BadRecord("the text is empty")
-    if target_tokenize is None:
+    if not labeled:
         return Translated((tokens,), where, None, None)
-    target_tokens = words(target, target_tokenize)
+    target_tokens = words(target, tokenize)
     if not target_tokens:
         raise BadRecord("the target is empty")
     reference = " ".join(target) if isinstance(target, list) else target

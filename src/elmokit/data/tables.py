@@ -66,27 +66,29 @@ def read_table(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
     The extension decides the format; any other is TSV. A value is None where an optional column or
     a field of JSON is missing.
     """
-    read = _json_rows if kind_of(path) == "jsonl" else _cell_rows
-    return read(path, specs, bad)
-
-
-# ---- cells
-
-
-def _cell_rows(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
-    if kind_of(path) == "csv":
+    kind, name = kind_of(path), name_of(path)
+    rows: Iterator[tuple[str, Any]]
+    if kind == "jsonl":
+        rows = _json_objects(path, bad)
+    elif kind == "csv":
         rows = _csv_rows(path, bad)
     else:
         rows = ((where, text.split("\t")) for where, text in filled_lines(path, bad))
     head = list(islice(rows, GUESS_ROWS))
     if not head:
-        raise ElmokitError(f"{name_of(path)} has no rows")
-    columns = find_columns([cells for _, cells in head], specs, name_of(path))
-    width = len(head[0][1])
-    has_header = _is_header(head[0][1], specs, columns)
+        raise ElmokitError(f"{name} has no rows")
+    first, records = head[0][1], [record for _, record in head]
+    if kind == "jsonl":
+        fields = _find_fields(records, specs, name)
+        for where, record in chain(head, rows):
+            with reporting(bad, where):
+                yield where, [field and _value(record, field) for field in fields]
+        return
+    columns = find_columns(records, specs, name)
+    has_header = _is_header(first, specs, columns)
     for where, cells in islice(chain(head, rows), int(has_header), None):
         with reporting(bad, where):
-            _check_width(cells, width, specs, columns)
+            _check_width(cells, len(first), specs, columns)
             yield where, [cells[i] if i is not None and i < len(cells) else None for i in columns]
 
 
@@ -222,17 +224,6 @@ def _is_header(first: Cells, specs: Sequence[ColumnSpec], columns: Sequence[int 
 
 
 # ---- JSON lines
-
-
-def _json_rows(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
-    objects = _json_objects(path, bad)
-    head = list(islice(objects, GUESS_ROWS))
-    if not head:
-        raise ElmokitError(f"{name_of(path)} has no rows")
-    fields = _find_fields([record for _, record in head], specs, name_of(path))
-    for where, record in chain(head, objects):
-        with reporting(bad, where):
-            yield where, [field and _value(record, field) for field in fields]
 
 
 def _json_objects(path: FilePath, bad: Bad) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -39,7 +39,7 @@ from elmokit.formats.checkpoint import Checkpoint, Tensors
 from elmokit.formats.containers import state_dict
 from elmokit.formats.weight_map import Array, Row, padded, read_rows
 from elmokit.io.jsonfile import read_json
-from elmokit.io.paths import is_file
+from elmokit.io.paths import file_inside
 
 CONFIG, WEIGHTS = "config.json", ("weights.th", "best.th")
 BILM = "_elmo_lstm."
@@ -102,7 +102,9 @@ def read(folder: Path) -> Checkpoint:
     stored = state_dict.read(path, choose=of_elmo)
     prefix = _find_prefix(list(stored), path)
     tensors = {name.removeprefix(prefix + BILM): array for name, array in stored.items()}
-    entries = sorted(_entries(settings), key=lambda entry: not _belongs(entry[0], prefix))
+    # First the entry whose path, such as `token_embedders.elmo`, matches `token_embedder_elmo.`.
+    names = {path: f"token_embedder_{path.rpartition('.')[2]}." for path, _ in _entries(settings)}
+    entries = sorted(_entries(settings), key=lambda entry: names[entry[0]] not in prefix)
     options, origin = _find_options(folder, entries) or (_options_of(tensors, path), INFERRED)
     # bilm.config_of looks for these datasets: AllenNLP always projects tokens and states.
     projections = {"CNN_proj/W_proj": (), f"{bilm.CELL.format(0, 0)}/W_P_0": ()}
@@ -152,11 +154,6 @@ def _entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, An
         waiting += [(f"{path}.{key}".lstrip("."), value) for key, value in part.items()]
 
 
-def _belongs(path: str, prefix: str) -> bool:
-    """Tell whether a path such as `token_embedders.elmo` matches `token_embedder_elmo.`."""
-    return f"token_embedder_{path.rpartition('.')[2]}." in prefix
-
-
 def _find_options(
     folder: Path, entries: list[tuple[str, Mapping[str, Any]]]
 ) -> tuple[dict[str, Any], str] | None:
@@ -164,9 +161,8 @@ def _find_options(
     for path, entry in entries:
         named = entry["options_file"]
         name = ntpath.basename(named)  # ntpath splits at both kinds of slashes.
-        for file in (f"fta/{path}.options_file", named, name):
-            if file and is_file(folder / file):
-                return read_json(folder / file), name
+        if file := file_inside(folder, f"fta/{path}.options_file", named, name):
+            return read_json(file), name
     return None
 
 
@@ -187,24 +183,14 @@ def _options_of(tensors: Tensors, path: Path) -> dict[str, Any]:
         size, _, width = shape(f"{encoder}char_conv_{i}.weight", 3)
         filters.append([width, size])
     size, cells = shape("_elmo_lstm.forward_layer_0.state_projection.weight", 2)
-    return {
-        "lstm": {
-            "cell_clip": 3,
-            "dim": cells,
-            "n_layers": count(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight"),
-            "proj_clip": 3,
-            "projection_dim": size,
-            "use_skip_connections": True,
-        },
-        "char_cnn": {
-            "activation": "relu",
-            "embedding": {"dim": shape(CHARACTER_TABLE, 2)[1]},
-            "filters": filters,
-            "max_characters_per_token": 50,
-            "n_characters": 262,
-            "n_highway": count(rf"{encoder}_highways\._layers\.\d+\.weight"),
-        },
-    }
+    return bilm.published_options(
+        cells,
+        size,
+        count(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight"),
+        shape(CHARACTER_TABLE, 2)[1],
+        filters,
+        count(rf"{encoder}_highways\._layers\.\d+\.weight"),
+    )
 
 
 def _mixes(

@@ -4,11 +4,13 @@
     weights.hdf5    the datasets of `rows` below; few files have a softmax
     vocab.txt       one word per line, for a model on words or with a softmax; also vocab.txt.gz
     meta.json       metadata, in archives of the NLPL repository
+    token_vectors.hdf5   `embedding` alone, which bilm-tf cached (`dump_token_embeddings`)
 
 The options of the training script give 261 characters, those for prediction 262; the tensor always
 has 261 rows. Highway layers, the token projection and the state projection may each be missing. A
 model on words has `embedding` instead of the character tensors, one row for each line of its
-vocabulary, perhaps after a row for padding. `token_vectors.py` reads files with `embedding` alone.
+vocabulary, perhaps after a row for padding. Token vectors and the layers (`RNN_…`) of the weights
+file beside them are a model on words, too.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,7 @@ import numpy as np
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
-from elmokit.formats.checkpoint import (
-    Checkpoint,
-    check_fixed,
-    new_model_folder,
-    published_metadata,
-)
+from elmokit.formats.checkpoint import Checkpoint, check_fixed, new_model_folder, published_metadata
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
 from elmokit.io.jsonfile import read_json
@@ -102,8 +99,7 @@ def _lstm_rows(config: BiLMConfig, direction: int, layer: int) -> list[Row]:
 
     both = (f"{ours}.input_weight", f"{ours}.recurrent_weight")
     bias = same(f"{theirs}/B", (4 * cells,), f"{ours}.bias")._replace(
-        read=lambda array: (_gates(array, _TO_OURS),),
-        write=lambda array: _gates(array, _TO_THEIRS),
+        read=lambda array: (_gates(array, _TO_OURS),), write=lambda array: _gates(array, _TO_THEIRS)
     )
     table = [Row(f"{theirs}/W_0", (2 * size, 4 * cells), both, read, write), bias]
     if config.project_state:
@@ -123,18 +119,51 @@ def _gates(array: Array, order: tuple[int, ...]) -> Array:
 
 # ---------------------------------------------------------------------- reading
 def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
-    """Read an HDF5 file of weights and the files that belong to it."""
-    with open_hdf5(weights) as file:
+    """Read an HDF5 file of weights, or of token vectors, and the files that belong to it."""
+    with ExitStack() as stack:
+        file = stack.enter_context(open_hdf5(weights))
         shapes = shapes_of(file)
-        options_file = options_file or find_options(weights)
+        files = dict.fromkeys(shapes, file)
+        where, layers_from = str(weights), weights
+        if set(shapes) == {TABLE}:  # Token vectors only: the layers are in another file.
+            layers_from = _layers_beside(weights)
+            where += f" with {layers_from.name}"
+            layers = stack.enter_context(open_hdf5(layers_from))
+            more = {n: shape for n, shape in shapes_of(layers).items() if n.startswith("RNN_")}
+            shapes, files = shapes | more, files | dict.fromkeys(more, layers)
+        options_file = options_file or find_options(layers_from)
         options = read_json(options_file)
-        config = config_of(options, shapes, options_file)
-        fetch = partial(read_dataset, file)
-        tensors = read_rows(rows(config), shapes, fetch, weights, kind="dataset")
+        used, words = options, options.get("n_tokens_vocab")
+        metadata = {"options": options, **published_metadata(weights.parent)}
+        if layers_from != weights:
+            used, words = {n: value for n, value in options.items() if n != "char_cnn"}, None
+            metadata["layers_from"] = layers_from.name
+        config = config_of(used, shapes, options_file)
+        tensors = read_rows(
+            rows(config), shapes, lambda n: read_dataset(files[n], n), where, kind="dataset"
+        )
     vocabulary = vocabulary_of(find_vocabulary(weights.parent), config)
-    metadata = {"options": options, **published_metadata(weights.parent)}
     checkpoint = Checkpoint(config, tensors, vocabulary, metadata, str(weights), "bilm")
-    return without_padding(checkpoint, options.get("n_tokens_vocab"))
+    return without_padding(checkpoint, words)
+
+
+def _layers_beside(table: Path) -> Path:
+    """Return the weights file beside a table of token vectors."""
+    beside = sorted(file for s in SUFFIXES for file in table.parent.glob(f"[!.]*{s}"))
+    matches = [path for path in beside if path != table and _has_layers(path)]
+    if len(matches) == 1:
+        return matches[0]
+    only = f"{table} has token vectors only"
+    if not matches:
+        raise MissingFile(f"{only}: put the weights file of its model beside it")
+    names = ", ".join(file.name for file in matches)
+    raise UnsupportedFormat(f"{only}, and several files beside it have layers: {names}; keep one")
+
+
+def _has_layers(path: Path) -> bool:
+    with open_hdf5(path) as file, suppress(OSError, RuntimeError, KeyError, ValueError):
+        return "RNN_0" in file
+    return False
 
 
 def without_padding(checkpoint: Checkpoint, words: object = None) -> Checkpoint:
@@ -151,6 +180,22 @@ def without_padding(checkpoint: Checkpoint, words: object = None) -> Checkpoint:
     config = replace(checkpoint.config, n_words=rows - 1)
     tensors = {**checkpoint.tensors, name: table[1:].copy()}
     return replace(checkpoint, config=config, tensors=tensors)
+
+
+def published_options(
+    cells: int,
+    size: int,
+    num_layers: int,
+    character_dim: int,
+    filters: list[list[int]],
+    highways: int,
+) -> dict[str, Any]:
+    """Return options of these sizes; the rest is what all published models share."""
+    cnn = {"embedding": {"dim": character_dim}, "filters": filters, "n_highway": highways}
+    cnn |= {"activation": "relu", "max_characters_per_token": 50, "n_characters": CHARACTERS + 1}
+    lstm = {"dim": cells, "projection_dim": size, "n_layers": num_layers}
+    lstm |= {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
+    return {"lstm": lstm, "char_cnn": cnn}
 
 
 def find_options(weights: Path) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,7 @@ def check_tensors(checkpoint: Checkpoint, expected: Shapes) -> None:
     check_shapes(shapes, expected, where, "tensor", "the fields of its configuration")
     for name, tensor in checkpoint.tensors.items():
         check_finite(tensor, f"{where}: the tensor {name!r}")
-    _check_dictionaries(checkpoint)
-    _check_vocabulary(checkpoint)
+    _check_sizes(checkpoint)
 
 
 def check_shapes(shapes: Shapes, expected: Shapes, where: object, kind: str, known_by: str) -> None:
@@ -123,37 +122,31 @@ def check_fixed(config: BiLMConfig, format: str, fixed: Mapping[str, Any]) -> No
             )
 
 
-def _check_vocabulary(checkpoint: Checkpoint) -> None:
-    if checkpoint.vocabulary is None:
-        return
-    words = len(checkpoint.vocabulary)
-    sizes = {"softmax": checkpoint.config.vocabulary_size}
-    if checkpoint.config.token_encoder == "words":
-        sizes["table of word vectors"] = checkpoint.config.n_words
-    for part, size in sizes.items():
-        if size not in (0, words):
-            counts = f"{words} words but the {part} has {size}"
-            raise UnsupportedFormat(f"{checkpoint.source}: the vocabulary has {counts}")
+def _check_sizes(checkpoint: Checkpoint) -> None:
+    """Raise unless vocabulary and dictionaries have as many entries as their tensors have rows."""
+    config, source = checkpoint.config, checkpoint.source
+    if checkpoint.vocabulary is not None:
+        words = len(checkpoint.vocabulary)
+        table = config.n_words if config.token_encoder == "words" else 0
+        for part, size in (("softmax", config.vocabulary_size), ("table of word vectors", table)):
+            if size not in (0, words):
+                counts = f"{words} words but the {part} has {size}"
+                raise UnsupportedFormat(f"{source}: the vocabulary has {counts}")
+    if config.token_encoder == "unicode":
+        dictionaries = checkpoint.dictionaries or Dictionaries()
+        characters = config.n_characters if config.character_dim else 0
+        for name, entries, rows in (
+            ("characters", dictionaries.characters, characters),
+            ("words", dictionaries.words, config.n_words if config.word_dim else 0),
+        ):
+            if (count := len(entries or [])) != rows:
+                sizes = f"{count} entries but the model has {rows}"
+                raise UnsupportedFormat(f"{source}: the dictionary of {name} has {sizes}")
 
 
-def _check_dictionaries(checkpoint: Checkpoint) -> None:
-    config, dictionaries = checkpoint.config, checkpoint.dictionaries or Dictionaries()
-    if config.token_encoder != "unicode":
-        return
-    for name, entries, rows in (
-        ("characters", dictionaries.characters, config.n_characters if config.character_dim else 0),
-        ("words", dictionaries.words, config.n_words if config.word_dim else 0),
-    ):
-        if (count := len(entries or [])) != rows:
-            sizes = f"{count} entries but the model has {rows}"
-            raise UnsupportedFormat(f"{checkpoint.source}: the dictionary of {name} has {sizes}")
-
-
-@contextmanager
-def new_model_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def new_model_folder(folder: Path, *, overwrite: bool = False) -> AbstractContextManager[Path]:
     """Like `atomic_folder`, but replace only a folder that is empty or has a model in it."""
-    with atomic_folder(folder, replace=MODEL_FILES if overwrite else None) as temporary:
-        yield temporary
+    return atomic_folder(folder, replace=MODEL_FILES if overwrite else None)
 
 
 def published_metadata(folder: Path) -> dict[str, Any]:

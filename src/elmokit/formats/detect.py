@@ -6,12 +6,16 @@ imported only if a model is not native, so that they cost no time.
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
 from elmokit.io.jsonfile import read_json
+from elmokit.io.marker import read_marker
 from elmokit.io.paths import is_file
 
 if TYPE_CHECKING:
@@ -42,11 +46,40 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     path = _path(model)
     if checkpoint := _read_path(path):
         return checkpoint
+    if _is_hub_name(model):
+        from elmokit.formats.containers import hf_hub
+
+        return _read_folder(hf_hub.download(str(model)))
+    raise MissingFile(f"there is no file or folder {path}{_similar(path)}")
+
+
+def recorded_model(name: object) -> str:
+    """Return what to load for a model that a file names: nothing is downloaded for it."""
+    if not isinstance(name, str):
+        raise UnsupportedFormat(f"the name of a model must be a text, not {name!r:.80}")
+    if name == SHIPPED or not _is_hub_name(name) or _exists(_path(name)):
+        return name
     from elmokit.formats.containers import hf_hub
 
-    if isinstance(model, str) and hf_hub.is_repository(model):
-        return _read_folder(hf_hub.download(model))
-    raise MissingFile(f"there is no file or folder {path}")
+    return str(hf_hub.download(name, local_files_only=True))
+
+
+def _is_hub_name(model: str | Path) -> bool:
+    """Tell whether a name can only mean a repository: not if its first part is a folder here."""
+    from elmokit.formats.containers import hf_hub
+
+    is_repository = isinstance(model, str) and hf_hub.is_repository(model)
+    return is_repository and not Path(model).parent.is_dir()
+
+
+def _similar(path: Path) -> str:
+    """Return a hint to what a missing path may mean, or ""."""
+    missing = next((p for p in (*reversed(path.parents), path) if not os.path.lexists(p)), path)
+    with suppress(OSError):
+        names = [other.name for other in missing.parent.iterdir()]
+        for name in get_close_matches(missing.name, names, 1):
+            return f": did you mean {missing.with_name(name)}?"
+    return ""
 
 
 def own_tokenizer(model: str | Path | None = None) -> str:
@@ -66,8 +99,11 @@ def lasting_name(model: str) -> str:
     if model == SHIPPED:
         return model
     path = _path(model)
-    exists = path.exists() or _is_prefix(path) or any(outer.is_file() for outer in path.parents)
-    return str(path.absolute()) if exists else model
+    return str(path.absolute()) if _exists(path) else model
+
+
+def _exists(path: Path) -> bool:
+    return path.exists() or _is_prefix(path) or any(outer.is_file() for outer in path.parents)
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
@@ -79,6 +115,8 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 
 def _path(model: str | Path) -> Path:
+    if model == "":
+        raise InvalidInput("the name of the model is empty")
     try:
         path = Path(model).expanduser()
         path.exists()
@@ -118,7 +156,9 @@ def _read_training(prefix: Path) -> Checkpoint:
 
 def _read_file(path: Path) -> Checkpoint:
     if any(path.match(name) for name in BILM):
-        return _read_hdf5(path)
+        from elmokit.formats import bilm
+
+        return bilm.read(path)
     if path.suffix == ".index":
         return _read_training(path.with_suffix(""))
     if path.name in (*NATIVE, *MANY_LANGS, *ALLENNLP, *SIDECARS):
@@ -162,7 +202,7 @@ def _read_folder(folder: Path) -> Checkpoint:
 
         if native.is_native(folder):
             return native.read(folder)
-    from elmokit.formats import allennlp, many_langs
+    from elmokit.formats import allennlp, bilm, many_langs
     from elmokit.formats.tensorflow import variables
 
     if _has(folder, MANY_LANGS):
@@ -176,11 +216,13 @@ def _read_folder(folder: Path) -> Checkpoint:
         return variables.read_training(prefix)
     weights = sorted(file for name in BILM for file in folder.glob(name))
     if len(weights) == 1:
-        return _read_hdf5(weights[0])
+        return bilm.read(weights[0])
     if weights:
         names = ", ".join(file.name for file in weights)
         several = f"name one of {names}, such as {weights[0]}"
         raise UnsupportedFormat(f"{folder} has several weight files: {several}")
+    if known := _other_kind(folder):
+        raise UnsupportedFormat(f"{folder} is not a biLM but {known}")
     raise UnsupportedFormat(
         f"{folder} is not a model folder: it has neither config.json with model.safetensors "
         "nor an .hdf5 file with its options nor a TensorFlow checkpoint nor a model of "
@@ -188,7 +230,20 @@ def _read_folder(folder: Path) -> Checkpoint:
     )
 
 
-def _read_hdf5(path: Path) -> Checkpoint:
-    from elmokit.formats import bilm, token_vectors
-
-    return token_vectors.read(path) if token_vectors.is_table(path) else bilm.read(path)
+def _other_kind(folder: Path) -> str:
+    """Tell what a folder is that elmokit has written and that is not a biLM, or return ""."""
+    command, format = None, ""
+    with suppress(ElmokitError):
+        command = read_marker(folder)
+    with suppress(ElmokitError):
+        format = str(read_json(folder / "config.json").get("format"))
+    is_kind = format.startswith
+    kinds = {
+        "a task model: elmokit predict and elmokit score take it": is_kind("elmokit task model"),
+        "an inventory of senses: elmokit senses tag and score take it": is_kind("elmokit senses"),
+        "the folder of elmokit compare: its results are in table.md": command == "compare",
+        f"an unfinished run of elmokit {command}: the same command completes it": bool(command),
+        "an index of neighbours: elmokit neighbours find takes it": _has(folder, ("vectors.f16",)),
+        "a folder of vectors: elmokit.read_vectors reads it": _has(folder, ("part-*.npy",)),
+    }
+    return next((kind for kind, is_it in kinds.items() if is_it), "")

@@ -32,7 +32,7 @@ from elmokit.formats.checkpoint import (
 from elmokit.formats.containers import state_dict
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, write_rows
 from elmokit.io.jsonfile import read_json, read_text
-from elmokit.io.paths import is_file
+from elmokit.io.paths import file_inside
 from elmokit.text.dictionaries import Dictionaries
 
 CONFIG, CHARACTERS, WORDS = "config.json", "char.dic", "word.dic"
@@ -170,15 +170,15 @@ def _find_options(folder: Path, tokens: Tensors) -> tuple[dict[str, Any], str]:
     named = read_json(folder / CONFIG).get("config_path")
     if not isinstance(named, str) or not ntpath.basename(named):
         raise UnsupportedFormat(f"{folder / CONFIG} does not name a configuration as config_path")
-    for name in (named, ntpath.basename(named)):  # ntpath splits at both kinds of slashes.
-        if is_file(folder / name):
-            return read_json(folder / name), ntpath.basename(named)
+    name = ntpath.basename(named)  # ntpath splits at both kinds of slashes.
+    if file := file_inside(folder, named, name):
+        return read_json(file), name
     columns = {
         part: tokens[table].shape[-1] if table in tokens and tokens[table].ndim else 0
         for part, table in (("char_dim", CHARACTER_TABLE), ("word_dim", WORD_TABLE))
     }
     options = PUBLISHED | {"token_embedder": PUBLISHED["token_embedder"] | columns}
-    return options, f"published (there is no {ntpath.basename(named)})"
+    return options, f"published (there is no {name})"
 
 
 def _config(folder: Path, options: Mapping[str, Any]) -> tuple[BiLMConfig, Dictionaries]:

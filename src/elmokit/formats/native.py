@@ -22,6 +22,7 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
 from elmokit.formats.checkpoint import Checkpoint, Tensors, new_model_folder
 from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.paths import check_regular
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary
 
@@ -122,6 +123,7 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     tensors: Tensors = {}
+    check_regular(path)
     try:
         with safe_open(path, framework="numpy") as file:
             for name in file.keys():  # noqa: SIM118 (not a mapping)

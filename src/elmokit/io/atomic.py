@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from elmokit.errors import ElmokitError, reason_of
+from elmokit.io.paths import is_folder
 
 ASIDE = ".old"  # added to the temporary name of a folder that is being replaced
 LEFTOVER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.elmokit(?P<old>\.old)?")
@@ -69,14 +70,11 @@ def write_file(path: Path, content: Iterable[str] | bytes) -> None:
 def atomic_folder(folder: Path, *, replace: Collection[str] | None = None) -> Iterator[Path]:
     """Yield a temporary folder that is renamed to `folder` when the block ends without an error.
 
-    Args:
-        folder: Folder to make; its parent must exist.
-        replace: If `folder` exists, replace it, provided that all of its files have these names
-            (or match them, as in `fnmatch`). None if it must not exist.
+    A folder that exists is replaced if all of its files have, or match, the names in `replace`.
     """
     folder = Path(folder).absolute()
     check_replaceable(folder, replace)
-    if not folder.parent.is_dir():
+    if not is_folder(folder.parent):
         raise ElmokitError(f"there is no folder {folder.parent} to write {folder.name} into")
     try:
         remove_leftovers(folder.parent, folder.name)
@@ -89,7 +87,8 @@ def atomic_folder(folder: Path, *, replace: Collection[str] | None = None) -> It
                 mode = stat.S_IMODE(temporary.stat().st_mode) & 0o666
                 for file in temporary.iterdir():
                     file.chmod(mode)
-                    _sync(file)
+                    with file.open("r+b") as stream:
+                        os.fsync(stream.fileno())
                 check_replaceable(folder, replace)
                 replace_folder(temporary, folder)
             finally:
@@ -167,11 +166,8 @@ def replace_folder(source: Path, target: Path) -> None:
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Delete the temporary files and folders that killed processes have left in `folder`.
 
-    An old version that was about to be replaced gets its name back if there is no new one.
-
-    Args:
-        folder: Folder to clean up, not its subfolders.
-        name: File or folder whose temporary versions are deleted; all if None.
+    An old version that was about to be replaced gets its name back if there is no new one. With
+    `name`, only the temporary versions of that file or folder are deleted.
     """
     with suppress(OSError):
         for leftover in folder.iterdir():
@@ -201,11 +197,6 @@ def _short_name(name: str) -> str:
     """Return a name, or a hash of it if it is too long for more letters."""
     encoded = os.fsencode(name)
     return name if len(encoded) < 200 else hashlib.blake2b(encoded, digest_size=16).hexdigest()
-
-
-def _sync(file: Path) -> None:
-    with file.open("r+b") as stream:
-        os.fsync(stream.fileno())
 
 
 def sync_folder(folder: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from elmokit.errors import ElmokitError, reason_of
 from elmokit.io.atomic import atomic_file
+from elmokit.io.paths import check_regular
 
 MAX_CONFIG_BYTES = 64 << 20
 MAX_TEXT_BYTES = 1 << 30
@@ -15,16 +16,16 @@ MAX_TEXT_BYTES = 1 << 30
 
 def read_text(path: Path) -> str:
     """Return the UTF-8 text of a file such as a word list; line ends are left as they are."""
-    content = _read(path, MAX_TEXT_BYTES, "word list")
+    content = read_bytes(path, MAX_TEXT_BYTES, "a word list")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ElmokitError(f"{path} is not UTF-8 text (byte {error.start})") from None
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, *, max_bytes: int | None = None) -> dict[str, Any]:
     """Return the JSON object in a file."""
-    content = _read(path, MAX_CONFIG_BYTES, "configuration")
+    content = read_bytes(path, max_bytes or MAX_CONFIG_BYTES, "a configuration")
     try:
         values = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -39,7 +40,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     import yaml
 
     path = Path(path).expanduser()
-    content = _read(path, MAX_CONFIG_BYTES, "configuration")
+    content = read_bytes(path, MAX_CONFIG_BYTES, "a configuration")
     try:
         values = yaml.safe_load(content.decode("utf-8"))
     except (ValueError, RecursionError, yaml.YAMLError) as error:
@@ -52,12 +53,14 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return values
 
 
-def _read(path: Path, max_bytes: int, kind: str) -> bytes:
+def read_bytes(path: Path, max_bytes: int, kind: str) -> bytes:
+    """Return the content of a regular file of at most `max_bytes`; `kind` is for messages."""
+    check_regular(path)
     try:
         if path.stat().st_size > max_bytes:
-            raise ElmokitError(f"{path} is too large for a {kind}")
+            raise ElmokitError(f"{path} is too large for {kind}")
         return path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         raise ElmokitError(f"cannot read {path}: {reason_of(error)}") from None
 
 

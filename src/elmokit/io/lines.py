@@ -14,10 +14,9 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from elmokit.errors import ElmokitError, require
 
@@ -34,22 +33,18 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FilePath = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A decoded line, or a part of a line that is longer than `max_line_bytes`."""
+class Piece(NamedTuple):
+    """A decoded line, or a part of a line that is longer than `MAX_LINE_BYTES`."""
 
-    line: int
-    """Line number for messages, from 1."""
+    line: int  # line number for messages, from 1
     text: str
-    ended: bool
-    """Whether the line ends here."""
+    ended: bool  # whether the line ends here
 
 
 def read_lines(
     path: FilePath,
     *,
     errors: str = "strict",
-    max_line_bytes: int = MAX_LINE_BYTES,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Piece]:
     """Yield the decoded lines of a file, compressed or not; "-" is standard input.
@@ -58,15 +53,21 @@ def read_lines(
     called after each read with the number of bytes consumed.
     """
     name = name_of(path)
-    blocks = _text_blocks(_blocks(path, name, on_bytes), name)
-    return _decode(_raw_lines(blocks, max_line_bytes), name, errors)
+    blocks = _text_blocks(read_blocks(path, on_bytes=on_bytes), name)
+    return _decode(_raw_lines(blocks, MAX_LINE_BYTES), name, errors)
 
 
 def read_blocks(
     path: FilePath, *, on_bytes: Callable[[int], None] = lambda _: None
 ) -> Iterator[bytes]:
-    """Yield the bytes of a file block by block, decompressed; for files that are not text."""
-    return _blocks(path, name_of(path), on_bytes)
+    """Yield the bytes of a file block by block, decompressed."""
+    name = name_of(path)
+    with _open(path, name) as stream:
+        blocks = _raw_blocks(stream, name, on_bytes)
+        first = next(blocks, b"")
+        compression = _compression(path, name, first)
+        blocks = chain([first], blocks)
+        yield from blocks if compression is None else _decompress(blocks, name, compression)
 
 
 def name_of(path: FilePath) -> str:
@@ -78,8 +79,7 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
     """Open the file, or standard input, which is not closed at the end."""
     if os.fspath(path) == STANDARD_INPUT:
         return nullcontext(sys.stdin.buffer)
-    # Not every system says so when it is opened. Path.is_dir() raises if the name is too long.
-    if os.path.isdir(path):  # noqa: PTH112
+    if os.path.isdir(path):  # noqa: PTH112 Not every system says so when it is opened.
         raise ElmokitError(f"{name} is a directory, not a file")
     try:
         return Path(path).open("rb")
@@ -89,16 +89,6 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
         raise ElmokitError(f"cannot read {name}: its permissions forbid it") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         raise ElmokitError(f"cannot open {name}: {error}") from None
-
-
-def _blocks(path: FilePath, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
-    """Read the file block by block, decompressed if it is compressed."""
-    with _open(path, name) as stream:
-        blocks = _raw_blocks(stream, name, on_bytes)
-        first = next(blocks, b"")
-        compression = _compression(path, name, first)
-        blocks = chain([first], blocks)
-        yield from blocks if compression is None else _decompress(blocks, name, compression)
 
 
 def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
@@ -113,25 +103,22 @@ def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], None]) ->
         on_bytes(len(block))
 
 
-def _gzip() -> tuple[Any, type[Exception]]:
-    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error
+# extension: first bytes of such a file
+COMPRESSIONS = {
+    ".gz": (b"\x1f\x8b",),
+    ".xz": (b"\xfd7zXZ\x00",),
+    ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"),  # The second is pzstd's.
+}
 
 
-def _xz() -> tuple[Any, type[Exception]]:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
-
-
-def _zstd() -> tuple[Any, type[Exception]]:
+def _decompressor(compression: str) -> tuple[Any, type[Exception]]:
+    """Return a new decompressor and the error that it raises."""
+    if compression == ".gz":
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error
+    if compression == ".xz":
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
     zstandard = require("zstandard", extra="zstd", purpose="Reading .zst files")
     return zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
-
-
-# extension: first bytes of such a file, and a function that returns its decompressor and error
-COMPRESSIONS: dict[str, tuple[tuple[bytes, ...], Callable[[], tuple[Any, type[Exception]]]]] = {
-    ".gz": ((b"\x1f\x8b",), _gzip),
-    ".xz": ((b"\xfd7zXZ\x00",), _xz),
-    ".zst": ((b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"), _zstd),  # The second is pzstd's.
-}
 
 
 def _compression(path: FilePath, name: str, start: bytes) -> str | None:
@@ -140,7 +127,7 @@ def _compression(path: FilePath, name: str, start: bytes) -> str | None:
     None of them is valid UTF-8, so this is safe without a name, as for standard input. A name
     that promises another compression is an error.
     """
-    detected = (ext for ext, (magic, _) in COMPRESSIONS.items() if start.startswith(magic))
+    detected = (ext for ext, magic in COMPRESSIONS.items() if start.startswith(magic))
     compression = next(detected, None)
     extension = Path(path).suffix.lower()
     if start and extension in COMPRESSIONS and compression != extension:
@@ -154,13 +141,13 @@ def _decompress(blocks: Iterable[bytes], name: str, compression: str) -> Iterato
     `lzma.open` would silently end at a damaged second stream, and zstandard's `stream_reader` at
     the end of a truncated file; here both are errors.
     """
-    _, make = COMPRESSIONS[compression]
     decompressor: Any = None
-    for part in _small_blocks(blocks):
+    steps = ((block, range(0, len(block), COMPRESSED_BLOCK_BYTES)) for block in blocks)
+    for part in (block[i : i + COMPRESSED_BLOCK_BYTES] for block, starts in steps for i in starts):
         # Zero bytes between streams and after the last one are padding.
         while part := part.lstrip(b"\0") if decompressor is None else part:
             if decompressor is None:
-                decompressor, corrupt = make()
+                decompressor, corrupt = _decompressor(compression)
             try:
                 data = decompressor.decompress(part)
             except corrupt:
@@ -171,12 +158,6 @@ def _decompress(blocks: Iterable[bytes], name: str, compression: str) -> Iterato
                 part, decompressor = decompressor.unused_data, None
     if decompressor is not None:
         raise ElmokitError(f"{name} is truncated: its compressed data has no end")
-
-
-def _small_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    for block in blocks:
-        for start in range(0, len(block), COMPRESSED_BLOCK_BYTES):
-            yield block[start : start + COMPRESSED_BLOCK_BYTES]
 
 
 def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
@@ -242,6 +223,5 @@ def _decode(
             replaced += 1
         yield Piece(number, text, ended)
     if replaced and errors == "replace":
-        logger.warning(
-            "%d line(s) of %s are not UTF-8: invalid bytes are read as U+FFFD", replaced, name
-        )
+        what = f"1 line of {name} is" if replaced == 1 else f"{replaced} lines of {name} are"
+        logger.warning(f"{what} not UTF-8: invalid bytes are read as U+FFFD")

@@ -5,20 +5,22 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from elmokit.errors import ElmokitError, reason_of
+from elmokit.errors import ElmokitError, UnsupportedFormat, reason_of
+from elmokit.io.lines import FilePath
 
 
-def find_files(corpus: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+def find_files(corpus: FilePath | Sequence[FilePath]) -> list[Path]:
     """Return the files that paths, globs and folders name, each once, sorted by name."""
     names = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
     files: set[Path] = set()
     for name in [os.fspath(given) for given in names]:
         path = Path(name).expanduser()
-        if path.is_dir():
+        if is_folder(path):
             matches = {p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")}
-        elif path.is_file():
+        elif is_file(path):
             matches = {path}
         else:
             matches = {Path(p) for p in glob.glob(str(path), recursive=True)}  # noqa: PTH207
@@ -88,12 +90,42 @@ def _file_id(path: str | os.PathLike[str]) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def is_file(path: Path) -> bool:
+def is_file(path: FilePath) -> bool:
     """Like `Path.is_file()`, but False for invalid names instead of an exception."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: FilePath) -> bool:
+    """Like `Path.is_dir()`, but False for invalid names instead of an exception."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_inside(path: FilePath, folder: FilePath) -> bool:
+    """Tell whether a path leads to a folder or into it, also through links."""
+    with suppress(OSError, ValueError, RuntimeError):  # There can be no such path.
+        return Path(path).expanduser().resolve().is_relative_to(Path(folder).resolve())
+    return False
+
+
+def check_regular(path: Path) -> None:
+    """Raise for anything but a file or nothing: a pipe blocks, and a device has no end."""
+    if os.path.exists(path) and not is_file(path):  # noqa: PTH110 (False for invalid names)
+        raise UnsupportedFormat(f"{path} is a folder, a pipe or a device, not a regular file")
+
+
+def file_inside(folder: Path, *names: str) -> Path | None:
+    """Return the first file that one of the names in a model's files leads to, None if none does.
+
+    Raise if all lead out of the folder. The file itself may be a link, as in the cache of the
+    Hugging Face Hub.
+    """
+    files = [path for name in names if is_file(path := folder / name)]
+    for path in files:
+        if is_inside(path.parent, folder):
+            return path
+    if files:
+        raise UnsupportedFormat(f"{folder} names a file outside of it: put {files[0]} into it")
+    return None
 
 
 def cache_folder(kind: str) -> Path | None:

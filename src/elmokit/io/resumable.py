@@ -28,7 +28,7 @@ from elmokit.io.atomic import (
     sync_folder,
 )
 from elmokit.io.lines import STANDARD_INPUT
-from elmokit.io.paths import check_no_input
+from elmokit.io.paths import check_no_input, is_file, is_folder
 
 IDENTITY_BYTES = 1 << 20
 
@@ -88,7 +88,7 @@ class ResumableFolder:
         # Through JSON and back, so that a tuple equals the list that it is saved as.
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
         # While another process writes to the folder, nothing in it may be deleted.
-        lock = locked(self.folder) if self.folder.is_dir() else nullcontext()
+        lock = locked(self.folder) if is_folder(self.folder) else nullcontext()
         with explain_disk_errors(self.out), lock:
             remove_leftovers(self.out.parent, self.out.name)
             self._check_output(resume, overwrite)
@@ -164,7 +164,7 @@ def check_settings(folder: Path, saved: Mapping[str, Any], given: Mapping[str, A
 def input_identity(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what distinguishes an input file from others, without reading all of it."""
     file = Path(path)
-    if os.fspath(path) == STANDARD_INPUT or not file.is_file():  # A pipe can be read only once.
+    if os.fspath(path) == STANDARD_INPUT or not is_file(file):  # A pipe can be read only once.
         return {"name": "a pipe"}
     with file.open("rb") as stream:
         start = hashlib.blake2b(stream.read(IDENTITY_BYTES), digest_size=16).hexdigest()
@@ -191,6 +191,7 @@ def explain_disk_errors(out: Path, *, kept: Path | None = None) -> Iterator[None
         yield
     except OSError as error:
         reason = error.strerror or str(error)
+        sentence = f"cannot write {out}: {reason} ({error.filename or 'while writing'})"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             sentence = (
                 f"the disk is full ({reason}): {out} is not finished, but the parts done so far "
@@ -199,6 +200,4 @@ def explain_disk_errors(out: Path, *, kept: Path | None = None) -> Iterator[None
             )
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             sentence = f"cannot write {out}: its folder does not allow it ({reason})"
-        else:
-            sentence = f"cannot write {out}: {reason} ({error.filename or 'while writing'})"
         raise ElmokitError(sentence) from error

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.jsonfile import read_json
 from elmokit.io.paths import find_files
@@ -39,7 +39,6 @@ from elmokit.pretrain.sources import (
     identity,
     tokenized_chunks,
 )
-from elmokit.progress import counted
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN
 
 VERSION = 1
@@ -222,7 +221,7 @@ def _encode(
         _append(folder, "given", read(heldout_files), words, reserved)
     for source, size in zip(sources, sizes, strict=True):
         if not size:
-            files = counted(len(source.files), "file")
+            files = plural(len(source.files), "file")
             raise ElmokitError(f"{source.name} has no sentences in {files}")
     everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
     train, heldout = split_sources(sizes, manifest["valid_fraction"])
@@ -303,7 +302,7 @@ def split_sources(sizes: list[int], fraction: float) -> tuple[list[list[Range]],
         first += size
     if fraction and not heldout:
         raise ElmokitError(
-            f"the corpus has {counted(first, 'sentence')}, too few to hold out {fraction:.0%} "
+            f"the corpus has {plural(first, 'sentence')}, too few to hold out {fraction:.0%} "
             "of them: use more text, a held-out text (valid), or valid_fraction 0"
         )
     return train, heldout

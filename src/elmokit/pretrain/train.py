@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.io.marker import Command
 from elmokit.io.paths import find_files
 from elmokit.model.bilm import BiLM
@@ -30,7 +30,7 @@ from elmokit.pretrain.distributed import ProcessGroup, join
 from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.sources import Paths, Weights
 from elmokit.pretrain.trainer import Start, Trainer, TrainingResult
-from elmokit.progress import counted, use_threads
+from elmokit.progress import use_threads
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.training.checkpoint import checkpoints
 from elmokit.training.folder import TRAINING, open_folder
@@ -93,8 +93,8 @@ def run_training(
     rows, world, parts = settings.batch_size, group.world_size, settings.accumulate
     if rows % (world * parts):  # Every process gets equally many rows in every part of a step.
         raise ElmokitError(
-            f"a batch of {counted(rows, 'row')} cannot be split over {counted(world, 'process')} "
-            f"with {counted(parts, 'part')} each: make batch_size a multiple of {world * parts}"
+            f"a batch of {plural(rows, 'row')} cannot be split over {plural(world, 'process')} "
+            f"with {plural(parts, 'part')} each: make batch_size a multiple of {world * parts}"
         )
     check_precision(settings.precision, group.device)
     inputs = [model, *input_paths(corpus), *input_paths(settings.valid or ())]
@@ -122,7 +122,7 @@ def run_training(
         if settings.vocab_size is not None and size < settings.vocab_size:
             trainer.log.say(
                 f"the vocabulary has {size:,} words, not {settings.vocab_size:,}: no more words "
-                f"occur at least {counted(settings.min_count, 'time')} in the text"
+                f"occur at least {plural(settings.min_count, 'time')} in the text"
             )
         if saved:
             trainer.resume(saved[-1])

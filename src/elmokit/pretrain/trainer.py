@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.io.atomic import atomic_file
@@ -34,7 +34,6 @@ from elmokit.pretrain.log import RunLog, draw_training_curves
 from elmokit.pretrain.objective import Batcher, Dropout, targets_of_vocabulary, window_loss
 from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.windows import Windows
-from elmokit.progress import counted
 from elmokit.text.indexers import make_indexer
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.training import checkpoint as checkpoints
@@ -93,7 +92,7 @@ class TrainingResult:
         figures = "" if best is None else f", held-out perplexity {best:.2f}"
         if best is not None and before is not None:
             figures += f", before it was {before:.2f} ({best / before - 1:+.1%})"
-        return f"{self.folder} is trained: {counted(self.step, 'step')}{figures}"
+        return f"{self.folder} is trained: {plural(self.step, 'step')}{figures}"
 
 
 class Trainer:
@@ -183,11 +182,11 @@ class Trainer:
                 f"{self.windows.pairs:,} tokens per epoch, {self.settings.softmax} softmax over "
                 f"{self.config.vocabulary_size:,} words, "
                 f"{count_parameters(self.model) - softmax:,} parameters plus {softmax:,} of the "
-                f"softmax, {counted(self.total, 'step')}{together}"
+                f"softmax, {plural(self.total, 'step')}{together}"
             )
             for source in self.corpus.sources:
                 times = "once" if source["weight"] == 1 else f"{source['weight']:g} times"
-                tokens = counted(source["train_tokens"], "token")
+                tokens = plural(source["train_tokens"], "token")
                 self.log.say(f"{source['name']}: {tokens}, read {times} per epoch")
         if self.settings.course == "trapezoid":
             start = self.settings.decay_start(self.total)

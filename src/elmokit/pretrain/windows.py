@@ -24,9 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.pretrain.corpus import Sentences
-from elmokit.progress import counted
 
 BEGIN, END = 0, 1  # type ids of <S> and </S>
 NOTHING = -1  # The target where a row has ended before the others.
@@ -78,7 +77,7 @@ class Windows:
             self.pairs = round(float(self.weights @ self.sizes))
         if self.pairs < rows:
             raise ElmokitError(
-                f"the text has {counted(self.pairs, 'token')}, fewer than the {rows} rows of a "
+                f"the text has {plural(self.pairs, 'token')}, fewer than the {rows} rows of a "
                 "batch: use more text or a smaller batch_size"
             )
         # The lengths of rows differ by at most one pair.

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
 from elmokit.errors import ElmokitError
-from elmokit.formats.detect import PACKED
+from elmokit.formats.detect import PACKED, recorded_model
 from elmokit.io.atomic import write_file
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.marker import read_marker
@@ -201,7 +201,9 @@ def _from_config(
     own = config["elmo"]
     name = own if elmo is None else elmo
     try:
-        bilm = None if own is None else load_elmo(name, device)
+        bilm = None
+        if own is not None:
+            bilm = load_elmo(recorded_model(own) if elmo is None else elmo, device)
     except ElmokitError as error:
         if elmo is not None:
             raise

@@ -17,8 +17,7 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from elmokit.errors import ElmokitError, require
-from elmokit.progress import counted
+from elmokit.errors import ElmokitError, plural, require
 
 
 @dataclass(frozen=True)
@@ -269,7 +268,7 @@ def _gap(gold: Sequence[str], predicted: Sequence[str]) -> Score:
 def _check(gold: Sequence[Any], predicted: Sequence[Any]) -> None:
     if len(gold) != len(predicted):
         raise ElmokitError(
-            f"{counted(len(gold), 'example')} cannot have {counted(len(predicted), 'prediction')}"
+            f"{plural(len(gold), 'example')} cannot have {plural(len(predicted), 'prediction')}"
         )
     if not gold:
         raise ElmokitError("there are no examples to score")
@@ -280,5 +279,5 @@ def _check_sentences(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence
     for i, (right, tags) in enumerate(zip(gold, predicted, strict=True), start=1):
         if len(right) != len(tags):
             raise ElmokitError(
-                f"sentence {i} has {counted(len(tags), 'tag')} for {counted(len(right), 'token')}"
+                f"sentence {i} has {plural(len(tags), 'tag')} for {plural(len(right), 'token')}"
             )

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elmokit.errors import plural
 from elmokit.figures import COLORS
-from elmokit.progress import counted
 from elmokit.tasks.metrics import wilson
 from elmokit.training import curves
 from elmokit.training.curves import Curve, Panel
@@ -55,7 +55,7 @@ def few_examples(scores: dict[str, float], count: int) -> str:
     name, value = next(iter(scores.items()))
     low, high = wilson(value, count)
     return (
-        f"{name} {100 * value:.2f} was measured on only {counted(count, 'example')}: its 95% "
+        f"{name} {100 * value:.2f} was measured on only {plural(count, 'example')}: its 95% "
         f"confidence interval is about {100 * low:.0f} to {100 * high:.0f}"
     )
 

@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.formats.detect import SHIPPED, lasting_name
 from elmokit.io.atomic import write_file
-from elmokit.progress import counted, use_threads
+from elmokit.progress import use_threads
 from elmokit.tasks.fit import Progress, fit
 from elmokit.tasks.folder import VECTORS, TrainedTask, build, load_elmo, load_task
 from elmokit.tasks.layers.embedder import known_words
@@ -107,8 +107,8 @@ class Plan:
         vectors = "" if trained.vectors is None else f" and {trained.vectors.source}"
         log.info(
             f"training a {self.task.name} {elmo}{vectors}: {count_parameters(trained.model):,} "
-            f"weights, {counted(len(self.data.train), 'training example')}, "
-            f"{counted(len(self.data.dev), 'dev example')}"
+            f"weights, {plural(len(self.data.train), 'training example')}, "
+            f"{plural(len(self.data.dev), 'dev example')}"
         )
         fingerprints = {"data": self.data.fingerprint, **sources.fingerprints}
 

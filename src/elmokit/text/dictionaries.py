@@ -63,12 +63,9 @@ class UnicodeIndexer:
     """
 
     def __init__(self, dictionaries: Dictionaries, *, max_characters: int, padded: bool) -> None:
-        """Create an indexer.
+        """Create an indexer of words with their two marks, truncated to `max_characters`.
 
-        Args:
-            dictionaries: The characters, the words, or both.
-            max_characters: Maximum length of a word with its two marks; longer ones are truncated.
-            padded: Whether every row has `max_characters`, not only as many as the longest word.
+        If `padded`, every row has that length, not only that of the longest word.
         """
         self.max_characters, self.padded = max_characters, padded
         self.characters = _ids(dictionaries.characters)

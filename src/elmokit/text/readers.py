@@ -14,16 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elmokit.errors import ElmokitError
-from elmokit.io.lines import (
-    COMPRESSIONS,
-    MAX_LINE_BYTES,
-    STANDARD_INPUT,
-    FilePath,
-    Piece,
-    name_of,
-    read_lines,
-)
+from elmokit.errors import ElmokitError, plural
+from elmokit.io import lines
+from elmokit.io.lines import COMPRESSIONS, STANDARD_INPUT, FilePath, Piece, name_of, read_lines
 from elmokit.io.paths import is_file
 from elmokit.text import tokenize as tokenizers
 from elmokit.text.tokenize import EAST_ASIAN, split_sentences
@@ -32,7 +25,6 @@ logger = logging.getLogger("elmokit")
 
 KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".conllu": "conllu"}
 WORD_COLUMN = {"conll": 0, "conllu": 1}
-MIN_LINE_BYTES = 4  # a character of UTF-8
 MAX_SENTENCE_ROWS = 2_000_000
 MAX_SENTENCE_TOKENS = 4_000_000  # All tokens of a sentence are in memory, if not its vectors.
 WINDOW_TOKENS = 1024  # The model reads a longer sentence in windows of this length.
@@ -65,7 +57,6 @@ def read_sentences(
     field: str = "text",
     column: int | None = None,
     errors: str = "strict",
-    max_line_bytes: int = MAX_LINE_BYTES,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Line]:
     """Stream the sentences of a file, compressed (.gz, .xz, .zst) or not; "-" is standard input.
@@ -81,20 +72,9 @@ def read_sentences(
     name = name_of(path)
     kind = kind_of(path) if kind == "auto" else kind
     _check_options(kind, errors, split=split, column=column)
-    if max_line_bytes < MIN_LINE_BYTES:
-        raise ElmokitError(f"max_line_bytes must be at least {MIN_LINE_BYTES}")
     tokenize = tokenizers.tokenizer(tokenizer)
-    pieces = read_lines(path, errors=errors, max_line_bytes=max_line_bytes, on_bytes=on_bytes)
-    sentences = sentences_of(
-        pieces,
-        name,
-        kind,
-        tokenize,
-        split=split,
-        field=field,
-        column=column,
-        max_line_bytes=max_line_bytes,
-    )
+    pieces = read_lines(path, errors=errors, on_bytes=on_bytes)
+    sentences = sentences_of(pieces, name, kind, tokenize, split=split, field=field, column=column)
     return _not_empty(sentences, name)
 
 
@@ -107,7 +87,6 @@ def sentences_of(
     split: bool = False,
     field: str = "text",
     column: int | None = None,
-    max_line_bytes: int = MAX_LINE_BYTES,
 ) -> Iterator[Line]:
     """Yield the sentences in the lines of a file of that `kind`; options as `read_sentences`."""
     if kind in WORD_COLUMN:
@@ -116,7 +95,7 @@ def sentences_of(
     if kind == "jsonl":
         return _json_sentences(_unbroken(pieces, name), name, field, tokenize, split)
     if split:
-        return _running_text(pieces, tokenize, max_line_bytes)
+        return _running_text(pieces, tokenize, lines.MAX_LINE_BYTES)
     return (Line(p.line - 1, tokenize(p.text), continues=not p.ended) for p in pieces)
 
 
@@ -151,7 +130,7 @@ def chunk_tokens(tokens: Sequence[str], max_tokens: int) -> Iterator[list[str]]:
 
 def total_bytes(path: FilePath) -> int | None:
     """Return the size of a file on the disk, None if it is unknown, as that of a pipe."""
-    if os.fspath(path) == STANDARD_INPUT or not is_file(Path(path)):
+    if os.fspath(path) == STANDARD_INPUT or not is_file(path):
         return None
     return Path(path).stat().st_size
 
@@ -227,7 +206,7 @@ def _column_words(piece: Piece, name: str, kind: str, column: int) -> list[str]:
     if len(cells) <= column or not cells[column]:
         raise ElmokitError(
             f"line {piece.line} of {name} has no word in column {column} (counted from 0): "
-            f"it has {len(cells)} column(s)"
+            f"it has {plural(len(cells), 'column')}"
         )
     return [cells[column]]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import read_blocks
+from elmokit.io.paths import check_regular
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.unicode import is_unicode
 
@@ -69,6 +70,7 @@ class Vocabulary:
 
 def _content(path: Path) -> bytes:
     """Return the bytes of a file, decompressed if it is a .gz."""
+    check_regular(path)
     content = bytearray()
     for block in read_blocks(path):
         content += block

@@ -9,15 +9,15 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from elmokit.io.npy import read_npy_rows, write_npy_header
-from elmokit.vectors.shards import Sentences, Vectors, VectorShards
+from elmokit.vectors.shards import Sentences, Vectors, VectorShards, write_npy_header
 
 
 def write_npz(shards: VectorShards, file: io.BufferedRandom) -> None:
@@ -71,3 +71,12 @@ def read_arrays(archive: zipfile.ZipFile) -> Iterator[Vectors]:
     for i in itertools.count():
         with archive.open(f"{i}.npy") as member:
             yield np.lib.format.read_array(member, allow_pickle=False)
+
+
+def read_npy_rows(file: IO[bytes]) -> Iterator[Vectors]:
+    """Yield the rows of the array in an .npy file that is open for reading."""
+    np.lib.format.read_magic(file)
+    (length, *shape), _, dtype = np.lib.format.read_array_header_1_0(file)
+    row_bytes = dtype.itemsize * math.prod(shape)
+    for _ in range(length):
+        yield np.frombuffer(file.read(row_bytes), dtype).reshape(shape)

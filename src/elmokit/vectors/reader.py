@@ -6,12 +6,17 @@ import zipfile
 from pathlib import Path
 
 from elmokit.errors import ElmokitError, reason_of
+from elmokit.io.paths import check_regular, is_folder
 from elmokit.vectors.hdf5 import read_hdf5
 from elmokit.vectors.npz import read_npz
 from elmokit.vectors.parquet import read_parquet
 from elmokit.vectors.shards import Sentences, VectorShards
 
-READING_ERRORS = OSError, ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile
+# What h5py, zipfile, NumPy and pyarrow raise for damaged files and for files of another layout.
+READING_ERRORS = (
+    *(OSError, ValueError, LookupError, EOFError, RuntimeError, TypeError, AttributeError),
+    zipfile.BadZipFile,
+)
 READERS = {b"\x89HDF": read_hdf5, b"PK\3\4": read_npz, b"PAR1": read_parquet}
 
 
@@ -22,13 +27,14 @@ def read_vectors(path: str | Path) -> Sentences:
     sentences, joined by spaces.
     """
     path = Path(path)
-    if path.is_dir():
+    if is_folder(path):
         shards = VectorShards(path)
         return ((index, *shards[index]) for index in range(len(shards)))
+    check_regular(path)
     try:
         with path.open("rb") as file:
             magic = file.read(4)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ElmokitError(f"cannot read {path}: {reason_of(error)}") from error
     if magic not in READERS:
         raise ElmokitError(f"{path} is not a file of vectors in HDF5, npz or Parquet")

@@ -14,7 +14,6 @@ is written after its npy is safe on the disk: it marks the part as committed.
 
 from __future__ import annotations
 
-import json
 import operator
 import re
 from bisect import bisect_right
@@ -30,8 +29,7 @@ from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import atomic_file, matches
-from elmokit.io.jsonfile import write_json
-from elmokit.io.npy import write_npy_header
+from elmokit.io.jsonfile import MAX_TEXT_BYTES, read_json, write_json
 from elmokit.io.resumable import damaged
 
 Vectors = NDArray[Any]  # float16 or float32
@@ -77,6 +75,12 @@ class Part:
         return self.tokens[position], self.array[:, rows]  # (K, T, dim)
 
 
+def write_npy_header(file: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Start an .npy file whose array of `shape` is then written row by row."""
+    description = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, description)
+
+
 def write_part(
     folder: Path, index: int, first: int, sentences: Sequence[EmbeddedSentence], *, pooled: bool
 ) -> None:
@@ -99,13 +103,13 @@ def open_part(folder: Path, index: int, *, pooled: bool) -> Part:
     """Open a committed part; its vectors are memory-mapped."""
     stem = folder / f"part-{index:06d}"
     try:
-        description = json.loads(stem.with_suffix(".json").read_bytes())
+        description = read_json(stem.with_suffix(".json"), max_bytes=MAX_TEXT_BYTES)
         first, tokens = description["first"], description["tokens"]
         starts = [0, *accumulate(description["lengths"])]
         array = np.load(stem.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
         if (array.shape[1], len(tokens)) != (starts[-1], len(starts) - 1):
             raise ValueError("its json and its npy do not match")
-    except (ValueError, KeyError, IndexError, TypeError, EOFError, FileNotFoundError) as error:
+    except (ElmokitError, ValueError, LookupError, TypeError, EOFError, OSError) as error:
         raise damaged(folder, f"{stem.name}: {error}") from error
     return Part(first, tokens, starts, array, pooled)
 
@@ -145,17 +149,14 @@ def remove_parts(folder: Path) -> None:
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
     """Return the settings of a folder of parts, None if it was killed before they were written."""
-    try:
-        settings = json.loads((folder / SETTINGS).read_bytes())
-    except FileNotFoundError:
+    if not (folder / SETTINGS).exists():
         if any(folder.glob("part-*.json")):
-            raise damaged(folder, f"{SETTINGS} is missing") from None
+            raise damaged(folder, f"{SETTINGS} is missing")
         return None
-    except ValueError as error:
-        raise damaged(folder, f"{SETTINGS}: {error}") from error
-    if not isinstance(settings, dict):
-        raise damaged(folder, f"{SETTINGS} is not a JSON object")
-    return settings
+    try:
+        return read_json(folder / SETTINGS)
+    except ElmokitError as error:
+        raise damaged(folder, str(error)) from None
 
 
 class VectorShards:
@@ -168,12 +169,10 @@ class VectorShards:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         try:
-            index = json.loads((self.path / INDEX).read_bytes())
-            self._length: int = index["sentences"]
-            self._firsts: list[int] = index["firsts"]
-            self.pooled: bool = index["pooled"]
-            self.squeeze: bool = index["squeeze"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            index = read_json(self.path / INDEX)
+            self._length, self._firsts = int(index["sentences"]), list(map(int, index["firsts"]))
+            self.pooled, self.squeeze = bool(index["pooled"]), bool(index["squeeze"])
+        except (ElmokitError, ValueError, KeyError, TypeError) as error:
             raise ElmokitError(f"{path} is not a finished folder of vectors") from error
         # Every open map holds a file descriptor, so keep only a few.
         self._open_part = lru_cache(maxsize=8)(partial(open_part, self.path, pooled=self.pooled))

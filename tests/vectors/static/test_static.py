@@ -123,8 +123,8 @@ def test_words_that_are_not_utf8_or_repeated_are_reported(
         messages = caplog.messages
         assert len(messages) == 6
         assert messages[:3] == messages[3:]
-        assert f"{path} has 2 word(s) that are not UTF-8 (invalid bytes read as U+FFFD)" in messages
-        assert f"{path} has 2 word(s) that are repeated (the first one counts)" in messages
+        assert f"{path} has 2 words that are not UTF-8 (invalid bytes read as U+FFFD)" in messages
+        assert f"{path} has 2 words that are repeated (the first one counts)" in messages
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
+from elmokit.io.paths import check_regular, is_file
 
 if TYPE_CHECKING:
     import h5py
@@ -28,10 +29,11 @@ def open_hdf5(path: Path) -> h5py.File:
     """Open a file for reading."""
     import h5py
 
+    check_regular(path)
     try:
         return h5py.File(path, "r")
-    except OSError as error:
-        if not path.is_file():
+    except (OSError, ValueError) as error:
+        if not is_file(path):
             raise MissingFile(f"there is no file {path}") from None
         truncated = "truncated" in str(error)
         reason = "it is truncated" if truncated else "it is damaged or of another format"

@@ -22,7 +22,7 @@ def is_repository(name: str) -> bool:
     return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None
 
 
-def download(name: str) -> Path:
+def download(name: str, *, local_files_only: bool = False) -> Path:
     """Return the local folder of a repository, downloading it unless it is in the cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -32,12 +32,14 @@ def download(name: str) -> Path:
     )
 
     try:
-        return Path(snapshot_download(name, allow_patterns=PATTERNS))
-    except LocalEntryNotFoundError:
+        only = local_files_only
+        return Path(snapshot_download(name, allow_patterns=PATTERNS, local_files_only=only))
+    except (LocalEntryNotFoundError, RepositoryNotFoundError) as error:
         missing = "nor in the Hub's cache, and the Hub cannot be reached"
-        raise MissingFile(f"{name} is neither a file or folder here {missing}") from None
-    except RepositoryNotFoundError:
-        missing = "nor a repository on the Hub that you can read"
+        if local_files_only:
+            missing = "nor in the Hub's cache, and a model that only a file names is not downloaded"
+        elif isinstance(error, RepositoryNotFoundError):
+            missing = "nor a repository on the Hub that you can read"
         raise MissingFile(f"{name} is neither a file or folder here {missing}") from None
     except HfHubHTTPError as error:
         raise ElmokitError(f"the Hub refuses {name}: {reason_of(error)}") from None

@@ -18,6 +18,7 @@ import numpy as np
 
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
 from elmokit.formats.checkpoint import Tensors
+from elmokit.io.paths import check_regular, is_file
 
 
 def read(path: Path, choose: Callable[[list[str]], list[str]] | None = None) -> Tensors:
@@ -55,7 +56,8 @@ def write(tensors: Tensors, path: Path) -> None:
 def _load(path: Path) -> Any:
     import torch
 
-    if not path.is_file():
+    check_regular(path)
+    if not is_file(path):
         raise MissingFile(f"there is no file {path}")
     try:
         zipped = zipfile.is_zipfile(path)

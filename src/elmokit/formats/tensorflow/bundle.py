@@ -15,12 +15,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import MissingFile, UnsupportedFormat
 from elmokit.formats.tensorflow.crc32c import crc32c, masked
+from elmokit.io.jsonfile import read_bytes
 
 INDEX = ".index"
 MAX_INDEX_BYTES, MAX_ENTRIES, MAX_NAME_BYTES = 1 << 24, 10_000, 1000
@@ -34,8 +36,7 @@ class Damaged(ValueError):
     """What is wrong with an index file; the caller adds its name."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Type, shape and location of a tensor."""
 
     dtype: int
@@ -83,16 +84,10 @@ class Bundle:
 def open_bundle(prefix: Path) -> Bundle:
     """Read the index of a checkpoint, given its path without `.index`."""
     index = prefix.with_name(prefix.name + INDEX)
+    if not index.exists():
+        raise MissingFile(f"there is no file {index}")
     try:
-        if index.stat().st_size > MAX_INDEX_BYTES:
-            raise UnsupportedFormat(f"{index} is too large for an index of tensors")
-        content = index.read_bytes()
-    except FileNotFoundError:
-        raise MissingFile(f"there is no file {index}") from None
-    except OSError as error:
-        raise UnsupportedFormat(f"cannot read {index}: {error.strerror}") from None
-    try:
-        file_count, entries = _table(content)
+        file_count, entries = _table(read_bytes(index, MAX_INDEX_BYTES, "an index of tensors"))
     except Damaged as reason:
         raise UnsupportedFormat(f"{index} is not a readable TensorFlow index: {reason}") from None
     pattern = f"{prefix.name}.data-{{:05d}}-of-{file_count:05d}"
@@ -127,12 +122,12 @@ def _table(content: bytes) -> tuple[int, dict[str, Entry]]:
     footer = content[-FOOTER:]
     if len(footer) < FOOTER or footer[-8:] != MAGIC:
         raise Damaged("it is truncated or of another format")
-    _, _, position = _handle(footer, 0)  # TensorFlow leaves the first block empty.
-    offset, size, _ = _handle(footer, position)
+    # The first two numbers locate a block that TensorFlow leaves empty.
+    (_, _, offset, size), _ = _varints(footer, 0, 4)
     items: list[tuple[bytes, bytes]] = []
     end = 0
     for _, value in _entries(_block(content, offset, size)):
-        offset, size, _ = _handle(value, 0)
+        (offset, size), _ = _varints(value, 0, 2)
         if offset < end:
             raise Damaged("its blocks overlap")
         end = offset + size
@@ -148,13 +143,6 @@ def _table(content: bytes) -> tuple[int, dict[str, Entry]]:
             raise Damaged(f"it has the tensor {name!r} twice")
         entries[name] = _entry(name, value)
     return _file_count(items[0][1]), entries
-
-
-def _handle(data: bytes, position: int) -> tuple[int, int, int]:
-    """Return the offset and size of a block, and the position after them."""
-    offset, position = _varint(data, position)
-    size, position = _varint(data, position)
-    return offset, size, position
 
 
 def _block(content: bytes, offset: int, size: int) -> bytes:
@@ -178,9 +166,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     for _ in range(MAX_ENTRIES + 1):
         if position == len(block):
             return
-        shared, position = _varint(block, position)
-        more, position = _varint(block, position)
-        size, position = _varint(block, position)
+        (shared, more, size), position = _varints(block, position, 3)
         end = position + more + size
         if shared > len(key) or shared + more > MAX_NAME_BYTES or end > len(block):
             raise Damaged("an entry does not fit into its block")
@@ -236,17 +222,16 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a protocol buffer: their numbers, and integers or bytes."""
     position = 0
     while position < len(message):
-        tag, position = _varint(message, position)
-        kind = tag & 7
+        (tag,), position = _varints(message, position, 1)
+        kind, size = tag & 7, {1: 8, 5: 4}.get(tag & 7, 0)
         value: int | bytes
         if kind == 0:
-            value, position = _varint(message, position)
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-            value, position = _fixed(message, position, size), position + size
+            (value,), position = _varints(message, position, 1)
         elif kind == 2:
-            size, position = _varint(message, position)
+            (size,), position = _varints(message, position, 1)
             value, position = message[position : position + size], position + size
+        elif size:
+            value, position = _fixed(message, position, size), position + size
         else:
             raise Damaged("an entry has a field of unknown kind")
         if position > len(message):
@@ -254,18 +239,23 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         yield tag >> 3, value
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return an integer of 7 bits per byte, the last byte below 128, and the position after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(data):
-            raise Damaged("it ends in the middle of a number")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise Damaged("a number is too long")
+def _varints(data: bytes, position: int, count: int) -> tuple[list[int], int]:
+    """Return integers of 7 bits per byte, the last byte below 128, and the position after them."""
+    values = []
+    for _ in range(count):
+        value = 0
+        for shift in range(0, 70, 7):
+            if position >= len(data):
+                raise Damaged("it ends in the middle of a number")
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+        else:
+            raise Damaged("a number is too long")
+        values.append(value)
+    return values, position
 
 
 def _fixed(data: bytes, position: int, size: int) -> int:

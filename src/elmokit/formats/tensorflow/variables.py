@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import UnsupportedFormat
+from elmokit.errors import ElmokitError, UnsupportedFormat
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint, Shapes, Tensors
 from elmokit.formats.tensorflow.bundle import INDEX, Bundle, open_bundle
 from elmokit.formats.weight_map import padded, read_rows
-from elmokit.io.jsonfile import read_json
+from elmokit.io.jsonfile import read_json, read_text
 
 STATE = "checkpoint"
 VARIABLES = Path("variables") / "variables"
@@ -106,8 +106,8 @@ def read_training(prefix: Path) -> Checkpoint:
 def _latest(state: Path) -> str | None:
     """Return the checkpoint that the file `checkpoint` names, without its folder."""
     try:
-        text = state.read_bytes()[: 1 << 20].decode("utf-8", "replace")
-    except OSError:
+        text = read_text(state)
+    except ElmokitError:  # There is none, or it is of another kind.
         return None
     match = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', text, re.M)
     return re.split(r"[/\\]", match[1])[-1] if match else None
@@ -135,24 +135,14 @@ def _published_options(bundle: Bundle, shapes: Shapes) -> dict[str, Any]:
     first = bilm.CELL.format(0, 0)
     try:
         filters = _count(shapes, "CNN/W_cnn_{}")
-        return {
-            "lstm": {
-                "dim": shapes[f"{first}/B"][0] // 4,
-                "projection_dim": shapes[f"{first}/W_0"][0] // 2,
-                "n_layers": _count(shapes, bilm.CELL.format(0, "{}") + "/W_0"),
-                "cell_clip": 3,
-                "proj_clip": 3,
-                "use_skip_connections": True,
-            },
-            "char_cnn": {
-                "activation": "relu",
-                "embedding": {"dim": shapes["char_embed"][1]},
-                "filters": [[shapes[f"CNN/W_cnn_{i}"][k] for k in (1, 3)] for i in range(filters)],
-                "n_highway": _count(shapes, "CNN_high_{}/W_carry"),
-                "max_characters_per_token": 50,
-                "n_characters": bilm.CHARACTERS,
-            },
-        }
+        return bilm.published_options(
+            shapes[f"{first}/B"][0] // 4,
+            shapes[f"{first}/W_0"][0] // 2,
+            _count(shapes, bilm.CELL.format(0, "{}") + "/W_0"),
+            shapes["char_embed"][1],
+            [[shapes[f"CNN/W_cnn_{i}"][k] for k in (1, 3)] for i in range(filters)],
+            _count(shapes, "CNN_high_{}/W_carry"),
+        )
     except KeyError as error:
         raise UnsupportedFormat(f"{bundle.prefix} lacks the variable {error.args[0]!r}") from None
     except IndexError:

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from elmokit.errors import ElmokitError, reason_of
+from elmokit.errors import ElmokitError, plural, reason_of
 from elmokit.formats.detect import SHIPPED
 from elmokit.io.atomic import atomic_folder, write_file
 from elmokit.io.jsonfile import read_json
-from elmokit.progress import counted, use_threads
+from elmokit.progress import use_threads
 from elmokit.tasks.compare.conditions import (
     Rows,
     Run,
@@ -149,7 +149,7 @@ class Comparer:
         results = self.write(runs, reports)
         if not draw_all(results, self.folder):
             log.info("no figures without matplotlib: pip install 'elmokit[plots]'")
-        log.info(f"compared {counted(len(runs), 'run')} in {self.folder}")
+        log.info(f"compared {plural(len(runs), 'run')} in {self.folder}")
         return Comparison(self.folder, results)
 
     @cached_property

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from elmokit.progress import counted
+from elmokit.errors import plural
 from elmokit.tasks.compare.conditions import WITH, WITHOUT
 from elmokit.tasks.report import MIN_EXAMPLES
 
@@ -135,7 +135,7 @@ def as_markdown(results: dict[str, Any]) -> str:
     if not results["complete"]:
         parts.append(f"Not complete: {len(results['runs'])} of {results['planned']} runs.\n")
     if results["dev_examples"] < MIN_EXAMPLES:
-        few = counted(results["dev_examples"], "dev example")
+        few = plural(results["dev_examples"], "dev example")
         parts.append(f"Measured on only {few}: differences of a few points mean nothing.\n")
     for name, lines in results["tables"].items():
         parts += [f"## {TITLES[name]}\n", rows_table(lines)]

@@ -21,6 +21,7 @@ from elmokit.data.examples import Translated
 from elmokit.data.labeled import BadLines, read_parallel, read_summaries
 from elmokit.data.tables import kind_of
 from elmokit.errors import ElmokitError
+from elmokit.formats.detect import recorded_model
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
@@ -157,7 +158,7 @@ def _target_elmo(settings: Seq2SeqSettings, learned: dict[str, Any]) -> ForwardE
         return None
     from elmokit.loading import load
 
-    elmo = load(settings.target_elmo)
+    elmo = load(recorded_model(settings.target_elmo))  # In training, `learn` has downloaded it.
     if elmo.fingerprint() != learned["target_elmo"]:
         raise ElmokitError(f"the decoder was trained with another biLM than {settings.target_elmo}")
     return ForwardElmo(elmo, learned["words"], settings)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import UnsupportedFormat
 from elmokit.io.lines import BYTE_ORDER_MARK, COMPRESSIONS, FilePath, name_of, read_blocks
 
 Rows = tuple[list[bytes], NDArray[np.float32]]  # n words and (n, columns)
@@ -68,11 +68,11 @@ def read_rows(
     for magic, sentence in UNSUPPORTED.items():
         # A word may begin with these bytes, too, but text has no control characters.
         if start.startswith(magic) and CONTROL.search(start[:4096]):
-            raise ElmokitError(f"{name} {sentence}")
+            raise UnsupportedFormat(f"{name} {sentence}")
     header = _header(start, name)
     if header is None:
         if b"\0" in start[:8192]:
-            raise ElmokitError(f"{name} is a binary file of an unknown kind, not word vectors")
+            raise UnsupportedFormat(f"{name} is a binary file of an unknown kind, not word vectors")
         return _text_rows(chain([start], blocks), name, None)
     rest = start[header.bytes :]
     is_binary = _is_binary(rest, header.columns, path)
@@ -102,9 +102,9 @@ def _header(start: bytes, name: str) -> Header | None:
         return None
     words, columns = int(match[1]), int(match[2])
     if not 1 <= columns <= MAX_COLUMNS:
-        raise ElmokitError(f"line 1 of {name} gives {columns} columns, not 1 to {MAX_COLUMNS}")
+        raise UnsupportedFormat(f"line 1 of {name} gives {columns} columns, not 1 to {MAX_COLUMNS}")
     if words < 1:
-        raise ElmokitError(f"line 1 of {name} says that there are no words")
+        raise UnsupportedFormat(f"line 1 of {name} says that there are no words")
     return Header(words, columns, match.end())
 
 
@@ -127,7 +127,7 @@ def _check_declared(path: FilePath, name: str, header: Header, row_bytes: int) -
     if file.suffix.lower() in COMPRESSIONS or not file.is_file():
         return
     if header.words * row_bytes > (size := file.stat().st_size):
-        raise ElmokitError(
+        raise UnsupportedFormat(
             f"line 1 of {name} says that it has {header.words} words with {header.columns} "
             f"columns, but a file of {size} bytes is too short for that"
         )
@@ -136,17 +136,27 @@ def _check_declared(path: FilePath, name: str, header: Header, row_bytes: int) -
 # ---------------------------------------------------------------------- text
 def _text_rows(blocks: Iterable[bytes], name: str, header: Header | None) -> Iterator[Rows]:
     columns = header.columns if header else 0
-    rows = 0
+    count = 0
     for first, lines in _lines(blocks, name, 2 if header else 1):
-        columns = columns or _columns(lines, first, name)
-        words, values, line_numbers = _split(lines, first, columns, name)
-        rows += len(words)
-        if header and rows > header.words:
-            raise ElmokitError(f"{name} has more words than the {header.words} of its line 1")
+        words: list[bytes] = []
+        vectors: list[NDArray[np.float32]] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # Older releases of NumPy warn and stop.
+            for i, line in enumerate(lines, first):
+                if line := line.rstrip(b" \r"):
+                    columns = columns or line.count(b" ")
+                    word, vector = _parse(line, columns, f"line {i} of {name}")
+                    words.append(word)
+                    vectors.append(vector)
+        count += len(words)
+        if header and count > header.words:
+            raise UnsupportedFormat(f"{name} has more words than the {header.words} of its line 1")
         if words:
-            yield words, _table(words, values, line_numbers, columns, name)
-    if header and rows < header.words:
-        raise ElmokitError(f"{name} has {rows} words instead of the {header.words} of its line 1")
+            yield words, np.stack(vectors)
+    if header and count < header.words:
+        raise UnsupportedFormat(
+            f"{name} has {count} words instead of the {header.words} of its line 1"
+        )
 
 
 def _lines(blocks: Iterable[bytes], name: str, first: int) -> Iterator[tuple[int, list[bytes]]]:
@@ -158,63 +168,32 @@ def _lines(blocks: Iterable[bytes], name: str, first: int) -> Iterator[tuple[int
             yield first, lines
             first += len(lines)
         if len(pending) > MAX_LINE_BYTES:
-            raise ElmokitError(f"line {first} of {name} is too long for a word and its vector")
+            raise UnsupportedFormat(f"line {first} of {name} is too long for a word and its vector")
     if pending:
         yield first, [pending]
 
 
-def _columns(lines: list[bytes], first: int, name: str) -> int:
-    """Return the number of columns of the first line that is not empty; 0 if all are empty."""
-    for line_number, line in enumerate(lines, first):
-        if line := line.rstrip(b" \r"):
-            columns = line.count(b" ")
-            if not 1 <= columns <= MAX_COLUMNS:
-                raise ElmokitError(f"line {line_number} of {name} is not a word and its numbers")
-            # This rejects files of anything else.
-            _check_numbers(line.partition(b" ")[2], line_number, name)
-            return columns
-    return 0
-
-
-def _split(
-    lines: list[bytes], first: int, columns: int, name: str
-) -> tuple[list[bytes], list[bytes], list[int]]:
-    """Return the word, the numbers and the line number of each line that is not empty."""
-    words, values, line_numbers = [], [], []
-    for line_number, line in enumerate(lines, first):
-        if line := line.rstrip(b" \r"):
-            word, _, vector = line.partition(b" ")
-            if vector.count(b" ") != columns - 1 or not vector:
-                word, vector = _split_from_the_right(line, columns, f"line {line_number} of {name}")
-            words.append(word)
-            values.append(vector)
-            line_numbers.append(line_number)
-    return words, values, line_numbers
-
-
-def _split_from_the_right(line: bytes, columns: int, where: str) -> tuple[bytes, bytes]:
-    word, *vector = line.rsplit(b" ", columns)
-    if len(vector) < columns:
-        raise ElmokitError(f"{where} has {len(vector)} numbers instead of {columns}")
-    if STRAY_NUMBER.search(word):
-        raise ElmokitError(f"{where} has more than {columns} numbers")
-    return word.strip(b" "), b" ".join(vector)
-
-
-def _table(
-    words: list[bytes], values: list[bytes], line_numbers: list[int], columns: int, name: str
-) -> NDArray[np.float32]:
-    """Return the numbers of many lines: (lines, columns)."""
-    flat = _numbers(b" ".join(values))
-    if flat is None or len(flat) != len(words) * columns:
-        for line_number, vector in zip(line_numbers, values, strict=True):
-            _check_numbers(vector, line_number, name)
-        raise AssertionError("each line is valid alone, but not all together")
-    table = flat.reshape(-1, columns)
-    if (wrong := _not_finite(table)) is not None:
-        vector_name = f"line {line_numbers[wrong]} of {name}: the vector of {_shown(words[wrong])}"
-        raise ElmokitError(f"{vector_name} has a number that is not finite (NaN or too large)")
-    return table
+def _parse(line: bytes, columns: int, where: str) -> tuple[bytes, NDArray[np.float32]]:
+    """Return the word, which may have spaces in it, and the numbers of a line."""
+    if not 1 <= columns <= MAX_COLUMNS:
+        raise UnsupportedFormat(f"{where} is not a word and its numbers")
+    word, _, text = line.partition(b" ")
+    if text.count(b" ") != columns - 1 or not text:
+        word, *fields = line.rsplit(b" ", columns)
+        if len(fields) < columns:
+            raise UnsupportedFormat(f"{where} has {len(fields)} numbers instead of {columns}")
+        if STRAY_NUMBER.search(word):
+            raise UnsupportedFormat(f"{where} has more than {columns} numbers")
+        word, text = word.strip(b" "), b" ".join(fields)
+    vector = _numbers(text)
+    if vector is None or len(vector) != columns:
+        fields = text.split(b" ")
+        wrong = next(f for f in fields if (n := _numbers(f)) is None or len(n) != 1)
+        raise UnsupportedFormat(f"{where}: {_shown(wrong)} is not a number")
+    if not np.isfinite(vector).all():
+        problem = "has a number that is not finite (NaN or too large)"
+        raise UnsupportedFormat(f"{where}: the vector of {_shown(word)} {problem}")
+    return word, vector
 
 
 def _numbers(text: bytes) -> NDArray[np.float32] | None:
@@ -222,18 +201,9 @@ def _numbers(text: bytes) -> NDArray[np.float32] | None:
     if any(blank in text for blank in (b"  ", b"\t", b"\v", b"\f", b"\r")):
         return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # Older releases of NumPy warn and stop.
-            return np.fromstring(text, np.float32, sep=" ")
+        return np.fromstring(text, np.float32, sep=" ")
     except (ValueError, DeprecationWarning):
         return None
-
-
-def _check_numbers(vector: bytes, line_number: int, name: str) -> None:
-    for field in vector.split(b" "):
-        parsed = _numbers(field)
-        if parsed is None or len(parsed) != 1:
-            raise ElmokitError(f"line {line_number} of {name}: {_shown(field)} is not a number")
 
 
 def _shown(field: bytes) -> str:
@@ -258,9 +228,9 @@ def _binary_rows(blocks: Iterable[bytes], name: str, header: Header) -> Iterator
             break
     declared = f"the {header.words} of its line 1"
     if done < header.words:
-        raise ElmokitError(f"{name} is truncated: it has {done} words instead of {declared}")
+        raise UnsupportedFormat(f"{name} is truncated: it has {done} words instead of {declared}")
     if pending.strip(b"\n"):
-        raise ElmokitError(f"{name} has more words than {declared}")
+        raise UnsupportedFormat(f"{name} has more words than {declared}")
 
 
 def _records(
@@ -273,7 +243,7 @@ def _records(
     while done + len(words) < header.words:
         blank = data.find(b" ", start, start + MAX_WORD_BYTES)
         if blank < 0 and len(data) - start >= MAX_WORD_BYTES:
-            raise ElmokitError(f"word {done + len(words) + 1} of {name} has no end")
+            raise UnsupportedFormat(f"word {done + len(words) + 1} of {name} has no end")
         end = blank + 1 + size
         if blank < 0 or end > len(data):
             break
@@ -284,15 +254,8 @@ def _records(
 
 
 def _check_binary(words: list[bytes], table: NDArray[np.float32], done: int, name: str) -> None:
-    broken = next((i for i, word in enumerate(words) if b"\n" in word), None)
-    if (wrong := _not_finite(table)) is None:
-        wrong = broken
-    if wrong is not None:
-        problem = "has a newline in it" if wrong == broken else "has a number that is not finite"
-        raise ElmokitError(f"word {done + wrong + 1} of {name}, {_shown(words[wrong])}, {problem}")
-
-
-def _not_finite(table: NDArray[np.float32]) -> int | None:
-    """Return the first row with a NaN or an infinity, None if all are finite."""
-    wrong = np.flatnonzero((~np.isfinite(table)).any(axis=1))
-    return int(wrong[0]) if len(wrong) else None
+    finite: list[bool] = np.all(np.isfinite(table), axis=1).tolist()
+    for i, is_finite in enumerate(finite):
+        if not is_finite or b"\n" in words[i]:
+            problem = "has a newline in it" if is_finite else "has a number that is not finite"
+            raise UnsupportedFormat(f"word {done + i + 1} of {name}, {_shown(words[i])}, {problem}")

@@ -16,7 +16,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.formats.native import read_lines, read_tensors, stored_as, write_lines
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.lines import FilePath, name_of
 from elmokit.io.paths import cache_folder, is_file
 from elmokit.text.readers import total_bytes
-from elmokit.vectors.static.cache import CachedVectors, CacheEntry, Table, WordRows
+from elmokit.vectors.static.cache import Table, WordRows, read_cached
 from elmokit.vectors.static.reader import read_rows
 
 logger = logging.getLogger("elmokit")
@@ -128,105 +128,63 @@ def _digit(words: Sequence[str]) -> str:
 
 # ---------------------------------------------------------------------- reading
 def read_static_vectors(
-    path: FilePath,
-    *,
-    limit: int | None = 400_000,
-    cache: Path | None = None,
-    quiet: bool = False,
+    path: FilePath, *, limit: int | None = 400_000, cache: Path | None = None, quiet: bool = False
 ) -> StaticVectors:
     """Read word vectors: GloVe, word2vec as text or binary, fastText .vec; also .gz, .xz, .zst.
 
-    Of repeated words the first counts. Bytes that are not UTF-8 become U+FFFD.
-
-    Args:
-        path: The file.
-        limit: Maximum number of words, from the beginning, where the frequent ones are; None for
-            all.
-        cache: Folder that keeps the vectors as a memory map for the next time (default: the
-            user's cache folder for large files, none for small ones).
-        quiet: Show no progress bar.
+    Of repeated words the first counts. Bytes that are not UTF-8 become U+FFFD. At most `limit`
+    words are read, from the beginning, where the frequent ones are. `cache` is the folder that
+    keeps them as a memory map (default: the user's cache folder for large files, none for others).
     """
     if limit is not None and limit < 1:
         raise ElmokitError(f"limit must be at least 1, not {limit}")
     file, name = Path(path), name_of(path)
-    is_regular = is_file(file)
-    is_large = is_regular and file.stat().st_size >= LARGE_BYTES
-    rows = _DistinctWords(path, limit, quiet or not is_large)
+    is_large = is_file(file) and file.stat().st_size >= LARGE_BYTES
+    parse = partial(_distinct_words, path, limit, quiet or not is_large)
     folder = cache or (cache_folder("vectors") if is_large else None)
-    cached = None
-    if folder is not None and is_regular:
-        entry = CacheEntry(file, limit, folder)
-        cached = entry.read()
-        if cached is None:
-            entry.write(rows, rows.notes)
-            cached = entry.read()  # Another process may have just written it.
-    if cached is None:
-        cached = CachedVectors(*_in_memory(rows), rows.notes())
-    for note in cached.notes:
-        logger.warning(f"{name} has {note}")
-    return StaticVectors(cached.words, cached.vectors, name)
+    notes: Counter[str] = Counter()
+    rows = None
+    if folder is not None and is_file(file):
+        rows = read_cached(file, limit, folder, parse, notes)
+    if rows is None:
+        parts = list(parse(notes))
+        words = [word for more, _ in parts for word in more]
+        rows = words, np.concatenate([table for _, table in parts])
+    for problem, n in notes.items():
+        logger.warning(f"{name} has {plural(n, 'word')} {problem}")
+    return StaticVectors(*rows, name)
 
 
-class _DistinctWords:
-    """Iterates over the distinct words of a file up to a limit, and counts what was left out."""
+def _distinct_words(
+    path: FilePath, limit: int | None, quiet: bool, notes: Counter[str]
+) -> Iterator[WordRows]:
+    """Yield the distinct words of a file up to a limit, and count what was left out in `notes`."""
+    seen: set[str] = set()
+    size, name = total_bytes(path), Path(path).name
+    with tqdm(total=size, unit="B", unit_scale=True, desc=name, disable=quiet) as bar:
 
-    def __init__(self, path: FilePath, limit: int | None, quiet: bool) -> None:
-        self.path, self.limit, self.quiet = path, limit, quiet
-        self.counts: Counter[str] = Counter()
+        def advance(count: int) -> None:
+            bar.update(count)
 
-    def __iter__(self) -> Iterator[WordRows]:
-        self.counts.clear()
-        seen: set[str] = set()
-        size, name = total_bytes(self.path), Path(self.path).name
-        with tqdm(total=size, unit="B", unit_scale=True, desc=name, disable=self.quiet) as bar:
-
-            def advance(count: int) -> None:
-                bar.update(count)
-
-            for raw, table in read_rows(self.path, on_bytes=advance):
-                words, kept = self._new_words(raw, seen)
-                yield words, table if len(kept) == len(raw) else table[kept]
-                if len(seen) == self.limit:
-                    break
-        if not seen:
-            raise ElmokitError(f"{name_of(self.path)} has no word vectors in it")
-
-    def _new_words(self, raw: list[bytes], seen: set[str]) -> tuple[list[str], list[int]]:
-        words, kept = [], []
-        for i, encoded in enumerate(raw):
-            try:
-                word = encoded.decode()
-            except UnicodeDecodeError:
+        for raw, table in read_rows(path, on_bytes=advance):
+            words, kept = [], []
+            for i, encoded in enumerate(raw):
                 word = encoded.decode(errors="replace")
-                self.counts["that are not UTF-8 (invalid bytes read as U+FFFD)"] += 1
-            if word in seen or not word:
-                self.counts[REPEATED if word else "without text"] += 1
-                continue
-            seen.add(word)
-            words.append(word)
-            kept.append(i)
-            if len(seen) == self.limit:
+                if "\ufffd" in word and word.encode() != encoded:
+                    notes["that are not UTF-8 (invalid bytes read as U+FFFD)"] += 1
+                if word in seen or not word:
+                    notes[REPEATED if word else "without text"] += 1
+                    continue
+                seen.add(word)
+                words.append(word)
+                kept.append(i)
+                if len(seen) == limit:
+                    break
+            yield words, table if len(kept) == len(raw) else table[kept]
+            if len(seen) == limit:
                 break
-        return words, kept
-
-    def notes(self) -> list[str]:
-        """Return what was left out or changed so far."""
-        return [f"{count} word(s) {problem}" for problem, count in self.counts.items()]
-
-
-def _in_memory(rows: _DistinctWords) -> tuple[list[str], Table]:
-    words: list[str] = []
-    tables: list[Table] = []
-    for more, table in rows:
-        words += more
-        tables.append(table)
-    vectors = np.empty((len(words), tables[0].shape[1]), np.float32)
-    end = len(words)
-    while tables:  # From the end, so that each can be freed once it is copied.
-        table = tables.pop()
-        vectors[end - len(table) : end] = table
-        end -= len(table)
-    return words, vectors
+    if not seen:
+        raise ElmokitError(f"{name_of(path)} has no word vectors in it")
 
 
 # ---------------------------------------------------------------------- in a task model's folder
