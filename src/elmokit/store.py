@@ -31,7 +31,7 @@ from elmokit.text.indexers import refuse_strings
 
 logger = logging.getLogger("elmokit")
 
-FILE = "layers.sqlite"
+FILE = "elmokit-layers.sqlite"
 VERSION = 1  # Records of another version are not found.
 COMMIT_BYTES = 64 << 20  # written at once; a kill loses at most this much
 STREAM_BYTES = 64 << 20  # layers that `stream` holds at once

@@ -209,3 +209,17 @@ def test_a_lock_that_is_never_given_back_is_an_error(
     one._database.execute("ROLLBACK")
     other.append(some(1))
     assert holds(one, 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_reads_and_writes_by_a_connection_of_its_own(path: Path) -> None:
+    records = Records(path, "a")
+    records.append(some(1))
+    child = os.fork()
+    if child == 0:
+        good = records.get(key(1)) == content(1)
+        records.append(some(2))
+        os._exit(0 if good and holds(records, 1, 2) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    records.append(some(3))
+    assert holds(records, 1, 2, 3)

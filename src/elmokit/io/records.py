@@ -6,6 +6,7 @@ the space of records that were deleted is used again.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 import zlib
@@ -23,6 +24,7 @@ CREATE TABLE IF NOT EXISTS records (
     owner TEXT, key BLOB, checksum INTEGER, value BLOB, PRIMARY KEY (owner, key)
 );
 """
+_abandoned: list[sqlite3.Connection] = []  # of parent processes
 USED = "INSERT OR REPLACE INTO owners VALUES (?, ?)"
 
 
@@ -34,16 +36,28 @@ class Records:
 
     def __init__(self, path: Path, owner: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._owner = owner
+        self._path, self._owner = path, owner
+        self._connect()
+        with suppress(sqlite3.OperationalError):  # It may be read-only.
+            self._database.execute(USED, (owner, time.time()))
+
+    def _connect(self) -> None:
+        self._process = os.getpid()
         try:
-            self._database = _open(path)
+            self._connection = _open(self._path)
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError:  # It is damaged, and everything in it can be computed again.
-            path.unlink()
-            self._database = _open(path)
-        with suppress(sqlite3.OperationalError):  # It may be read-only.
-            self._database.execute(USED, (owner, time.time()))
+            self._path.unlink()
+            self._connection = _open(self._path)
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        """The connection of this process: one that was forked cannot use its parent's."""
+        if self._process != os.getpid():
+            _abandoned.append(self._connection)  # Closing it here would release the parent's locks.
+            self._connect()
+        return self._connection
 
     def __len__(self) -> int:
         query = "SELECT count(*) FROM records WHERE owner = ?"
