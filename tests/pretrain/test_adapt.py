@@ -263,3 +263,20 @@ def test_a_damaged_checkpoint_is_a_sentence(model: str, options: Options) -> Non
     (state / "state.json").write_text(whole)
     (state / "state.safetensors").write_bytes(b"cut off")
     assert f"{state} cannot be read" in complaint(lambda: pretrain(options))
+
+
+def test_a_run_killed_before_its_first_checkpoint_logs_each_step_once(
+    model: str, domain: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(trainer: Trainer) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "one_step", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(model, domain)
+    assert [line["step"] for line in read_log(Path(domain["out"], "log.jsonl"))] == [0]
+    adapt(model, domain)
+    heldout = [line for line in read_log(Path(domain["out"], "log.jsonl")) if "heldout" in line]
+    steps = [line["step"] for line in heldout]
+    assert steps == sorted(set(steps))

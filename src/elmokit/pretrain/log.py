@@ -40,7 +40,8 @@ class RunLog:
         """Keep the log open, from `step` on, with `tokens` of `total` done."""
         with ExitStack() as stack:
             if self.writes:
-                kept = [line for line in read_log(self.path) if line["step"] <= step]
+                lines = read_log(self.path) if step else []  # Step 0 is evaluated again.
+                kept = [line for line in lines if line["step"] <= step]
                 write_file(self.path, (json.dumps(line) + "\n" for line in kept))
                 self._stream = stack.enter_context(self.path.open("a", encoding="utf-8"))
             if self.writes and self.tensorboard:
