@@ -35,6 +35,8 @@ from elmokit.formats.detect import read_checkpoint
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
+# Packages that the code of a page needs beside elmokit[dev] without its heavy parts.
+NEEDED = {"how-to/scikit-learn.md": ("sklearn", "pandas")}
 CHINESE = [page for page in PAGES if page.name.endswith(".zh-CN.md")]
 
 
@@ -101,6 +103,8 @@ def workplace(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_code_of_a_page_does_what_is_shown(
     page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for package in NEEDED.get(name_of(page), ()):
+        pytest.importorskip(package, reason=f"{package} is not installed")
     said: list[str] = []
     run_here = documents.run_here
 
