@@ -36,7 +36,10 @@ from elmokit.formats.detect import read_checkpoint
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
 # Packages that the code of a page needs beside elmokit[dev] without its heavy parts.
-NEEDED = {"how-to/scikit-learn.md": ("sklearn", "pandas")}
+NEEDED = {
+    "how-to/datasets.md": ("datasets",),
+    "how-to/scikit-learn.md": ("sklearn", "pandas"),
+}
 CHINESE = [page for page in PAGES if page.name.endswith(".zh-CN.md")]
 
 
