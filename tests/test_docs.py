@@ -40,6 +40,7 @@ NEEDED = {
     "how-to/datasets.md": ("datasets",),
     "how-to/onnx.md": ("onnx", "onnxruntime"),
     "how-to/scikit-learn.md": ("sklearn", "pandas"),
+    "how-to/spacy.md": ("spacy",),
 }
 CHINESE = [page for page in PAGES if page.name.endswith(".zh-CN.md")]
 
@@ -134,9 +135,15 @@ def without_figures(line: str) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_says_what_it_is(page: Path) -> None:
     for block in blocks(page):
-        assert block.language in ("python", "console", "text", "yaml", "javascript", "csharp"), (
-            block.where
-        )
+        assert block.language in (
+            "python",
+            "console",
+            "text",
+            "yaml",
+            "ini",
+            "javascript",
+            "csharp",
+        ), block.where
 
 
 @pytest.mark.parametrize("page", CHINESE, ids=name_of)
