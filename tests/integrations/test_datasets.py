@@ -115,6 +115,16 @@ def test_the_fingerprint_depends_on_the_settings_and_on_nothing_else(
         same_name({"text": TEXTS})
 
 
+def test_a_streamed_dataset_is_embedded_batch_by_batch(dataset: Any, model: str) -> None:
+    embed = EmbedColumn(model=model)
+    stream = dataset.to_iterable_dataset().map(embed, batched=True, batch_size=3)
+    expected = elmokit.load(model).sentence_vectors(TEXTS)
+    vectors = np.array([example["vector"] for example in stream])
+    assert difference(vectors, expected) < 1e-6
+    with pytest.raises(ElmokitError, match="map without features"):
+        embed.features(stream)
+
+
 def test_wrong_use_is_one_sentence(model: str) -> None:
     embed = EmbedColumn("sentence", model=model)
     with pytest.raises(ElmokitError, match="no column 'sentence': it has text, id"):

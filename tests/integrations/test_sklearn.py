@@ -134,6 +134,18 @@ def test_a_grid_search_over_layers_and_pooling_loads_the_model_once(
     assert loads == [model]
 
 
+@pytest.mark.slow  # Each process imports torch.
+def test_a_grid_search_in_two_processes_finds_the_same(model: str) -> None:
+    pipeline = make_pipeline(ElmoVectorizer(model), LogisticRegression(C=1000))
+    grid = {"elmovectorizer__layers": [0, "top"]}
+    results = [
+        GridSearchCV(pipeline, grid, cv=3, n_jobs=jobs).fit(TEXTS, LABELS).cv_results_
+        for jobs in (1, 2)
+    ]
+    scores = [result["mean_test_score"] for result in results]
+    assert np.allclose(*scores)
+
+
 def test_a_fitted_pipeline_is_a_pickle_of_kilobytes_that_other_processes_load(
     model: str, tmp_path: Path
 ) -> None:

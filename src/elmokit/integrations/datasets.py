@@ -87,6 +87,10 @@ class EmbedColumn:
         """
         datasets = require("datasets", extra="datasets", purpose="Embedding a dataset")
         vector = datasets.List(datasets.Value("float32"), length=self.dim)
+        if dataset is not None and dataset.features is None:
+            raise InvalidInput(
+                "the columns of a streamed dataset are unknown: map without features"
+            )
         columns = {} if dataset is None else dict(dataset.features)
         columns[self.output] = vector if self.pooling is not None else datasets.List(vector)
         return datasets.Features(columns)
