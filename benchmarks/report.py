@@ -526,6 +526,8 @@ def spacy_ner(result: dict[str, Any]) -> str:
         f"{result['dev_sentences']} sentences of",
         "`examples/names.dev.conll` after the last epoch, mean and standard deviation of "
         f"{result['seeds']} seeds.",
+        "That a maxout layer follows the mix of ELMo, not a linear one, was decided by a run with",
+        "seed 0 on the same sentences (88.7 and 85.7).",
         "",
         "| layer | F1 | deviation | CPU seconds of a training |",
         "|---|---:|---:|---:|",

@@ -22,7 +22,8 @@ from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError, InvalidInput, require
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
-from elmokit.integrations.onnx_graph import INPUTS, OPSET, WeightType, build
+from elmokit.integrations.onnx_graph import INPUTS, OPSET, build
+from elmokit.integrations.onnx_nodes import WeightType
 from elmokit.io.atomic import write_file
 from elmokit.text.characters import (
     BEGIN_SENTENCE,

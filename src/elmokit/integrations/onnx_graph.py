@@ -14,74 +14,19 @@ Inside the graph sentences are time-major: (words, batch, columns).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import require
 from elmokit.formats.checkpoint import Tensors
+from elmokit.integrations.onnx_nodes import Graph, WeightType, onnx, typed_value
 from elmokit.text.dictionaries import HEADER
-
-onnx: Any = require("onnx", extra="onnx", purpose="Exporting to ONNX")
 
 OPSET = 18
 IR_VERSION = 8  # the one of opset 18, so that older runtimes read the file
 INPUTS = {"characters": "character_ids", "words": "word_ids", "unicode": "ids"}
-WeightType = Literal["float32", "float16"]
-
-
-class Graph:
-    """Nodes and weights of a graph; each method adds a node and returns the name of its output."""
-
-    def __init__(self, prefix: str = "", dtype: WeightType = "float32") -> None:
-        self.prefix, self.dtype = prefix, dtype
-        self.nodes: list[Any] = []
-        self.initializers: list[Any] = []
-        self._constants: dict[tuple[Any, ...], str] = {}
-
-    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node with one output."""
-        return self.add_many(operator, *inputs, outputs=1, **attributes)[0]
-
-    def add_many(
-        self, operator: str, *inputs: str, outputs: int, body: Any = None, **attributes: Any
-    ) -> list[str]:
-        """Add a node with several outputs."""
-        name = f"{self.prefix}{operator}_{len(self.nodes)}"
-        names = [f"{name}_{i}" for i in range(outputs)]
-        if body is not None:
-            attributes["body"] = body
-        node = onnx.helper.make_node(operator, list(inputs), names, name=name, **attributes)
-        self.nodes.append(node)
-        return names
-
-    def weight(self, name: str, array: NDArray[np.float32]) -> str:
-        """Add a weight; a matrix is stored as float16 if the graph is, and computed in float32."""
-        if self.dtype == "float16" and array.ndim > 1:
-            return self.add("Cast", self._initializer(name, array.astype(np.float16)), to=1)
-        return self._initializer(name, array.astype(np.float32))
-
-    def integers(self, *values: int) -> str:
-        """Add a list of integers, such as a shape or axes."""
-        return self._constant(np.array(values, np.int64))
-
-    def number(self, value: float) -> str:
-        """Add a float32 without dimensions."""
-        return self._constant(np.array(value, np.float32))
-
-    def _constant(self, array: NDArray[Any]) -> str:
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._constants:
-            name = f"{self.prefix}constant_{len(self._constants)}"
-            self._constants[key] = self._initializer(name, array)
-        return self._constants[key]
-
-    def _initializer(self, name: str, array: NDArray[Any]) -> str:
-        self.initializers.append(onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
 
 
 def build(
@@ -167,54 +112,37 @@ class _Builder:
             columns = map(graph.integers, (HEADER, 1 << 31, 1))
             characters = graph.add("Slice", ids, *columns)
             x = graph.add("Gather", self._weight("token_encoder.characters"), characters)
-            read = self._convolve if self.config.has_filters else self._read_by_lstm(ids)
-            parts.append(read(x))
+            has_filters = self.config.has_filters
+            parts.append(self._convolve(x) if has_filters else self._read_by_lstm(ids, x))
         return graph.add("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
 
-    def _read_by_lstm(self, ids: str) -> Any:
-        """Return a function from characters to the last states of an LSTM in both directions."""
-        graph = self.graph
+    def _read_by_lstm(self, ids: str, x: str) -> str:
+        """Return the last states of an LSTM over characters in both directions: (rows, 2 size)."""
+        graph, name = self.graph, "token_encoder.character_lstm"
+        weights = [
+            graph.weight(f"{name}.{part}", np.stack(self._both_directions(f"{name}.{part}_l0")))
+            for part in ("weight_ih", "weight_hh")
+        ]
+        sides = [self._both_directions(f"{name}.{part}_l0") for part in ("bias_ih", "bias_hh")]
+        bias = graph.weight(f"{name}.bias", np.concatenate([np.stack(s) for s in sides], axis=1))
         lengths = graph.add("Gather", ids, graph.integers(1), axis=1)
         lengths = graph.add("Squeeze", lengths, graph.integers(1))
         # A row of padding has no characters; the operator needs at least one.
         lengths = graph.add("Cast", graph.add("Max", lengths, graph.integers(1)), to=6)
-
-        def read(x: str) -> str:
-            name, size = "token_encoder.character_lstm", self.config.character_dim
-            weights = [
-                graph.weight(f"{name}.{part}", np.stack([self._onnx_gates(t) for t in both]))
-                for part, both in (
-                    ("input", self._both_directions(f"{name}.weight_ih_l0")),
-                    ("recurrent", self._both_directions(f"{name}.weight_hh_l0")),
-                )
-            ]
-            biases = [
-                np.concatenate([self._onnx_gates(b) for b in pair])
-                for pair in zip(
-                    self._both_directions(f"{name}.bias_ih_l0"),
-                    self._both_directions(f"{name}.bias_hh_l0"),
-                    strict=True,
-                )
-            ]
-            bias = graph.weight(f"{name}.bias", np.stack(biases))
-            turned = graph.add("Transpose", x, perm=[1, 0, 2])  # (characters, rows, size)
-            _, states = graph.add_many(
-                "LSTM", turned, *weights, bias, lengths,
-                outputs=2, hidden_size=size, direction="bidirectional",
-            )  # fmt: skip
-            states = graph.add("Transpose", states, perm=[1, 0, 2])  # (rows, 2, size)
-            return graph.add("Flatten", states)
-
-        return read
+        turned = graph.add("Transpose", x, perm=[1, 0, 2])  # (characters, rows, size)
+        _, states = graph.add_many(
+            "LSTM", turned, *weights, bias, lengths,
+            outputs=2, hidden_size=self.config.character_dim, direction="bidirectional",
+        )  # fmt: skip
+        return graph.add("Flatten", graph.add("Transpose", states, perm=[1, 0, 2]))
 
     def _both_directions(self, name: str) -> list[NDArray[np.float32]]:
-        return [self.tensors[name], self.tensors[f"{name}_reverse"]]
-
-    @staticmethod
-    def _onnx_gates(array: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Reorder the gates i, f, g, o of torch to i, o, f, g of ONNX."""
-        i, f, g, o = np.split(array, 4)
-        return np.concatenate([i, o, f, g])
+        """Return a tensor of each direction, its gates i, f, g, o in ONNX's order i, o, f, g."""
+        result = []
+        for direction in ("", "_reverse"):
+            i, f, g, o = np.split(self.tensors[name + direction], 4)
+            result.append(np.concatenate([i, o, f, g]))
+        return result
 
     def _convolve(self, x: str) -> str:
         """Characters to what the highway layers return: (rows, length, dim) to (rows, filters)."""
@@ -282,7 +210,7 @@ class _Builder:
         result = body.add("Identity", new_h)
         sizes = {h: config.projection_dim, c: cells, x: 4 * cells}
         sizes |= {new_h: config.projection_dim, new_c: cells, result: config.projection_dim}
-        values = [_value(value, ["batch", size]) for value, size in sizes.items()]
+        values = [typed_value(value, ["batch", size]) for value, size in sizes.items()]
         return onnx.helper.make_graph(
             body.nodes, f"{name}.step", values[:3], values[3:], body.initializers
         )
@@ -342,12 +270,12 @@ class _Builder:
         columns = {"characters": [config.max_characters], "words": []}
         shape = ["batch", "words", *columns.get(config.token_encoder, ["columns"])]
         integer = onnx.TensorProto.INT64
-        inputs = [_value(ids, shape, integer), _value("lengths", ["batch"], integer)]
+        inputs = [typed_value(ids, shape, integer), typed_value("lengths", ["batch"], integer)]
         shapes: dict[str, list[str | int]] = {
             name: ["batch", "words", config.vocabulary_size] for name in outputs
         }
         shapes["layers"] = [config.num_layers + 1, "batch", "words", config.dim]
-        results = [_value(name, shapes[name]) for name in outputs]
+        results = [typed_value(name, shapes[name]) for name in outputs]
         proto = onnx.helper.make_graph(graph.nodes, "elmo", inputs, results, graph.initializers)
         opsets = [onnx.helper.make_opsetid("", OPSET)]
         return onnx.helper.make_model(
@@ -391,8 +319,3 @@ class _Builder:
         graph = self.graph
         end = graph.add("Add", self.words, graph.integers(start))
         return graph.add("Slice", x, graph.integers(start), end, graph.integers(0))
-
-
-def _value(name: str, shape: Sequence[str | int], kind: int = 1) -> Any:
-    """Describe an input or an output; the type 1 is float32."""
-    return onnx.helper.make_tensor_value_info(name, kind, list(shape))
