@@ -67,6 +67,7 @@ COMMANDS = {
         ("drift", "analysis.drift:drift", "find words that two corpora use differently"),
         ("info", "models:info", "describe a checkpoint of any format"),
         ("convert", "models:convert", "rewrite a checkpoint in another format"),
+        ("export", "models:export", "write a model as ONNX for other languages"),
     )
 }
 CONFIG_HELP = (

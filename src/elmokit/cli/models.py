@@ -1,4 +1,4 @@
-"""`elmokit info` and `elmokit convert`: describe a model, or rewrite it in another format."""
+"""`elmokit info`, `convert` and `export`: describe a model, or rewrite it in another format."""
 
 from __future__ import annotations
 
@@ -51,6 +51,32 @@ def convert(
 
     result = conversion.convert(source, target, to=to, dtype=dtype, overwrite=overwrite)
     _print(_conversion_lines(result))
+
+
+def export(
+    model: str,
+    output: str,
+    /,
+    *,
+    dtype: Literal["float32", "float16"] = "float32",
+    softmax: Flag = False,
+    overwrite: Flag = False,
+) -> None:
+    """Write a model as ONNX for other languages, and check it in onnxruntime.
+
+    Args:
+        model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
+        output: File to write, such as elmo.onnx; its description and a test vector go to elmo.json.
+        dtype: Type of the stored weights; float16 halves the size.
+        softmax: Add the log probabilities of all words as outputs.
+        overwrite: Replace existing files.
+    """
+    from elmokit.integrations import onnx
+
+    result = onnx.export(model, output, dtype=dtype, softmax=softmax, overwrite=overwrite)
+    size, difference = f"{result.graph_bytes / 1e6:.1f} MB", f"{result.max_difference:.1e}"
+    print(f"{result.graph}: {size}, {result.dtype} weights; vectors differ by at most {difference}")
+    print(f"{result.description}: inputs, tokenizer and a test vector")
 
 
 def _print(lines: Iterable[str]) -> None:

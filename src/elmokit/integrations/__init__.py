@@ -1,0 +1,1 @@
+"""elmokit inside other libraries, one module for each; none is imported by `import elmokit`."""

@@ -1,0 +1,69 @@
+"""Load each model once per process, however many objects of other libraries use it.
+
+Objects of other libraries are cloned, pickled and sent to other processes. They hold the settings
+of a model instead of the model, and take it from here when they compute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from elmokit.embed import Embedder
+from elmokit.errors import InvalidInput
+from elmokit.loading import load
+from elmokit.model.fast.linear import Precision
+
+MAX_MODELS = 3  # A grid search over models uses them in turns.
+Version = tuple[tuple[str, int, int], ...]
+
+
+class ModelSettings(NamedTuple):
+    """What `elmokit.load` needs to load a model."""
+
+    model: str = "shipped"
+    precision: Precision = "float32"
+    tokenizer: str | None = None
+    device: str = "cpu"
+
+
+class SharedModel(NamedTuple):
+    """A loaded model that many objects use."""
+
+    embedder: Embedder
+    fingerprint: str
+    """Hash of everything that determines its vectors."""
+
+
+def shared_model(settings: ModelSettings, fingerprint: str | None = None) -> SharedModel:
+    """Return the model with these settings, which is loaded again only if its files have changed.
+
+    Args:
+        settings: Name and settings of the model.
+        fingerprint: Raise if the model does not have this one, which it had before.
+    """
+    shared = _load(settings, _version(settings.model))
+    if fingerprint not in (None, shared.fingerprint):
+        raise InvalidInput(
+            f"the model {settings.model} is not the one that this object was made with "
+            f"(fingerprint {shared.fingerprint}, not {fingerprint}): restore it, or fit again"
+        )
+    return shared
+
+
+@lru_cache(MAX_MODELS)
+def _load(settings: ModelSettings, version: Version) -> SharedModel:
+    embedder = load(**settings._asdict())
+    return SharedModel(embedder, embedder.fingerprint())
+
+
+def _version(model: str) -> Version:
+    """Return what changes when the files of a model change; empty if it is not a path."""
+    with contextlib.suppress(OSError, ValueError):
+        path = Path(model)
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        states = [(file.name, file.stat()) for file in files]
+        return tuple((name, state.st_mtime_ns, state.st_size) for name, state in states)
+    return ()
