@@ -1,0 +1,1 @@
+"""ELMo inside other libraries: one module each, imported only by those who use it."""
