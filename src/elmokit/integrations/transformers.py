@@ -181,7 +181,8 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):  # type: ignore[misc]
 
     def character_ids(self, words: Sequence[str]) -> NDArray[np.int64]:
         """Return the rows of ids that the token encoder takes: (words, columns)."""
-        return self.indexer.encode(list(words)).astype(np.int64)
+        # A mark before the words: without any word there would be no columns.
+        return self.indexer.encode([END_SENTENCE, *words])[1:].astype(np.int64)
 
     def _encode_plus(
         self,
@@ -211,18 +212,17 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):  # type: ignore[misc]
         )
         data = dict(encoding)
         samples = data.get("overflow_to_sample_mapping", range(len(texts)))
-        positions = [
-            (sample, each.word_ids) for sample, each in zip(samples, encoding.encodings, strict=True)
-        ]
+        word_ids = [each.word_ids for each in encoding.encodings]
+        positions = list(zip(samples, word_ids, strict=True))
         if return_offsets_mapping and not is_split_into_words:
             offsets = [token_offsets(*pair) for pair in zip(texts, words, strict=True)]
             data["offset_mapping"] = [
-                [(0, 0) if word is None else offsets[sample][word] for word in word_ids]
-                for sample, word_ids in positions
+                [(0, 0) if word is None else offsets[sample][word] for word in words_of_row]
+                for sample, words_of_row in positions
             ]
         if "character_ids" in self.model_input_names:
             rows = [self.character_ids(each) for each in words]  # (words, columns) each
-            arrays = [_take_rows(rows[sample], word_ids) for sample, word_ids in positions]
+            arrays = [_take_rows(rows[sample], each) for sample, each in positions]
             data["character_ids"] = arrays if return_tensors else [a.tolist() for a in arrays]
         if not is_batch and not return_tensors and not return_overflowing_tokens:
             data = {name: values[0] for name, values in data.items()}
@@ -401,9 +401,7 @@ class ElmoModel(ElmoPreTrainedModel):
         """The packed weights and the vectors of words met before."""
         if self._engine is None:
             indexer = RowIndexer(boundary_ids(self.config))
-            self._engine = Engine(
-                self.bilm, indexer, precision="float32", cache_bytes=CACHE_BYTES
-            )
+            self._engine = Engine(self.bilm, indexer, precision="float32", cache_bytes=CACHE_BYTES)
         return self._engine
 
     @can_return_tuple
