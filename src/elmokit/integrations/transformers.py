@@ -43,9 +43,10 @@ from elmokit.text.tokenize import token_offsets
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN, Vocabulary, WordIndexer
 
-transformers = require("transformers", extra="transformers", purpose="This module")
-modeling_outputs = require("transformers.modeling_outputs", extra="transformers", purpose="")
-tokenizers = require("tokenizers", extra="transformers", purpose="This module")
+NEED = {"extra": "transformers", "purpose": "elmokit.integrations.transformers"}
+transformers: Any = require("transformers", **NEED)
+modeling_outputs: Any = require("transformers.modeling_outputs", **NEED)
+tokenizers: Any = require("tokenizers", **NEED)
 can_return_tuple: Any = transformers.utils.can_return_tuple
 
 CODE = "modeling_elmo"  # name of the Python file that `carry_code` writes
@@ -53,7 +54,7 @@ CACHE_BYTES = 128 << 20  # memory for the vectors of words met before
 HUB_ARGUMENTS = "cache_dir force_download local_files_only token revision subfolder".split()
 
 
-class ElmoConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
+class ElmoConfig(transformers.PreTrainedConfig):
     """The `config.json` of a native folder, with some fields of its own."""
 
     model_type = "elmo"
@@ -103,7 +104,7 @@ class ElmoConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
 
 
 # ---------------------------------------------------------------------- text to ids
-class ElmoTokenizer(transformers.PreTrainedTokenizerFast):  # type: ignore[misc]
+class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
     """elmokit's tokenizer of strings, and the ids of words and of their characters.
 
     Splitting and character ids are elmokit's; padding, truncation and `word_ids` come from the
@@ -212,17 +213,17 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):  # type: ignore[misc]
         )
         data = dict(encoding)
         samples = data.get("overflow_to_sample_mapping", range(len(texts)))
-        word_ids = [each.word_ids for each in encoding.encodings]
-        positions = list(zip(samples, word_ids, strict=True))
+        # The text of each row, and the word at each of its positions.
+        rows = list(zip(samples, [each.word_ids for each in encoding.encodings], strict=True))
         if return_offsets_mapping and not is_split_into_words:
             offsets = [token_offsets(*pair) for pair in zip(texts, words, strict=True)]
             data["offset_mapping"] = [
-                [(0, 0) if word is None else offsets[sample][word] for word in words_of_row]
-                for sample, words_of_row in positions
+                [(0, 0) if word is None else offsets[sample][word] for word in word_ids]
+                for sample, word_ids in rows
             ]
         if "character_ids" in self.model_input_names:
-            rows = [self.character_ids(each) for each in words]  # (words, columns) each
-            arrays = [_take_rows(rows[sample], each) for sample, each in positions]
+            ids = [self.character_ids(each) for each in words]  # (words, columns) each
+            arrays = [_take_rows(ids[sample], word_ids) for sample, word_ids in rows]
             data["character_ids"] = arrays if return_tensors else [a.tolist() for a in arrays]
         if not is_batch and not return_tensors and not return_overflowing_tokens:
             data = {name: values[0] for name, values in data.items()}
@@ -317,7 +318,7 @@ class RowIndexer:
 
 
 # ---------------------------------------------------------------------- models
-class ElmoPreTrainedModel(transformers.PreTrainedModel):  # type: ignore[misc]
+class ElmoPreTrainedModel(transformers.PreTrainedModel):
     """What the models have in common: how they are loaded and saved."""
 
     config_class = ElmoConfig
@@ -455,7 +456,7 @@ class ElmoModel(ElmoPreTrainedModel):
             name = "input_ids" if self.config.bilm.token_encoder == "words" else "character_ids"
             raise InvalidInput(f"this model needs {name}, which its tokenizer returns")
         if rows.numel() == 0:  # A batch of empty texts has no columns.
-            return rows.new_zeros(len(rows), 0, self.engine.indexer.columns)
+            return rows.new_zeros(len(rows), 0, boundary_ids(self.config).shape[1])
         return rows
 
     def _layers(self, rows: Tensor, is_token: Tensor) -> Tensor:
@@ -468,16 +469,17 @@ class ElmoModel(ElmoPreTrainedModel):
 
     def _run(self, sentences: list[list[str]]) -> Tensor:
         """Return all layers, sentence after sentence: (L + 1, positions, dim)."""
-        config, parameter = self.config.bilm, next(self.bilm.parameters())
+        config = self.config.bilm
+        parameter: Tensor = next(self.bilm.parameters())
         if not sentences:
             return parameter.new_zeros(config.num_layers + 1, 0, config.dim)
         if self._is_fast():
             autocast = torch.autocast(parameter.device.type, enabled=False)
             with self.engine.lock, torch.inference_mode(), autocast:
                 return self.engine.layers(sentences).clone()
-        batch = make_batch(sentences, self.engine.indexer).to(parameter.device)
-        output = self.bilm(batch)
-        return output.hidden_states[:, output.mask]  # type: ignore[no-any-return]
+        output = self.bilm(make_batch(sentences, self.engine.indexer).to(parameter.device))
+        flat: Tensor = output.hidden_states[:, output.mask]
+        return flat
 
     def _is_fast(self) -> bool:
         """Tell whether no gradient and no dropout is needed, and the weights are float32."""
