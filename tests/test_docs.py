@@ -38,6 +38,10 @@ PAGES = sorted(DOCS.glob("**/*.md"))
 CHINESE = [page for page in PAGES if page.name.endswith(".zh-CN.md")]
 
 
+# Optional packages that a page is about: without them its code is not run.
+PACKAGES = {"transformers.md": ["transformers", "accelerate", "sentence_transformers"]}
+
+
 def name_of(page: Path) -> str:
     return page.relative_to(DOCS).as_posix()
 
@@ -101,6 +105,8 @@ def workplace(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_code_of_a_page_does_what_is_shown(
     page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for package in PACKAGES.get(page.name, ()):
+        pytest.importorskip(package, reason=f"{package} is not installed")
     said: list[str] = []
     run_here = documents.run_here
 
