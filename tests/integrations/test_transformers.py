@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import shutil
 import socket
 import subprocess
 import sys
@@ -319,6 +320,21 @@ def test_a_tensor_beside_elmo_and_classifier_is_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("make", [on_characters, on_words])
+def test_a_repository_of_the_hub_is_loaded_from_its_cache(make: Make, tmp_path: Path) -> None:
+    elmo, folder = save(make, tmp_path)
+    repository = tmp_path / "hub" / "models--somebody--small-elmo"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    shutil.copytree(folder, repository / "snapshots" / commit)
+    hub = str(tmp_path / "hub")
+    model = transformers.AutoModel.from_pretrained("somebody/small-elmo", cache_dir=hub)
+    tokenizer = transformers.AutoTokenizer.from_pretrained("somebody/small-elmo", cache_dir=hub)
+    with torch.no_grad():
+        assert distance(layers_of(tokenizer, model.eval(), TEXTS), elmo, TEXTS) <= EXACT
+
+
 def run_fresh(code: str, folder: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """Run code in a new interpreter that has not imported the integration."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
@@ -388,6 +404,17 @@ def test_split_words_are_taken_as_they_are(tmp_path: Path) -> None:
     assert difference(vectors[1, :1].numpy(), expected[1].vectors) <= EXACT
     one = tokenizer(sentences[0], is_split_into_words=True)
     assert one["input_ids"] == batch["input_ids"][0].tolist()
+
+
+def test_strange_words_have_a_vector_each(tiny: tuple[Embedder, Path]) -> None:
+    elmo, folder = tiny
+    tokenizer, model = auto(folder)
+    words = ["", "the", "\udc80", "a b", "<S>", "</S>", "x" * 99, "x\u2028y", "\0"]
+    batch = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+    assert batch.word_ids() == list(range(len(words)))
+    with torch.no_grad():
+        layers = torch.stack(model(**batch, output_hidden_states=True).hidden_states)[:, 0]
+    assert difference(layers.numpy(), elmo.embed_tokens(words).layers) <= EXACT
 
 
 def test_truncation_with_overlap_keeps_words_and_characters_together(

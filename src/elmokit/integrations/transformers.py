@@ -41,6 +41,7 @@ from elmokit.text.dictionaries import Dictionaries, UnicodeIndexer
 from elmokit.text.indexers import Indexer
 from elmokit.text.tokenize import token_offsets
 from elmokit.text.tokenize import tokenizer as find_tokenizer
+from elmokit.text.unicode import is_unicode
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN, Vocabulary, WordIndexer
 
 NEED = {"extra": "transformers", "purpose": "elmokit.integrations.transformers"}
@@ -205,7 +206,8 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
         _check_texts(texts, list | tuple if is_split_into_words else str)
         words = [list(t) if is_split_into_words else self.tokenize(t) for t in texts]
         encoding = super()._encode_plus(
-            words,
+            # The library drops empty words and refuses lone surrogates.
+            [[word if word and is_unicode(word) else UNKNOWN for word in each] for each in words],
             is_split_into_words=True,
             return_offsets_mapping=return_offsets_mapping,
             return_overflowing_tokens=return_overflowing_tokens,
@@ -334,15 +336,18 @@ class ElmoPreTrainedModel(transformers.PreTrainedModel):
             super()._init_weights(module)
 
     @classmethod
-    def from_pretrained(cls, name: Any, *arguments: Any, **settings: Any) -> Any:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any, *arguments: Any, **settings: Any
+    ) -> Any:
         """Load a native folder or what `save_pretrained` has written, as float32.
 
         Args:
-            name: Folder, or `owner/name` on the Hugging Face Hub.
+            pretrained_model_name_or_path: Folder, or `owner/name` on the Hugging Face Hub.
             *arguments: As for transformers' models.
             **settings: As for transformers' models. `dtype` is float32 unless another one is given,
                 whatever the file has.
         """
+        name = pretrained_model_name_or_path
         given = settings.pop("torch_dtype", None)
         dtype = settings.pop("dtype", given)
         settings["dtype"] = torch.float32 if dtype in (None, "auto") else dtype
@@ -354,7 +359,8 @@ class ElmoPreTrainedModel(transformers.PreTrainedModel):
         for key in sorted(info["missing_keys"]):
             if not key.startswith(("classifier.", "mix.", "elmo.mix.")):
                 raise UnsupportedFormat(f"{name} lacks the tensor {key!r}")
-        if model.config.boundary_ids is None and model.config.bilm.token_encoder != "characters":
+        needs_ids = model.config.bilm.token_encoder != "characters"
+        if needs_ids and model.config.boundary_ids is None and name is not None:
             tokenizer = ElmoTokenizer.from_pretrained(name, **hub)
             ids = tokenizer.character_ids([BEGIN_SENTENCE, END_SENTENCE])
             model.config.boundary_ids = ids.tolist()
