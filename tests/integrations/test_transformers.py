@@ -310,16 +310,6 @@ def test_elmokit_reads_the_elmo_below_a_classifier(
     torch.testing.assert_close(vectors, mix(layers), atol=1e-5, rtol=1e-5)
 
 
-def test_a_tensor_beside_elmo_and_classifier_is_refused(tmp_path: Path) -> None:
-    save(on_characters, tmp_path)
-    path = tmp_path / "native" / "model.safetensors"
-    tensors = {f"elmo.{name}": value for name, value in load_file(path).items()}
-    save_file({**tensors, "crf.transitions": np.zeros((2, 2), np.float32)}, path)
-    assert complaint(lambda: elmokit.load(tmp_path / "native")).endswith(
-        "has a tensor 'crf.transitions' beside an ELMo and a classifier"
-    )
-
-
 @pytest.mark.parametrize("make", [on_characters, on_words])
 def test_a_repository_of_the_hub_is_loaded_from_its_cache(make: Make, tmp_path: Path) -> None:
     elmo, folder = save(make, tmp_path)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
-from elmokit.formats.checkpoint import Checkpoint, Tensors, new_model_folder
+from elmokit.formats.checkpoint import Checkpoint, Tensors, check_finite, new_model_folder
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.paths import check_regular
 from elmokit.text.dictionaries import Dictionaries
@@ -63,13 +63,15 @@ def read(folder: Path) -> Checkpoint:
         config = BiLMConfig.from_dict(values["model"])
     except ElmokitError as error:
         raise UnsupportedFormat(f"{folder / CONFIG}: {error}") from None
-    metadata = values.get("metadata")
     tensors, mix = _split_head(read_tensors(folder / WEIGHTS)[0], folder / WEIGHTS)
+    metadata = values.get("metadata")
+    metadata = dict(metadata) if isinstance(metadata, dict) else {}
+    metadata |= _mix_metadata(mix, config.num_layers + 1, folder / WEIGHTS)
     return Checkpoint(
         config=config,
         tensors=tensors,
         vocabulary=_read_vocabulary(folder, config),
-        metadata={**(metadata if isinstance(metadata, dict) else {}), **_mix_metadata(mix)},
+        metadata=metadata,
         source=str(folder),
         format="native",
         dictionaries=_read_dictionaries(folder, config),
@@ -183,13 +185,17 @@ def _split_head(tensors: Tensors, path: Path) -> tuple[Tensors, Tensors]:
     return {name: value for name, value in tensors.items() if name not in mix}, mix
 
 
-def _mix_metadata(mix: Tensors) -> dict[str, Any]:
+def _mix_metadata(mix: Tensors, layers: int, path: Path) -> dict[str, Any]:
     """Return a trained scalar mix in the form that models of AllenNLP have it."""
-    weights, gamma = mix.get(f"{MIX}weights"), mix.get(f"{MIX}gamma")
-    if weights is None or gamma is None or gamma.size != 1:
+    if not mix:
         return {}
-    values = {"weights": weights.ravel().tolist(), "gamma": gamma.item(), "layer_norm": False}
-    return {"scalar_mixes": [values]}
+    shapes = {name: tensor.shape for name, tensor in mix.items()}
+    if shapes != {f"{MIX}weights": (layers,), f"{MIX}gamma": ()}:
+        raise UnsupportedFormat(f"{path}: a scalar mix needs {layers} weights and a gamma")
+    for name, tensor in mix.items():
+        check_finite(tensor, f"{path}: the tensor {name!r}")
+    weights, gamma = mix[f"{MIX}weights"].tolist(), mix[f"{MIX}gamma"].item()
+    return {"scalar_mixes": [{"weights": weights, "gamma": gamma, "layer_norm": False}]}
 
 
 def _read_vocabulary(folder: Path, config: BiLMConfig) -> list[str] | None:
