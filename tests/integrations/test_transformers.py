@@ -426,6 +426,14 @@ def test_truncation_with_overlap_keeps_words_and_characters_together(
             assert parts[name][part] == whole[name][start : start + 3]
 
 
+def test_an_empty_list_of_texts_is_an_empty_batch(tiny: tuple[Embedder, Path]) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny[1])
+    assert dict(tokenizer([])) == {"input_ids": [], "attention_mask": [], "character_ids": []}
+    one = tokenizer([], is_split_into_words=True)  # one text without words
+    assert dict(one) == {"input_ids": [], "attention_mask": [], "character_ids": []}
+    assert dict(tokenizer([[]], is_split_into_words=True))["input_ids"] == [[]]
+
+
 def test_pairs_and_wrong_kinds_of_text_are_refused(tiny: tuple[Embedder, Path]) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny[1])
     assert "one text at a time" in complaint(lambda: tokenizer("the", "bank"))
@@ -482,10 +490,9 @@ def arguments(folder: Path, **settings: Any) -> Any:
         report_to="none",
         use_cpu=True,
         disable_tqdm=True,
-        save_strategy="no",
         seed=1,
         dataloader_pin_memory=False,
-        **settings,
+        **{"save_strategy": "no", **settings},
     )
 
 
@@ -579,6 +586,39 @@ def test_a_classifier_trains_the_elmo_along(
     )
     results = classify(["the film was lovely .", "the play was awful .", "dull ."], batch_size=2)
     assert [result["label"] for result in results] == ["good", "poor", "poor"]
+
+
+def test_training_in_bfloat16_resumes_from_a_checkpoint_that_elmokit_reads(
+    tiny: tuple[Embedder, Path], tmp_path: Path
+) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny[1])
+    texts = [" ".join(["the", "river", "bank"][: 1 + i % 3]) for i in range(24)]
+    examples = [{**tokenizer(text), "labels": i % 3 % 2} for i, text in enumerate(texts)]
+
+    def train(folder: Path, resume: Path | None = None) -> Any:
+        torch.manual_seed(1)
+        _, model = auto(tiny[1], "AutoModelForSequenceClassification", num_labels=2)
+        settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3, "bf16": True}
+        trainer = transformers.Trainer(
+            model,
+            arguments(folder, per_device_train_batch_size=8, learning_rate=0.01, **settings),
+            train_dataset=examples,
+            data_collator=transformers.DataCollatorWithPadding(tokenizer),
+            processing_class=tokenizer,
+        )
+        trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+        return model
+
+    whole = train(tmp_path / "whole")
+    middle = tmp_path / "whole" / "checkpoint-3"
+    resumed = train(tmp_path / "resumed", resume=middle)
+    for name, tensor in whole.state_dict().items():
+        torch.testing.assert_close(resumed.state_dict()[name], tensor, atol=1e-6, rtol=1e-5)
+    marks = {
+        elmokit.load(path).fingerprint()
+        for path in (tiny[1], middle, tmp_path / "whole" / "checkpoint-6")
+    }
+    assert len(marks) == 3
 
 
 def test_a_number_for_each_text_is_a_regression(tiny: tuple[Embedder, Path]) -> None:

@@ -203,6 +203,9 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
         if is_split_into_words and is_batch:
             is_batch = bool(text) and isinstance(text[0], list | tuple)
         texts = list(text) if is_batch else [text]
+        if not texts:
+            empty: dict[str, list[Any]] = {name: [] for name in self.model_input_names}
+            return transformers.BatchEncoding(empty, tensor_type=return_tensors)
         _check_texts(texts, list | tuple if is_split_into_words else str)
         words = [list(t) if is_split_into_words else self.tokenize(t) for t in texts]
         encoding = super()._encode_plus(
