@@ -156,7 +156,6 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
         names = ["input_ids", "attention_mask"]
         if config.token_encoder != "words":
             names.append("character_ids")
-        self.model_input_names = names
         marks = {"bos_token": BEGIN_SENTENCE, "eos_token": END_SENTENCE, "unk_token": UNKNOWN}
         settings.pop("vocab", None)
         super().__init__(
