@@ -41,6 +41,7 @@ NEEDED = {
     "how-to/onnx.md": ("onnx", "onnxruntime"),
     "how-to/scikit-learn.md": ("sklearn", "pandas"),
     "how-to/spacy.md": ("spacy",),
+    "how-to/transformers.md": ("transformers", "accelerate", "sentence_transformers"),
 }
 CHINESE = [page for page in PAGES if page.name.endswith(".zh-CN.md")]
 

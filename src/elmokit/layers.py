@@ -100,7 +100,7 @@ def combine(layers: Tensor, weights: NDArray[np.float32]) -> Tensor:
         if len(chosen) == len(layers):
             return layers
         return layers[torch.from_numpy(chosen).to(layers.device)]  # (results, positions, dim)
-    matrix = torch.from_numpy(weights).to(layers.device)  # (results, L + 1)
+    matrix = torch.from_numpy(weights).to(layers)  # its dtype and device: (results, L + 1)
     return torch.einsum("kl,lnd->knd", matrix, layers)
 
 

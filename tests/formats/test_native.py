@@ -401,3 +401,53 @@ def test_an_unknown_tensor_is_refused_with_its_name(model: Path) -> None:
     save_file(tensors | {"more": np.zeros(1, np.float32)}, model / "model.safetensors")
     with pytest.raises(ElmokitError, match="has a tensor 'more' that the fields of its config"):
         elmokit.load(model)
+
+
+# ---------------------------------------------------------------------- a task on top
+def below_classifier(
+    checkpoint: Checkpoint, folder: Path, **others: np.ndarray[Any, Any]
+) -> Checkpoint:
+    """Read a model as transformers writes it below a classifier, with other tensors beside it."""
+    native.write(checkpoint, folder)
+    tensors = {f"elmo.{name}": value for name, value in checkpoint.tensors.items()}
+    head = {"classifier.weight": np.ones((5, 12), np.float32)}
+    named = {name.replace("_", "."): value for name, value in others.items()}
+    save_file({**tensors, **head, **named}, folder / "model.safetensors")
+    return native.read(folder)
+
+
+def test_the_elmo_below_a_classifier_is_read_with_its_mix(
+    tmp_path: Path, checkpoint: Checkpoint
+) -> None:
+    weights, gamma = np.array([0, 1, 2], np.float32), np.array(0.5, np.float32)
+    result = below_classifier(
+        checkpoint, tmp_path / "model", elmo_mix_weights=weights, elmo_mix_gamma=gamma
+    )
+    assert result.fingerprint() == checkpoint.fingerprint()
+    mix = {"weights": [0, 1, 2], "gamma": 0.5, "layer_norm": False}
+    assert result.metadata == {**checkpoint.metadata, "scalar_mixes": [mix]}
+    plain = below_classifier(checkpoint, tmp_path / "plain")
+    assert plain.metadata == checkpoint.metadata
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"crf_matrix": [[0]]}, "has a tensor 'crf.matrix' beside an ELMo and a classifier"),
+        ({"elmo_mix_gamma": 1}, "a scalar mix needs 3 weights and a gamma"),
+        (
+            {"elmo_mix_gamma": 1, "elmo_mix_weights": [1, 2]},
+            "a scalar mix needs 3 weights and a gamma",
+        ),
+        (
+            {"elmo_mix_gamma": np.nan, "elmo_mix_weights": [1, 2, 3]},
+            "the tensor 'mix.gamma' has values that are not finite",
+        ),
+    ],
+)
+def test_a_tensor_beside_elmo_and_classifier_is_refused(
+    others: dict[str, Any], message: str, tmp_path: Path, checkpoint: Checkpoint
+) -> None:
+    arrays = {name: np.array(value, np.float32) for name, value in others.items()}
+    with pytest.raises(ElmokitError, match=message):
+        below_classifier(checkpoint, tmp_path / "model", **arrays)

@@ -5,6 +5,13 @@ per line, its id being the line number; only a newline ends a line.
 
 A repository on the Hugging Face Hub has the same layout. Weights are stored as float32 or float16
 and are float32 in memory.
+
+`elmokit.integrations.transformers` writes the same folder. If it has a task on top, the names of
+the biLM's tensors begin with `elmo.`, and there are a scalar mix and a classifier beside them:
+
+    elmo.token_encoder.characters, …              the biLM
+    elmo.mix.weights, elmo.mix.gamma              kept as metadata
+    classifier.weight, classifier.bias            left out
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
-from elmokit.formats.checkpoint import Checkpoint, Tensors, new_model_folder
+from elmokit.formats.checkpoint import Checkpoint, Tensors, check_finite, new_model_folder
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.paths import check_regular
 from elmokit.text.dictionaries import Dictionaries
@@ -29,6 +36,7 @@ from elmokit.text.vocabulary import Vocabulary
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
 CHARACTERS, WORDS = "characters.txt", "words.txt"
 FORMAT, VERSION = "elmokit", 1
+PREFIX, MIX, CLASSIFIER = "elmo.", "mix.", "classifier."  # of a model with a task on top
 
 
 def is_native(folder: Path) -> bool:
@@ -55,12 +63,15 @@ def read(folder: Path) -> Checkpoint:
         config = BiLMConfig.from_dict(values["model"])
     except ElmokitError as error:
         raise UnsupportedFormat(f"{folder / CONFIG}: {error}") from None
+    tensors, mix = _split_head(read_tensors(folder / WEIGHTS)[0], folder / WEIGHTS)
     metadata = values.get("metadata")
+    metadata = dict(metadata) if isinstance(metadata, dict) else {}
+    metadata |= _mix_metadata(mix, config.num_layers + 1, folder / WEIGHTS)
     return Checkpoint(
         config=config,
-        tensors=read_tensors(folder / WEIGHTS)[0],
+        tensors=tensors,
         vocabulary=_read_vocabulary(folder, config),
-        metadata=metadata if isinstance(metadata, dict) else {},
+        metadata=metadata,
         source=str(folder),
         format="native",
         dictionaries=_read_dictionaries(folder, config),
@@ -155,6 +166,36 @@ def read_lines(path: Path) -> list[str]:
     """Return the entries that `write_lines` has written."""
     text = read_text(path)
     return text.removesuffix("\n").split("\n") if text else []
+
+
+def _split_head(tensors: Tensors, path: Path) -> tuple[Tensors, Tensors]:
+    """Return the tensors of the biLM, and those of the scalar mix that was trained on top of it."""
+    if any(name.startswith(PREFIX) for name in tensors):
+        for name in tensors:
+            if not name.startswith((PREFIX, CLASSIFIER)):
+                raise UnsupportedFormat(
+                    f"{path} has a tensor {name!r} beside an ELMo and a classifier"
+                )
+        tensors = {
+            name.removeprefix(PREFIX): value
+            for name, value in tensors.items()
+            if name.startswith(PREFIX)
+        }
+    mix = {name: value for name, value in tensors.items() if name.startswith(MIX)}
+    return {name: value for name, value in tensors.items() if name not in mix}, mix
+
+
+def _mix_metadata(mix: Tensors, layers: int, path: Path) -> dict[str, Any]:
+    """Return a trained scalar mix in the form that models of AllenNLP have it."""
+    if not mix:
+        return {}
+    shapes = {name: tensor.shape for name, tensor in mix.items()}
+    if shapes != {f"{MIX}weights": (layers,), f"{MIX}gamma": ()}:
+        raise UnsupportedFormat(f"{path}: a scalar mix needs {layers} weights and a gamma")
+    for name, tensor in mix.items():
+        check_finite(tensor, f"{path}: the tensor {name!r}")
+    weights, gamma = mix[f"{MIX}weights"].tolist(), mix[f"{MIX}gamma"].item()
+    return {"scalar_mixes": [{"weights": weights, "gamma": gamma, "layer_norm": False}]}
 
 
 def _read_vocabulary(folder: Path, config: BiLMConfig) -> list[str] | None:

@@ -28,7 +28,7 @@ from sklearn.base import (  # noqa: E402
 from sklearn.utils.validation import check_is_fitted  # noqa: E402
 
 
-class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Transforms texts into one vector each, like `Embedder.sentence_vectors`.
 
     `fit` does not train anything: it loads the model and notes its fingerprint. A pickle has the
@@ -96,7 +96,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return _text_tags(super().__sklearn_tags__())
 
 
-class ElmoTokenFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class ElmoTokenFeatures(TransformerMixin, BaseEstimator):
     """Transforms tokenized sentences into feature dicts, as sklearn-crfsuite takes them.
 
     Each token has one feature for each column of its vector: `{"elmo_0": 0.31, "elmo_1": …}`.
