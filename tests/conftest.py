@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,26 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # In the background of a shell Ctrl-C is ignored, and children inherit that: the tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Libraries whose tests skip where they are not installed, but never in CI.
+LIBRARIES = [
+    "datasets",
+    "onnx",
+    "onnxruntime",
+    "pandas",
+    "sentence_transformers",
+    "sklearn",
+    "spacy",
+]
+LIBRARIES += ["mteb", "transformers"] if sys.version_info >= (3, 11) else ["transformers"]
+
+
+def pytest_configure() -> None:
+    """Stop if CI would skip the tests of an integration."""
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if os.environ.get("CI") and missing:
+        raise pytest.UsageError(f"not installed, but CI tests their integrations: {missing}")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
