@@ -217,7 +217,7 @@ def test_the_table_has_every_command_that_writes() -> None:
         return {name for argument in arguments for name in argument.names}
 
     tested = {command for command in COMMANDS if any(c.startswith(command) for c in CASES)}
-    tested |= {"embed", "convert"}  # convert: tests/test_conversion.py
+    tested |= {"embed", "convert", "export"}  # tests/test_conversion.py, integrations/test_onnx.py
     folders = {c for c in COMMANDS if c.startswith(("train ", "compare ", "pretrain", "adapt"))}
     outputs = {"--json", "--out", "--sentences", "--figure"}
     for command in set(COMMANDS) - folders - {"info"}:

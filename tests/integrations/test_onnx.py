@@ -222,3 +222,17 @@ def test_what_cannot_be_exported_is_one_sentence(
     assert "gives different vectors" in complaint(lambda: export(weights, graph))
     assert not graph.exists()
     assert not graph.with_suffix(".json").exists()
+
+
+def test_a_file_of_the_model_is_never_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model"
+    softmax_elmo().save_pretrained(model)
+    before = (model / "config.json").read_bytes()
+    for output in (model / "config.onnx", tmp_path / "linked.onnx"):
+        (tmp_path / "linked.json").unlink(missing_ok=True)
+        (tmp_path / "linked.json").symlink_to(model / "config.json")
+        assert main(["export", str(model), str(output), "--overwrite"]) == 2
+        assert "would overwrite the input" in capsys.readouterr().err
+    assert (model / "config.json").read_bytes() == before

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from json import dumps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from elmokit.cli.options import Flag
+from elmokit.cli.options import Flag, model_files
+from elmokit.io.paths import check_output
 
 if TYPE_CHECKING:
     from elmokit.config import BiLMConfig
@@ -73,6 +75,8 @@ def export(
     """
     from elmokit.integrations import onnx
 
+    for path in (output, Path(output).with_suffix(".json")):
+        check_output(path, inputs=model_files(model), overwrite=overwrite)
     result = onnx.export(model, output, dtype=dtype, softmax=softmax, overwrite=overwrite)
     size, difference = f"{result.graph_bytes / 1e6:.1f} MB", f"{result.max_difference:.1e}"
     print(f"{result.graph}: {size}, {result.dtype} weights; vectors differ by at most {difference}")
