@@ -1,6 +1,9 @@
-"""Tagged sentences that a probe can learn from, for the tests of probes and of their command."""
+"""Tagged sentences that probes and taggers can learn from, and small taggers."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,3 +27,17 @@ def made_text(count: int, seed: int, *, unseen: bool = False) -> TaggedText:
         text.sentences.append(tuple(words))
         text.labels.append(tuple(noise))
     return text
+
+
+def train_taggers(model: str, folder: Path) -> Path:
+    """Train three taggers: with mixes at both positions, with one layer, and without ELMo."""
+    from elmokit.tasks import train
+
+    data = folder / "train.conll"
+    data.write_text("Anna B-PER\nsat O\n\nBo B-PER\nran O\n\n" * 2)
+    small: dict[str, Any] = {"train": str(data), "dev": str(data), "hidden": 4, "epochs": 1}
+    small |= {"quiet": True, "cache": str(folder / "cache"), "word_dim": 4, "char_dim": 0}
+    train("tagger", **small, elmo=model, placement="both", out=str(folder / "both"))
+    train("tagger", **small, elmo=model, layers="top", out=str(folder / "top"))
+    train("tagger", **small, elmo=None, out=str(folder / "without"))
+    return folder

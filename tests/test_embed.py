@@ -312,7 +312,7 @@ def test_a_long_sentence_is_read_in_windows(
     monkeypatch: pytest.MonkeyPatch, elmo: Embedder, reference: Reference, boundaries: bool
 ) -> None:
     """Each window as a sentence of its own, only the outermost boundaries kept."""
-    monkeypatch.setattr(embed_module, "MAX_TOKENS", 5)
+    monkeypatch.setattr(embed_module, "WINDOW_TOKENS", 5)
     for length in (4, 5, 6, 10, 12):
         tokens = [f"w{number}" for number in range(length)]
         parts = [

@@ -5,29 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tiny import SOFTMAX_WORDS as WORDS
+from tiny import softmax_elmo
 
 from elmokit import BiLM, BiLMConfig, ElmokitError, Embedder
 from elmokit.model.batch import make_batch
-from elmokit.text.vocabulary import Vocabulary
-
-WORDS = ["<S>", "</S>", "<UNK>", "the", "river", "bank", "boat", "sat", "on", "he", "."]
 
 
 @pytest.fixture(scope="module")
 def elmo() -> Embedder:
-    torch.manual_seed(3)
-    config = BiLMConfig(
-        filters=((1, 8), (3, 16)),
-        character_dim=6,
-        lstm_dim=24,
-        projection_dim=12,
-        vocabulary_size=len(WORDS),
-    )
-    model = BiLM(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3)  # far from uniform predictions
-    return Embedder(model, vocabulary=Vocabulary(WORDS), tokenizer="whitespace")
+    return softmax_elmo(tokenizer="whitespace")
 
 
 def probabilities(elmo: Embedder, tokens: list[str]) -> tuple[np.ndarray, np.ndarray]:

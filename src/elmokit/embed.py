@@ -13,7 +13,7 @@ import reprlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
@@ -43,6 +43,7 @@ from elmokit.model.fast.linear import PRECISIONS, Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.indexers import make_indexer, refuse_strings
+from elmokit.text.readers import WINDOW_TOKENS
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.text.vocabulary import Vocabulary
 
@@ -53,7 +54,6 @@ Texts: TypeAlias = "Sequence[str] | Sequence[Sequence[str]]"
 
 WINDOW_BYTES = 128 << 20  # results that one look-ahead window may hold
 TOKEN_BYTES = 500  # of a token itself, before it has vectors
-MAX_TOKENS = 1024  # the model reads a longer sentence in pieces of this length
 MAX_HTML_COLUMNS = 8  # of a vector in a notebook
 # (words, share): so many words of a text, of which this share is unknown, are foreign to a model.
 FOREIGN = ((5, 0.8), (30, 0.5))
@@ -481,7 +481,7 @@ class Embedder:
         known = self._known_words
         if known is None or self._met[0] > MAX_MET:
             return
-        for word in chain.from_iterable(window):
+        for word in islice(chain.from_iterable(window), MAX_MET):
             if any(map(str.isalpha, word)):
                 self._met[0] += 1
                 self._met[1] += word not in known and word.lower() not in known
@@ -546,9 +546,9 @@ class Piece(NamedTuple):
 def _plan_pieces(window: list[list[str]], boundaries: bool) -> list[Piece]:
     """Cut long sentences; with boundaries, an empty sentence is a piece too."""
     return [
-        Piece(index, start, min(start + MAX_TOKENS, len(tokens)))
+        Piece(index, start, min(start + WINDOW_TOKENS, len(tokens)))
         for index, tokens in enumerate(window)
-        for start in range(0, len(tokens) or int(boundaries), MAX_TOKENS)
+        for start in range(0, len(tokens) or int(boundaries), WINDOW_TOKENS)
     ]
 
 

@@ -214,7 +214,7 @@ def test_what_cannot_be_exported_is_one_sentence(
     graph = tmp_path / "elmo.onnx"
     assert "ends in .onnx, not" in complaint(lambda: export(weights, tmp_path / "elmo.json"))
     assert "has no softmax" in complaint(lambda: export(weights, graph, softmax=True))
-    assert "cannot write" in complaint(lambda: export(weights, tmp_path / "no" / "elmo.onnx"))
+    assert "there is no folder" in complaint(lambda: export(weights, tmp_path / "no" / "elmo.onnx"))
     monkeypatch.setattr(exporting, "MAX_BYTES", 1000)
     assert "more than an ONNX file can have" in complaint(lambda: export(weights, graph))
     monkeypatch.undo()

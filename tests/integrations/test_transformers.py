@@ -23,9 +23,10 @@ from tiny import complaint, difference, softmax_elmo, tiny_elmo, word_elmo
 
 import elmokit
 from elmokit import allennlp
-from elmokit.embed import MAX_TOKENS, Embedder
+from elmokit.embed import Embedder
 from elmokit.formats.detect import PRETRAINED
 from elmokit.model.bilm import BiLM
+from elmokit.text.readers import WINDOW_TOKENS
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'elmokit[transformers]'"
@@ -159,7 +160,7 @@ def test_a_text_that_embed_reads_in_pieces_is_read_in_the_same_pieces(
     tiny: tuple[Embedder, Path],
 ) -> None:
     elmo, folder = tiny
-    texts = ["the river bank " * (MAX_TOKENS // 2), "the bank"]
+    texts = ["the river bank " * (WINDOW_TOKENS // 2), "the bank"]
     tokenizer, model = auto(folder)
     assert distance(layers_of(tokenizer, model, texts), elmo, texts) <= EXACT
     with torch.no_grad():

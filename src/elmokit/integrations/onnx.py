@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from elmokit.formats.detect import read_checkpoint
 from elmokit.integrations.onnx_graph import INPUTS, OPSET, build
 from elmokit.integrations.onnx_nodes import WeightType
 from elmokit.io.atomic import write_file
+from elmokit.io.paths import check_output
 from elmokit.text.characters import (
     BEGIN_SENTENCE,
     BEGIN_WORD_ID,
@@ -75,10 +75,7 @@ def export(
         raise InvalidInput(f"the output must have a name that ends in .onnx, not {output}")
     description = output.with_suffix(".json")
     for path in (output, description):
-        if os.path.lexists(path) and not overwrite:
-            raise ElmokitError(
-                f"{path} already exists: choose another name, or replace it with --overwrite"
-            )
+        check_output(path, inputs=[model], overwrite=overwrite)
     checkpoint = read_checkpoint(model)
     elmo = Embedder.from_pretrained(checkpoint)
     content = _graph(elmo, checkpoint, dtype, softmax)

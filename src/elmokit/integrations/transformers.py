@@ -26,23 +26,24 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.config import BiLMConfig
-from elmokit.embed import MAX_TOKENS
 from elmokit.engine import Engine
 from elmokit.errors import InvalidInput, UnsupportedFormat, require
 from elmokit.formats.checkpoint import tokenizer_of
 from elmokit.formats.native import read_lines, write_lines
+from elmokit.io.atomic import write_file
 from elmokit.io.jsonfile import read_json
 from elmokit.layers import combine, layer_weights
 from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLM
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
-from elmokit.text.dictionaries import Dictionaries, UnicodeIndexer
-from elmokit.text.indexers import Indexer
+from elmokit.text.dictionaries import Dictionaries
+from elmokit.text.indexers import make_indexer
+from elmokit.text.readers import WINDOW_TOKENS
 from elmokit.text.tokenize import token_offsets
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.text.unicode import is_unicode
-from elmokit.text.vocabulary import SPECIAL, UNKNOWN, Vocabulary, WordIndexer
+from elmokit.text.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 
 NEED = {"extra": "transformers", "purpose": "elmokit.integrations.transformers"}
 transformers: Any = require("transformers", **NEED)
@@ -149,7 +150,7 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
         self.dictionaries = Dictionaries(
             *(read_lines(Path(file)) if file else None for file in (characters_file, words_file))
         )
-        self.indexer = make_indexer(config, self.vocabulary, self.dictionaries)
+        self.indexer = make_indexer(config, self.vocabulary, self.dictionaries, padded=True)
         words = self.vocabulary.words if self.vocabulary else list(SPECIAL)
         ids = {word: index for index, word in enumerate(words)}
         model = tokenizers.models.WordLevel(ids, unk_token=UNKNOWN)
@@ -268,19 +269,6 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
                 files.append(folder / (prefix + self.vocab_files_names[name]))
                 write_lines(files[-1], entries)
         return tuple(map(str, files))
-
-
-def make_indexer(
-    config: BiLMConfig, vocabulary: Vocabulary | None, dictionaries: Dictionaries
-) -> Indexer:
-    """Return the indexer for a model; all its rows have the same number of columns."""
-    if config.token_encoder == "characters":
-        return CharacterIndexer(config.max_characters)
-    if config.token_encoder == "unicode":
-        return UnicodeIndexer(dictionaries, max_characters=config.max_characters, padded=True)
-    if vocabulary is None:
-        raise InvalidInput("a model on words needs its vocabulary, the file vocab.txt")
-    return WordIndexer(vocabulary)
 
 
 def _check_texts(texts: list[Any], kind: Any) -> None:
@@ -501,9 +489,9 @@ def split_pieces(words: list[str], lengths: Sequence[int]) -> list[list[str]]:
     """Cut a run of words into sentences, and long sentences into pieces as `Embedder` does."""
     ends = np.cumsum([0, *lengths]).tolist()
     return [
-        words[start : min(start + MAX_TOKENS, end)]
+        words[start : min(start + WINDOW_TOKENS, end)]
         for begin, end in pairwise(ends)
-        for start in range(begin, end, MAX_TOKENS)
+        for start in range(begin, end, WINDOW_TOKENS)
     ]
 
 
@@ -523,6 +511,9 @@ def boundary_ids(config: ElmoConfig) -> NDArray[np.int32]:
 class ElmoHead(ElmoPreTrainedModel):
     """A biLM, a learned mix of its layers unless `output_layer` says otherwise, a classifier."""
 
+    output_class: ClassVar[Any]
+    """What `forward` returns."""
+
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         if config.output_layer is None:
@@ -532,14 +523,6 @@ class ElmoHead(ElmoPreTrainedModel):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def classify(self, vectors: Tensor) -> Tensor:
-        """Return the scores of the labels: (..., dim) to (..., labels)."""
-        return self.classifier(self.dropout(vectors))  # type: ignore[no-any-return]
-
-
-class ElmoForTokenClassification(ElmoHead):
-    """A label for each token."""
-
     @can_return_tuple
     def forward(
         self,
@@ -550,45 +533,14 @@ class ElmoForTokenClassification(ElmoHead):
         output_hidden_states: bool | None = None,
         **settings: Any,
     ) -> Any:
-        """Compute the scores `logits` (batch, tokens, labels), and the loss if there are labels.
+        """Compute the scores of the labels as `logits`, and the loss if there are labels.
 
         Args:
             input_ids: As for `ElmoModel`.
             attention_mask: As for `ElmoModel`.
             character_ids: As for `ElmoModel`.
-            labels: Label ids, (batch, tokens); -100 is no label.
-            output_hidden_states: Return all layers as `hidden_states`.
-            **settings: Arguments of transformers' loss.
-        """
-        inputs = (input_ids, attention_mask, character_ids, output_hidden_states)
-        output = self.elmo(*inputs, return_dict=True)
-        logits = self.classify(output.last_hidden_state)  # (batch, tokens, labels)
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits, labels, self.config, **settings)
-        return modeling_outputs.TokenClassifierOutput(loss, logits, output.hidden_states)
-
-
-class ElmoForSequenceClassification(ElmoHead):
-    """A label, or a number, for each text: from the mean of its tokens."""
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        character_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        **settings: Any,
-    ) -> Any:
-        """Compute the scores `logits` (batch, labels), and the loss if there are labels.
-
-        Args:
-            input_ids: As for `ElmoModel`.
-            attention_mask: As for `ElmoModel`.
-            character_ids: As for `ElmoModel`.
-            labels: Label ids or numbers, (batch,), or one number for each label, (batch, labels).
+            labels: Label ids: of tokens (batch, tokens), where -100 is no label, or of texts
+                (batch,). Of texts also numbers, (batch,) or (batch, labels).
             output_hidden_states: Return all layers as `hidden_states`.
             **settings: Arguments of transformers' loss.
         """
@@ -596,13 +548,47 @@ class ElmoForSequenceClassification(ElmoHead):
         output = self.elmo(
             input_ids, is_token, character_ids, output_hidden_states, return_dict=True
         )
+        vectors = self.pool(output.last_hidden_state, is_token)
+        logits = self.classifier(self.dropout(vectors))
+        loss = None if labels is None else self.loss(logits, labels, **settings)
+        return self.output_class(loss, logits, output.hidden_states)
+
+    def pool(self, vectors: Tensor, is_token: Tensor) -> Tensor:
+        """Return what is classified, of the vectors of all tokens (batch, tokens, dim)."""
+        raise NotImplementedError
+
+    def loss(self, logits: Tensor, labels: Tensor, **settings: Any) -> Tensor:
+        """Return transformers' loss for the task."""
+        raise NotImplementedError
+
+
+class ElmoForTokenClassification(ElmoHead):
+    """A label for each token: logits (batch, tokens, labels)."""
+
+    output_class = modeling_outputs.TokenClassifierOutput
+
+    def pool(self, vectors: Tensor, is_token: Tensor) -> Tensor:
+        """Return the vectors as they are."""
+        return vectors
+
+    def loss(self, logits: Tensor, labels: Tensor, **settings: Any) -> Tensor:
+        """Return transformers' loss of the labels of tokens."""
+        return self.loss_function(logits, labels, self.config, **settings)  # type: ignore[no-any-return]
+
+
+class ElmoForSequenceClassification(ElmoHead):
+    """A label, or a number, for each text, from the mean of its tokens: logits (batch, labels)."""
+
+    output_class = modeling_outputs.SequenceClassifierOutput
+
+    def pool(self, vectors: Tensor, is_token: Tensor) -> Tensor:
+        """Return the mean over the tokens of each text: (batch, dim)."""
         count = is_token.sum(dim=1, keepdim=True).clamp_min(1)  # (batch, 1)
-        mean = output.last_hidden_state.sum(dim=1) / count  # Padding is 0: (batch, dim)
-        logits = self.classify(mean)  # (batch, labels)
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(labels, logits, self.config, **settings)
-        return modeling_outputs.SequenceClassifierOutput(loss, logits, output.hidden_states)
+        return vectors.sum(dim=1) / count  # Padding is 0.
+
+    def loss(self, logits: Tensor, labels: Tensor, **settings: Any) -> Tensor:
+        """Return transformers' loss of the labels of texts."""
+        return self.loss_function(labels, logits, self.config, **settings)  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------------- registration
@@ -619,7 +605,10 @@ def carry_code(folder: str | Path) -> None:
     names = sorted({ElmoConfig.__name__, ElmoTokenizer.__name__, *AUTO_MODELS.values()})
     lines = [f"    {name},\n" for name in names]
     code = f"from elmokit.integrations.transformers import (  # noqa: F401\n{''.join(lines)})\n"
-    (folder / f"{CODE}.py").write_text(code, encoding="utf-8")
+    file = folder / f"{CODE}.py"
+    if file.exists() and file.read_bytes() != code.encode():
+        raise InvalidInput(f"{file} is not written by elmokit: move it, and call this again")
+    write_file(file, [code])
     models = {auto: f"{CODE}.{name}" for auto, name in AUTO_MODELS.items()}
     _update_json(
         folder / "config.json", {"auto_map": {"AutoConfig": f"{CODE}.ElmoConfig", **models}}
@@ -634,7 +623,7 @@ def carry_code(folder: str | Path) -> None:
 def _update_json(path: Path, values: dict[str, Any]) -> None:
     old = read_json(path) if path.is_file() else {}
     text = json.dumps({**old, **values}, indent=2, ensure_ascii=False)
-    path.write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
+    write_file(path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 AUTO_MODELS = {

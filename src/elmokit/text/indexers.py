@@ -25,16 +25,20 @@ class Indexer(Protocol):
 
 
 def make_indexer(
-    config: BiLMConfig, vocabulary: Vocabulary | None, dictionaries: Dictionaries | None = None
+    config: BiLMConfig,
+    vocabulary: Vocabulary | None,
+    dictionaries: Dictionaries | None = None,
+    *,
+    padded: bool = False,
 ) -> Indexer:
-    """Return the indexer for a model."""
+    """Return the indexer for a model; with `padded`, all of its rows have as many columns."""
     if config.token_encoder == "characters":
         return CharacterIndexer(config.max_characters)
     if config.token_encoder == "unicode":
         if dictionaries is None:
             raise ElmokitError("a model on Unicode characters needs its dictionaries")
-        length, padded = config.max_characters, config.has_filters
-        return UnicodeIndexer(dictionaries, max_characters=length, padded=padded)
+        padded = padded or config.has_filters
+        return UnicodeIndexer(dictionaries, max_characters=config.max_characters, padded=padded)
     if vocabulary is None:
         raise ElmokitError("a model on words needs its vocabulary")
     return WordIndexer(vocabulary)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from documents import ROOT
+from tagged import train_taggers
 from tiny import complaint, softmax_elmo
 
 from elmokit import Embedder
@@ -181,17 +182,7 @@ def test_clusters_are_those_of_induce_with_their_typical_words(store: LayerStore
 @pytest.fixture(scope="module")
 def trained(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three taggers: with mixes at both places, with one layer, and without ELMo."""
-    from elmokit.tasks import train
-
-    folder = tmp_path_factory.mktemp("models")
-    data = folder / "train.conll"
-    data.write_text("Anna B-PER\nsat O\n\nBo B-PER\nran O\n\n" * 2)
-    small: dict[str, Any] = {"train": str(data), "dev": str(data), "hidden": 4, "epochs": 1}
-    small |= {"quiet": True, "cache": str(folder / "cache"), "word_dim": 4, "char_dim": 0}
-    train("tagger", **small, elmo=model, placement="both", out=str(folder / "both"))
-    train("tagger", **small, elmo=model, layers="top", out=str(folder / "top"))
-    train("tagger", **small, elmo=None, out=str(folder / "without"))
-    return folder
+    return train_taggers(model, tmp_path_factory.mktemp("models"))
 
 
 def test_mixes_are_read_from_what_train_wrote(trained: Path) -> None:

@@ -7,42 +7,28 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from documents import ROOT
+from tagged import train_taggers
+from tiny import softmax_elmo
 
 from elmokit import BiLM, BiLMConfig, Embedder
 from elmokit.analysis.plots import maps
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions
-from elmokit.text.vocabulary import Vocabulary
 
 pytest.importorskip("matplotlib")
 
 Run = Callable[..., tuple[int, str, str]]
 SENSES = ROOT / "examples" / "senses.tsv"
-WORDS = ["<S>", "</S>", "<UNK>", "the", "river", "bank", "boat", "sat", "on", "he", "."]
 
 
 @pytest.fixture(scope="module")
 def elmo() -> Embedder:
     """A small model with random weights and a softmax."""
-    torch.manual_seed(3)
-    config = BiLMConfig(
-        filters=((1, 8), (3, 16)),
-        character_dim=6,
-        lstm_dim=24,
-        projection_dim=12,
-        vocabulary_size=len(WORDS),
-    )
-    model = BiLM(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3)
-    return Embedder(model, vocabulary=Vocabulary(WORDS))
+    return softmax_elmo()
 
 
 @pytest.fixture(scope="module")
@@ -181,17 +167,7 @@ def test_without_matplotlib_the_extra_is_named(
 @pytest.fixture(scope="module")
 def trained(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three taggers: with mixes at both places, with one layer, and without ELMo."""
-    from elmokit.tasks import train
-
-    folder = tmp_path_factory.mktemp("models")
-    data = folder / "train.conll"
-    data.write_text("Anna B-PER\nsat O\n\nBo B-PER\nran O\n\n" * 2)
-    small: dict[str, Any] = {"train": str(data), "dev": str(data), "hidden": 4, "epochs": 1}
-    small |= {"quiet": True, "cache": str(folder / "cache"), "word_dim": 4, "char_dim": 0}
-    train("tagger", **small, elmo=model, placement="both", out=str(folder / "both"))
-    train("tagger", **small, elmo=model, layers="top", out=str(folder / "top"))
-    train("tagger", **small, elmo=None, out=str(folder / "without"))
-    return folder
+    return train_taggers(model, tmp_path_factory.mktemp("models"))
 
 
 def test_the_command_takes_several_models_and_leaves_out_those_without_a_mix(

@@ -5,33 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
+from tagged import made_text
 from tiny import complaint, tiny_elmo
 
 from elmokit.analysis.probes.tokens import TaggedText
 from elmokit.cli.analysis.probe import probe
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions, ResultOptions
-
-NOUNS = "river bank boat tree house road".split()
-VERBS = "runs sees takes leaves finds".split()
-WORDS = {"DET": ["the", "a"], "NOUN": NOUNS, "VERB": VERBS, "ADV": ["here", "now", "often"]}
-
-
-def made_text(count: int, seed: int, *, unseen: bool = False) -> TaggedText:
-    """Sentences whose labels follow from the words; some labels are noise that none can learn."""
-    rng = np.random.default_rng(seed)
-    text = TaggedText()
-    for _ in range(count):
-        labels = ["DET", "NOUN", "VERB", "DET", "NOUN", "ADV"]
-        words = [str(rng.choice(WORDS[label])) for label in labels]
-        if unseen:
-            words[1] += "s"
-        noise = [str(rng.choice(list(WORDS))) if rng.random() < 0.1 else label for label in labels]
-        text.sentences.append(tuple(words))
-        text.labels.append(tuple(noise))
-    return text
 
 
 def write_conll(text: TaggedText, path: Path) -> Path:
