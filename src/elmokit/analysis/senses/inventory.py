@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, KeysView, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,7 +196,7 @@ class Inventory:
         """All lemmas."""
         return self._of_lemma.keys()
 
-    @property
+    @cached_property
     def longest_word(self) -> int:
         """Number of tokens of the longest lemma."""
         return max((len(lemma.replace("_", " ").split()) for lemma in self.lemmas), default=1)

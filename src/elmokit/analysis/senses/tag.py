@@ -76,18 +76,21 @@ def tag_senses(
     """
     inventory.check_method(method)
     sentences, texts = tee(sentences)
-    max_tokens = min(MAX_WORD, inventory.longest_word)
     return (
-        SentenceTags(tokens, list(_tag(inventory, tokens, layers, method, max_tokens)))
+        SentenceTags(tokens, tag_sentence(inventory, tokens, layers, method))
         for tokens, layers in zip(sentences, as_store(model).stream(texts), strict=True)
     )
 
 
-def _tag(
-    inventory: Inventory, tokens: Sequence[str], layers: NDArray[Any], method: str, max_tokens: int
-) -> Iterator[Tag]:
-    """Yield the words with senses of a sentence with the layers (L + 1, tokens, dim)."""
-    for start, end, lemma in known_words(tokens, inventory.lemmas, max_tokens):
+def tag_sentence(
+    inventory: Inventory,
+    tokens: Sequence[str],
+    layers: NDArray[Any],
+    method: str = WITH_FREQUENCY,
+) -> list[Tag]:
+    """Return the words with senses of a sentence with the layers (L + 1, tokens, dim)."""
+    tags = []
+    for start, end, lemma in known_words(tokens, inventory.lemmas, inventory.longest_word):
         senses = inventory.rows(lemma)
         methods = inventory.scores(senses, span_vector(layers, start, end))
         scores = methods[inventory.methods.index(method)]
@@ -95,7 +98,8 @@ def _tag(
         if method in (MIX, WITH_FREQUENCY):
             scores = np.exp(scores - scores.max())
             scores /= scores.sum()
-        yield Tag(start, end, lemma, inventory.senses[senses[best]], float(scores[best]))
+        tags.append(Tag(start, end, lemma, inventory.senses[senses[best]], float(scores[best])))
+    return tags
 
 
 def find_lemma(word: str, known: Container[str]) -> str | None:
@@ -123,6 +127,7 @@ def known_words(
     tokens: Sequence[str], known: Container[str], max_tokens: int = MAX_WORD
 ) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and lemma of each known word of a sentence, without overlaps."""
+    max_tokens = min(MAX_WORD, max_tokens)
     start = 0
     while start < len(tokens):
         for end in range(min(start + max_tokens, len(tokens)), start, -1):

@@ -1,0 +1,8 @@
+"""A model behind HTTP: routes of OpenAI and Text Embeddings Inference, and elmokit's own.
+
+    request ─► gate: key, limits ─► route: schema ─► batcher: one batch of all who wait ─► answer
+
+`schemas` has the shapes of requests and answers, `service` what is loaded and what it answers,
+`batching` the queue of a model, `gate` what every request passes, `app` the routes, and `run` the
+server process. The module needs the extra serve and is never imported by `import elmokit`.
+"""
