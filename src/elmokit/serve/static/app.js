@@ -169,7 +169,7 @@ function header(current) {
 function tabs(panel) {
   const names = Object.keys(VIEWS);
   const shown = names.includes(state.currentView()) ? state.currentView() : "uses";
-  const open = (i, focus = false) => {
+  const open = (i) => {
     if (names[i] !== state.currentView()) state.openView(names[i]);
     showView(panel);
     items.forEach((item, j) => {
@@ -177,7 +177,6 @@ function tabs(panel) {
       item.setAttribute("tabindex", i === j ? "0" : "-1");
     });
     panel.setAttribute("aria-labelledby", `tab-${names[i]}`);
-    if (focus) items[i].focus();
   };
   const items = names.map((name) =>
     h(
@@ -194,7 +193,14 @@ function tabs(panel) {
   );
   roving(items, { current: names.indexOf(shown), onselect: (i) => open(i) });
   panel.setAttribute("aria-labelledby", `tab-${shown}`);
-  return h("div", { class: "tabs", role: "tablist", "aria-label": t("views") }, items);
+  const list = h("div", { class: "tabs", role: "tablist", "aria-label": t("views") }, items);
+  return { list, reveal: () => reveal(list) };
+}
+
+/** On a narrow screen, scroll the tab that is shown into sight. */
+function reveal(list) {
+  const item = list.querySelector("[aria-selected=true]");
+  list.scrollLeft = item.offsetLeft - list.offsetLeft - (list.clientWidth - item.offsetWidth) / 2;
 }
 
 function showView(panel) {
@@ -206,6 +212,7 @@ function showView(panel) {
 
 function showPage() {
   const panel = h("div", { id: "view", role: "tabpanel", tabindex: "-1" });
+  const views = tabs(panel);
   replace(
     root,
     h("a", { class: "skip", href: "#view", click: (event) => {
@@ -213,7 +220,7 @@ function showPage() {
       panel.focus();
     } }, t("skip")),
     header(context().model),
-    tabs(panel),
+    views.list,
     h("main", null, panel),
     h(
       "footer",
@@ -221,6 +228,7 @@ function showPage() {
       h("p", null, `elmokit ${loaded.version} · `, h("a", { href: "docs" }, t("routes")), ` · ${t("nothingLeaves")}`),
     ),
   );
+  views.reveal();
   showView(panel);
 }
 

@@ -20,6 +20,7 @@ const sum = (from, to) => m("munderover", mo("∑"), from, to);
 function display(...parts) {
   const math = m("math", row(...parts));
   math.setAttribute("display", "block");
+  math.setAttribute("lang", "en"); // else the font of Chinese text is used for signs
   return math;
 }
 

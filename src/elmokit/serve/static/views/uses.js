@@ -240,7 +240,7 @@ class UsesView {
   drawMaps() {
     const width = this.width;
     const count = this.maps.length + 1;
-    let columns = Math.max(1, Math.min(count, Math.floor((width + GAP) / (PANEL * 0.72 + GAP))));
+    let columns = Math.max(1, Math.min(count, Math.floor((width + GAP) / (PANEL * 0.66 + GAP))));
     columns = Math.ceil(count / Math.ceil(count / columns)); // rows of about the same length
     this.side = Math.min(280, Math.floor((width - GAP * (columns - 1)) / columns));
     const legend = this.legend(width);
