@@ -22,10 +22,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Libraries whose tests skip where they are not installed, but never in CI.
 LIBRARIES = [
     "datasets",
+    "fastapi",
     "onnx",
     "onnxruntime",
+    "openai",
     "pandas",
     "sentence_transformers",
+    "schemathesis",
     "sklearn",
     "spacy",
 ]

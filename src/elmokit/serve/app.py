@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ from elmokit.serve.batching import Overloaded
 from elmokit.serve.gate import Gate, error_body
 from elmokit.serve.limits import NotLoaded, TooLarge
 from elmokit.serve.metrics import CONTENT_TYPE, Metrics
-from elmokit.serve.service import VERSION, ServedModel, Service
+from elmokit.serve.service import VERSION, WHOLE, ServedModel, Service
 
 Responses = dict[int | str, dict[str, Any]]
 STATIC = Path(__file__).parent / "static"
@@ -109,8 +109,8 @@ def add_openai_routes(app: FastAPI, service: Service) -> None:
     async def embeddings(body: schemas.EmbeddingsRequest) -> Response:
         """Return a vector for each text, as OpenAI does."""
         model = service.model(body.model)
+        check_dimensions(body.dimensions, model)
         vectors, tokens = await service.vectors(model, body.input, body.layers, body.pooling)
-        check_dimensions(body.dimensions, vectors.shape[1])
         values: list[Any] = list(vectors)
         if body.encoding_format == "base64":
             values = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
@@ -137,19 +137,16 @@ def add_tei_routes(app: FastAPI, service: Service) -> None:
     @app.post("/embed", response_model=list[schemas.Floats], **shared)
     async def embed(body: schemas.EmbedRequest) -> Response:
         """Return a vector for each text."""
-        model, cut = service.model(body.model), cutter(body, service.limits.max_tokens)
+        model, cut = service.model(body.model), kept_part(body, service.limits.max_tokens)
+        check_dimensions(body.dimensions, model)
         vectors, _ = await service.vectors(model, body.inputs, body.layers, body.pooling, cut)
-        check_dimensions(body.dimensions, vectors.shape[1])
         return as_json(unit(vectors) if body.normalize else vectors)
 
     @app.post("/embed_all", response_model=list[schemas.Matrix], **shared)
     async def embed_all(body: schemas.EmbedAllRequest) -> Response:
         """Return a vector for each token of each text."""
-        model = service.model(body.model)
-        cut = cutter(body, service.limits.max_tokens)
-        sentences = await service.tokenize(model, body.inputs)
-        if cut is not None:
-            sentences = [cut(sentence) for sentence in sentences]
+        model, cut = service.model(body.model), kept_part(body, service.limits.max_tokens)
+        sentences = await service.tokenize(model, body.inputs, cut)
         service.limits.check_values(sum(map(len, sentences)) * model.elmo.dim)
         arrays = await model.batcher.embed(
             sentences, lambda sentence, _: np.ascontiguousarray(sentence.vectors), body.layers
@@ -166,7 +163,7 @@ def add_tei_routes(app: FastAPI, service: Service) -> None:
         """Return the cosine of each sentence with one sentence."""
         options = body.parameters or schemas.SimilarityParameters()
         texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        cut = cutter(options, service.limits.max_tokens)
+        cut = kept_part(options, service.limits.max_tokens)
         vectors, _ = await service.vectors(
             service.model(body.model), texts, options.layers, options.pooling, cut
         )
@@ -194,21 +191,18 @@ def add_tei_routes(app: FastAPI, service: Service) -> None:
         return as_json(answer.model_dump())
 
 
-def cutter(
-    options: schemas.TEIRequest | schemas.SimilarityParameters, length: int
-) -> Callable[[list[str]], list[str]] | None:
-    """Return what cuts the tokens of a text that is too long; None if it is not to be cut."""
+def kept_part(options: schemas.TEIRequest | schemas.SimilarityParameters, length: int) -> slice:
+    """Return which tokens of a text to keep: all, unless texts that are too long are to be cut."""
     if not options.truncate:
-        return None
-    if options.truncation_direction.lower() == "left":
-        return lambda tokens: tokens[-length:]
-    return lambda tokens: tokens[:length]
+        return WHOLE
+    is_left = options.truncation_direction.lower() == "left"
+    return slice(-length, None) if is_left else slice(length)
 
 
-def check_dimensions(requested: int | None, columns: int) -> None:
-    """Raise if another number of columns is requested than the vectors have."""
-    if requested is not None and requested != columns:
-        raise InvalidInput(f"dimensions must be {columns}, the size of these vectors")
+def check_dimensions(requested: int | None, model: ServedModel) -> None:
+    """Raise if another number of columns is requested than the model has."""
+    if requested is not None and requested != model.elmo.dim:
+        raise InvalidInput(f"dimensions must be {model.elmo.dim}, the size of {model.name}")
 
 
 # ---------------------------------------------------------------------- elmokit's own
@@ -418,8 +412,6 @@ def explain(error: RequestValidationError) -> tuple[int, str, str | None]:
         return 400, f"the body is not JSON: {first.get('ctx', {}).get('error', 'unreadable')}", None
     names = [part for part in first["loc"][1:] if isinstance(part, str)]
     field = names[0] if names else None
-    if any(problem["type"] == "too_long" for problem in problems):
-        return 413, f"{field} has too many items", field
     own = [p["msg"] for p in problems if p["loc"][1:2] == first["loc"][1:2]]
     texts = [text.removeprefix("Input should be ") for text in dict.fromkeys(own)]
     if len(texts) == len([text for text in dict.fromkeys(own) if text.startswith("Input should")]):
@@ -446,6 +438,9 @@ def describe(app: FastAPI, service: Service, *, has_keys: bool) -> dict[str, Any
         document = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes
         )
+        for schema in document["components"]["schemas"].values():
+            for name, field in schema.get("properties", {}).items():
+                narrow(name, field, service)
         for path, methods in document["paths"].items():
             for operation in methods.values():
                 if path.startswith("/v1/"):  # pydantic's complaints are 400 there.
@@ -457,3 +452,17 @@ def describe(app: FastAPI, service: Service, *, has_keys: bool) -> dict[str, Any
             document["components"]["securitySchemes"] = {"key": scheme}
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def narrow(name: str, field: dict[str, Any], service: Service) -> None:
+    """Limit a field of a request to the layers, sizes and methods that are loaded."""
+    depths = [model.num_layers for model in service.models.values()]
+    for branch in field.get("anyOf", ()):
+        if name in ("layers", "weights") and branch.get("maxItems") == schemas.MAX_LAYERS:
+            branch |= {"minItems": min(depths) + 1, "maxItems": max(depths) + 1}
+        elif name == "layers" and branch.get("type") == "integer":
+            branch |= {"minimum": -max(depths) - 1, "maximum": max(depths)}
+        elif name == "dimensions" and branch.get("type") == "integer":
+            branch["enum"] = sorted({model.elmo.dim for model in service.models.values()})
+    if name == "method" and service.senses is not None:
+        field["enum"] = service.senses[0].methods

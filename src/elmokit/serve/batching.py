@@ -87,7 +87,7 @@ class Batcher:
         batch_tokens: int | None = None,
         on_batch: Callable[[int, int, float], None] = lambda requests, tokens, seconds: None,
     ) -> None:
-        """Start the thread of a model.
+        """Take a model; its thread starts with the first job.
 
         Args:
             elmo: The model.
@@ -101,7 +101,7 @@ class Batcher:
         self.waiting_tokens = 0
         self.is_running = False
         self.speed = 1000.0  # tokens a second; measured by and by
-        self._executor = ThreadPoolExecutor(1, "elmokit-model")
+        self._executor: ThreadPoolExecutor | None = None
 
     async def embed(
         self,
@@ -147,8 +147,10 @@ class Batcher:
         return max(1, min(MAX_WAIT, math.ceil(self.waiting_tokens / self.speed)))
 
     def close(self) -> None:
-        """Wait for the batch that runs and end the thread."""
-        self._executor.shutdown(wait=True)
+        """Wait for the batch that runs and end the thread; the next job would start it again."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+            self._executor = None
 
     # ------------------------------------------------------------------ inside
     def _forget(self, job: Job[Any]) -> None:
@@ -178,6 +180,8 @@ class Batcher:
         parts = self._take()
         self.is_running = bool(parts)
         if parts:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(1, "elmokit-model")
             loop = asyncio.get_running_loop()
             running = loop.run_in_executor(self._executor, self._compute, parts)
             running.add_done_callback(lambda _: self._finish(parts))

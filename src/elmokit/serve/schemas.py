@@ -7,17 +7,25 @@ shapes.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from elmokit.layers import Pooling
 
 MAX_TEXTS = 2048  # texts of a request, as many as at OpenAI
 MAX_NEIGHBOURS = 100
 MAX_USES = 500  # sentences of a map: cosines of all pairs are computed
+MAX_WEIGHT = 1e6
 MAX_LAYERS = 64  # weights of a mix; each model says how many it has
 
+
+def _integer(value: object) -> object:
+    """Take 2.0 for 2, as JSON Schema does."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Integer = Annotated[int, BeforeValidator(_integer)]
 Tokens = Annotated[
     list[Annotated[str, Field(min_length=1)]],
     Field(description="A sentence that is tokenized already."),
@@ -29,10 +37,12 @@ Input = Annotated[
         examples=["She sat on the river bank ."],
     ),
 ]
+Weights = Annotated[
+    list[Annotated[float, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT)]],
+    Field(min_length=2, max_length=MAX_LAYERS),
+]
 Selector = Annotated[
-    Literal["all", "top", "average"]
-    | int
-    | Annotated[list[float], Field(min_length=2, max_length=MAX_LAYERS)],
+    Literal["all", "top", "average"] | Integer | Weights,
     Field(
         description='"all", "top", "average", the index of a layer, or a weight for each layer.',
         examples=["average"],
@@ -42,7 +52,7 @@ ModelName = Annotated[
     str | None, Field(description="Name of a model in /v1/models (default: the first).")
 ]
 Span = Annotated[
-    list[int],
+    list[Annotated[Integer, Field(ge=0)]],
     Field(min_length=2, max_length=2, description="First token, and the one after the last."),
 ]
 Floats = list[float]
@@ -97,7 +107,7 @@ class EmbeddingsRequest(Request):
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="Numbers, or the bytes of little-endian float32 in base64."
     )
-    dimensions: int | None = Field(None, ge=1, description="Only the model's own number.")
+    dimensions: Integer | None = Field(None, description="Only the model's own number.")
     user: str | None = Field(None, description="Ignored.")
     layers: Selector = Field("average", description="Layer or mix; all puts layers side by side.")
     pooling: Pooling = Field("mean", description="How the vectors of the tokens become one.")
@@ -221,7 +231,7 @@ class EmbedRequest(TEIRequest):
 
     inputs: TEIInput
     normalize: bool = Field(True, description="Scale vectors to length 1.")
-    dimensions: int | None = Field(None, ge=1, description="Only the model's own number.")
+    dimensions: Integer | None = Field(None, description="Only the model's own number.")
     pooling: Pooling = "mean"
 
 
@@ -229,7 +239,7 @@ class EmbedAllRequest(TEIRequest):
     """Texts to embed, one vector for each token."""
 
     inputs: TEIInput
-    layers: Literal["top", "average"] | int | list[float] = "average"
+    layers: Literal["top", "average"] | Integer | Weights = "average"
 
 
 class TokenizeRequest(Request):
@@ -386,8 +396,8 @@ class FillRequest(Request):
         description="A text or its tokens, with one gap ___ unless position is given.",
         examples=["He sat on the ___ ."],
     )
-    position: int | None = Field(None, ge=0, description="Token to replace, from 0.")
-    k: int = Field(10, ge=1, le=MAX_NEIGHBOURS, description="Number of words.")
+    position: Integer | None = Field(None, ge=0, description="Token to replace, from 0.")
+    k: Integer = Field(10, ge=1, le=MAX_NEIGHBOURS, description="Number of words.")
     model: ModelName = None
 
 
@@ -411,7 +421,9 @@ class FillAnswer(Answer):
 class UsesRequest(Request):
     """A word in many sentences."""
 
-    sentences: Annotated[list[str] | list[Tokens], Field(min_length=1)] = Field(
+    sentences: (
+        Annotated[list[str], Field(min_length=1)] | Annotated[list[Tokens], Field(min_length=1)]
+    ) = Field(
         examples=[
             [
                 "She sat on the river bank .",
@@ -430,14 +442,12 @@ class UsesRequest(Request):
     labels: list[str] | None = Field(
         None, description="A label for each sentence; purity and silhouette are measured by them."
     )
-    clusters: int | None = Field(
+    clusters: Integer | None = Field(
         None, ge=0, le=8, description="Cluster the uses; 0 chooses the number."
     )
-    neighbours: int = Field(5, ge=0, le=MAX_NEIGHBOURS, description="Nearest uses of each use.")
-    weights: Annotated[list[float], Field(min_length=2, max_length=MAX_LAYERS)] | None = Field(
-        None, description="s_0 … s_L of a mix, used as they are."
-    )
-    gamma: float = Field(1.0, description="Factor of the mix.")
+    neighbours: Integer = Field(5, ge=0, le=MAX_NEIGHBOURS, description="Nearest uses of each use.")
+    weights: Weights | None = Field(None, description="s_0 … s_L of a mix, used as they are.")
+    gamma: float = Field(1.0, ge=-MAX_WEIGHT, le=MAX_WEIGHT, description="Factor of the mix.")
     vectors: bool = Field(False, description="Also return the vectors of the uses.")
     model: ModelName = None
 
@@ -507,7 +517,7 @@ class TaskInput(Request):
     second: str | None = Field(None, description="pair: the second text.")
     question: str | None = Field(None, description="question: what to answer.")
     passage: str | None = Field(None, description="question: the text that has the answer.")
-    predicate: int | None = Field(None, ge=0, description="tagger of roles: token of the verb.")
+    predicate: Integer | None = Field(None, ge=0, description="tagger of roles: token of the verb.")
     pronoun: Span | None = Field(None, description="coreference: characters of the pronoun.")
     a: Span | None = Field(None, description="coreference: characters of the first name.")
     b: Span | None = Field(None, description="coreference: characters of the second name.")
@@ -604,8 +614,10 @@ class NeighboursRequest(Request):
         description="A text with the word between asterisks; or tokens, with position.",
         examples=["She sat on the river *bank* ."],
     )
-    position: int | Span | None = Field(None, description="The word's token, or its span.")
-    k: int = Field(10, ge=1, le=MAX_NEIGHBOURS)
+    position: Annotated[Integer, Field(ge=0)] | Span | None = Field(
+        None, description="The word's token, or its span."
+    )
+    k: Integer = Field(10, ge=1, le=MAX_NEIGHBOURS)
     only: Literal["same-word", "other-words"] | None = None
 
 
@@ -638,6 +650,3 @@ class NeighboursAnswer(Answer):
     query: WordInSentence
     neighbours: list[NeighbourUse]
     static: list[NearWord] = Field(description="Nearest words in layer 0.")
-
-
-Body = dict[str, Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -37,7 +37,7 @@ from elmokit.serve.predicting import ServedTask, load_tasks
 from elmokit.serve.uses import find_all, make_use, map_all
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.tokenize import token_offsets
-from elmokit.text.vocabulary import UNKNOWN
+from elmokit.text.vocabulary import SPECIAL, UNKNOWN
 
 if TYPE_CHECKING:
     from elmokit.analysis.neighbours.approximate import Graphs
@@ -47,6 +47,7 @@ VERSION = version("elmokit")
 LONG_TEXT = 20_000  # characters; more are tokenized in a thread
 WARM_UP = "It is a warm day , and the model reads its first sentence ."
 SOFTMAX_TOKENS = 8  # embedding so many tokens takes as long as scoring one
+WHOLE = slice(None)
 FILL_TOKENS = 250  # sentences with a gap are read about so many times
 
 T = TypeVar("T")
@@ -85,10 +86,12 @@ class ServedModel:
 
     def warm_up(self) -> None:
         """Pack the weights and start the threads, so that the first request is not a slow one."""
-        sentence = self.elmo.tokenize(WARM_UP)
+        words = self.elmo.vocabulary
+        # Words that the model knows: with others it would log that a text is foreign to it.
+        sentence = WARM_UP.split() if words is None else words.words[len(SPECIAL) :][:12]
         for _ in range(2):
-            self.elmo.embed([sentence] * 4)
-        if self.card().predicts_words:
+            self.elmo.layers_of([sentence] * 4)
+        if self.card().predicts_words and self.elmo.dictionaries is None:
             self.elmo.surprisal([sentence])
 
 
@@ -134,7 +137,6 @@ class Service:
 
     def close(self) -> None:
         """End the threads of the models."""
-        self.is_warm = False
         for model in self.models.values():
             model.batcher.close()
 
@@ -149,15 +151,19 @@ class Service:
 
     # ------------------------------------------------------------------ texts and tokens
     async def tokenize(
-        self, model: ServedModel, inputs: str | Sequence[str | Sequence[str]]
+        self,
+        model: ServedModel,
+        inputs: str | Sequence[str | Sequence[str]],
+        cut: slice = WHOLE,
     ) -> list[list[str]]:
-        """Return the tokens of each text; long texts are split in a thread."""
+        """Return the tokens of each text, or a part of them; long texts are split in a thread."""
         texts = [inputs] if isinstance(inputs, str) else inputs
         self.limits.check_texts(len(texts))
 
         def split() -> list[list[str]]:
             return [
-                model.elmo.tokenize(text) if isinstance(text, str) else list(text) for text in texts
+                (model.elmo.tokenize(text) if isinstance(text, str) else list(text))[cut]
+                for text in texts
             ]
 
         is_long = sum(len(text) for text in texts if isinstance(text, str)) > LONG_TEXT
@@ -172,15 +178,10 @@ class Service:
         inputs: str | Sequence[str],
         layers: Layers,
         pooling: Pooling,
-        cut: Callable[[list[str]], list[str]] | None = None,
+        cut: slice = WHOLE,
     ) -> tuple[Array, int]:
         """Return a vector for each text: (texts, columns), and the number of tokens."""
-        if cut is None:
-            sentences = await self.tokenize(model, inputs)
-        else:
-            texts = [inputs] if isinstance(inputs, str) else inputs
-            sentences = [cut(model.elmo.tokenize(text)) for text in texts]
-            self.limits.check_tokens(sentences)
+        sentences = await self.tokenize(model, inputs, cut)
         rows = len(layer_weights(layers, model.num_layers))
         self.limits.check_values(len(sentences) * rows * model.elmo.dim)
 
