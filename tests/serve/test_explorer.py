@@ -528,7 +528,7 @@ def test_figures_are_saved_as_they_look(window: Open, view: str) -> None:
     png = one.save(figure, "PNG")
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     size = [int.from_bytes(png[i : i + 4], "big") for i in (16, 20)]
-    assert size == [int(2 * width), int(2 * height)]
+    assert size == [2 * int(width), 2 * int(height)]
     assert len(set(png)) > 200  # Not an empty picture.
 
 

@@ -3,41 +3,47 @@
 import { h, replace, s } from "./dom.js";
 import { t } from "./i18n.js";
 
-// What a saved figure needs of the style sheet, written into its elements.
+// What a saved figure needs of the style sheet, written into its elements. Children inherit all of
+// these from their parents.
 const KEPT = [
   "fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray",
-  "stroke-linecap", "stroke-linejoin", "opacity", "font-family", "font-size", "font-weight",
+  "stroke-linecap", "stroke-linejoin", "font-family", "font-size", "font-weight",
   "font-style", "text-anchor", "letter-spacing",
 ]; // prettier-ignore
 const PNG_SCALE = 2;
+const MARGIN = 16; // around a saved figure
 const MAX_COLUMNS = 12; // of a table on the page; the CSV file has all
 
-/** A copy of an SVG element that looks the same without the style sheet. */
+/** An SVG file that looks the same without the style sheet: { text, width, height }. */
 function standalone(svg) {
   const copy = svg.cloneNode(true);
   const originals = [svg, ...svg.querySelectorAll("*")];
   const copies = [copy, ...copy.querySelectorAll("*")];
   originals.forEach((original, i) => {
     const style = getComputedStyle(original);
+    const outer = original === svg ? null : getComputedStyle(original.parentNode);
     const target = copies[i];
     if (style.display === "none" || style.visibility === "hidden") {
       target.setAttribute("display", "none");
     }
     for (const name of KEPT) {
       const value = style.getPropertyValue(name);
-      if (value) target.setAttribute(name, value);
+      if (value !== outer?.getPropertyValue(name)) target.setAttribute(name, value);
+      else target.removeAttribute(name);
     }
+    if (style.opacity !== "1") target.setAttribute("opacity", style.opacity);
     for (const name of [...target.getAttributeNames()]) {
       if (/^(aria-|role$|class$|tabindex$|data-)/.test(name)) target.removeAttribute(name);
     }
   });
-  const { width, height } = svg.viewBox.baseVal;
+  const width = svg.viewBox.baseVal.width + 2 * MARGIN;
+  const height = svg.viewBox.baseVal.height + 2 * MARGIN;
   const color = getComputedStyle(svg.closest("figure")).backgroundColor;
-  copy.prepend(s("rect", { width, height, fill: color }));
+  copy.prepend(s("rect", { x: -MARGIN, y: -MARGIN, width, height, fill: color, stroke: "none" }));
+  copy.setAttribute("viewBox", `${-MARGIN} ${-MARGIN} ${width} ${height}`);
   copy.setAttribute("width", width);
   copy.setAttribute("height", height);
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  return new XMLSerializer().serializeToString(copy);
+  return { text: new XMLSerializer().serializeToString(copy), width, height };
 }
 
 function save(blob, name) {
@@ -49,8 +55,8 @@ function save(blob, name) {
 }
 
 async function toPng(svg) {
-  const { width, height } = svg.viewBox.baseVal;
-  const url = URL.createObjectURL(new Blob([standalone(svg)], { type: "image/svg+xml" }));
+  const { text, width, height } = standalone(svg);
+  const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
   try {
     const image = new Image();
     image.src = url;
@@ -128,7 +134,7 @@ export function figure({ title, note, name, content, rows, controls, level = 3 }
   const drawing = () => content.querySelector("svg[viewBox]");
   const button = (label, describe, action) =>
     h("button", { type: "button", class: "small", "aria-label": describe, click: action }, label);
-  const saveSvg = () => save(new Blob([standalone(drawing())], { type: "image/svg+xml" }), `${name}.svg`);
+  const saveSvg = () => save(new Blob([standalone(drawing()).text], { type: "image/svg+xml" }), `${name}.svg`);
   const savePng = async () => save(await toPng(drawing()), `${name}.png`);
   const saveCsv = () => save(new Blob([toCsv(rows())], { type: "text/csv" }), `${name}.csv`);
   const data = h("div");

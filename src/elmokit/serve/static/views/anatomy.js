@@ -299,7 +299,7 @@ class AnatomyView {
       "g",
       { "aria-hidden": "true" },
       this.part("characters", this.caption("characters", 0, top + 16, t("label.characters")), boxes, isCut && dots(top + 16), s("text", { class: "caption faint", x: 24, y: top + 54 }, `d = ${sizes.character_dim}`), vectors, isCut && dots(top + 54)),
-      this.part("convolutions", this.badge("convolutions", 9, convTop + 6), rows),
+      this.part("convolutions", this.badge("convolutions", 9, convTop + 9), rows),
       this.part("maximum", lines, maximum, s("text", { class: "caption faint middle", x: at(0.1) + 8, y: bottom + 16 }, String(total)), this.caption("maximum", at(0.1) - 16, convTop - 18, t("label.maximum"))),
       highway && this.part("highway", highway, this.caption("highway", at(0.1) + 62, convTop - 18, t("label.highway") + (sizes.highway_layers > 1 ? ` × ${sizes.highway_layers}` : ""))),
       this.part("projection", projection, this.caption("projection", at(0.6) + 10, convTop - 18, t("label.projection"))),
@@ -312,9 +312,10 @@ class AnatomyView {
     const shown = Math.min(size, count);
     const start = Math.min(1, Math.max(0, count - shown));
     const label = s("text", { class: "caption small", x: 24, y: y + 13 }, `w = ${size} · ${filters}`);
-    const dots = Array.from({ length: positions }, (_, k) =>
-      s("circle", { class: "position", cx: x0 + (k + (shown - 1) / 2) * CELL + CELL / 2 - 1.5, cy: y + CONV / 2 - 1, r: 2.2 }),
-    );
+    // A dot for each position of the window; those that the drawn window covers are left out.
+    const dots = Array.from({ length: positions }, (_, k) => k)
+      .filter((k) => k === start || Math.abs(k - start) > shown / 2)
+      .map((k) => s("circle", { class: "position", cx: x0 + (k + (shown - 1) / 2) * CELL + CELL / 2 - 1.5, cy: y + CONV / 2 - 1, r: 2.2 }));
     const window = s("rect", { class: `window k${i % 8}`, x: x0 + start * CELL - 0.5, y: y + 2, width: shown * CELL - 2, height: CONV - 6, rx: 4 });
     return [label, window, dots];
   }
@@ -404,7 +405,7 @@ class AnatomyView {
       "g",
       { "aria-hidden": "true" },
       this.part("projection forward backward words", pipe, [forward.x, backward.x].map((x) => pointed(x, bus - 0.75, x, bus + 12, "flow strong"))),
-      s("text", { class: "caption", x: 24, y: bus + 54 }, "x"),
+      s("text", { class: "caption", x: 24, y: bus + 49 }, "x"),
       labels,
       this.part("forward skip", forward.element),
       this.part("backward skip", backward.element),
