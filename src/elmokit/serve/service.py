@@ -122,7 +122,9 @@ class Service:
             raise ElmokitError(
                 f"two models have the name {name}: give one another name with NAME={name}"
             )
-        batcher = Batcher(elmo, max_waiting=8 * self.limits.max_tokens)
+        batcher = Batcher(
+            elmo, max_waiting=8 * self.limits.max_tokens, max_seconds=self.limits.timeout / 2
+        )
         self.models[name] = ServedModel(name, elmo, batcher, int(time.time()))
         return self.models[name]
 
