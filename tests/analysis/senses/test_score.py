@@ -12,7 +12,7 @@ from elmokit.analysis.senses.score import SenseScores, Tally, score_first_senses
 
 def test_an_answer_is_right_if_it_is_one_of_the_keys() -> None:
     tally = Tally()
-    word = Instance("", 0, 1, "be", "VERB", ("a", "b"))
+    word = Instance(0, 1, "be", "VERB", ("a", "b"))
     for answer in ("b", "c", None, "a"):
         tally.add(answer, word)
     assert tally.precision == pytest.approx(2 / 3)
@@ -24,7 +24,7 @@ def test_an_answer_is_right_if_it_is_one_of_the_keys() -> None:
 def test_scores_are_counted_by_part_of_speech() -> None:
     scores = SenseScores()
     for pos, answer in (("VERB", "x"), ("NOUN", "a"), ("NOUN", "x"), ("NOUN", "a")):
-        scores.add({"guess": answer}, Instance("", 0, 1, "be", pos, ("a",)))
+        scores.add({"guess": answer}, Instance(0, 1, "be", pos, ("a",)))
     assert scores.parts_of_speech == ["NOUN", "VERB"]
     tallies = scores.to_dict()["guess"]
     assert tallies["all"]["f1"] == tallies["all"]["precision"] == tallies["all"]["recall"] == 0.5

@@ -7,13 +7,13 @@ differ in color, marker and filling, so that they are distinct in black and whit
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.analysis.plots.maps import PLACES, Mixes, TokenPair, WordMap
+from elmokit.analysis.plots.maps import TokenPair, WordMap
 from elmokit.figures import (
     COLORS,
     ELMO,
@@ -138,24 +138,27 @@ def _draw_points(axes: Any, word_map: WordMap, layer: int) -> None:
 
 # ---------------------------------------------------------------------- task models
 @styled()
-def draw_weights(models: Sequence[Mixes]) -> Any:
-    """Draw the share of each layer in the mixes of task models, a panel for each place."""
-    places = [place for place in PLACES if any(place in model.places for model in models)]
-    layers = max(len(shares) for model in models for shares in model.places.values())
-    names = [f"{short(model.name)} ({model.task})" for model in models]
+def draw_weights(names: Sequence[str], mixes: Sequence[Mapping[str, Sequence[float]]]) -> Any:
+    """Draw the share of each layer in the mixes of task models, a panel for each place.
+
+    Args:
+        names: Name of each model.
+        mixes: Of each model the shares of layers 0..L in its mix at the "input" or "output".
+    """
+    places = [place for place in ("input", "output") if any(place in model for model in mixes)]
+    layers = max(len(shares) for model in mixes for shares in model.values())
     width = min(WIDTH, 0.5 + _width(names) + len(places) * 0.62 * layers)
-    figure = new_figure(max(width, 2.8), 0.75 + 0.28 * len(models))
+    figure = new_figure(max(width, 2.8), 0.75 + 0.28 * len(mixes))
     panels = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
     for axes, place in zip(panels, places, strict=True):
-        shares = np.full((len(models), layers), np.nan)
-        for row, model in enumerate(models):
-            values = model.places.get(place, [])
-            shares[row, : len(values)] = values
+        shares = np.full((len(mixes), layers), np.nan)
+        for row, model in enumerate(mixes):
+            shares[row, : len(model.get(place, []))] = model.get(place, [])
         _draw_cells(axes, shares, low=0.0)
         axes.set_title(f"mix at the {place}")
         axes.set_xticks(range(layers), [f"layer {layer}" for layer in range(layers)])
         axes.tick_params(labelsize=SMALL)
-    panels[0].set_yticks(range(len(models)), names)
+    panels[0].set_yticks(range(len(mixes)), names)
     return figure
 
 

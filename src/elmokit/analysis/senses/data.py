@@ -32,8 +32,6 @@ PENN_NAMES = dict(zip("`` '' -LRB- -RRB- -LSB- -RSB- -LCB- -RCB-".split(), '""()
 class Instance:
     """A word of a sentence that has a sense."""
 
-    id: str
-    """Its name in the file."""
     start: int
     end: int
     """The word is `tokens[start:end]`."""
@@ -92,8 +90,8 @@ class TaggedCorpus:
 
 
 def _read_table(path: FilePath) -> Iterator[TaggedSentence]:
-    for i, use in enumerate(read_uses(path), start=1):
-        instance = Instance(f"use {i}", use.start, use.end, use.lemma, "", (use.sense,))
+    for use in read_uses(path):
+        instance = Instance(use.start, use.end, use.lemma, "", (use.sense,))
         yield TaggedSentence(use.tokens, (instance,))
 
 
@@ -212,7 +210,7 @@ class _XmlReader:
             raise self.error(f"the instance {word['id']!r} has no word")
         lemma = "_".join(word["lemma"].lower().split())
         keys = self.keys.of(word["id"])
-        return Instance(word["id"], start, len(self.tokens), lemma, word["pos"], keys)
+        return Instance(start, len(self.tokens), lemma, word["pos"], keys)
 
 
 # ---------------------------------------------------------------------- WordNet

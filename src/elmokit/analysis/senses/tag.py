@@ -20,16 +20,7 @@ from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, ne
 from elmokit.analysis.uses import Model, as_store, span_vector
 
 # Endings and what a lemma may have in their place, tried in this order.
-ENDINGS = (
-    ("ies", "y"),
-    ("s", ""),
-    ("es", ""),
-    ("ied", "y"),
-    ("ed", "e"),
-    ("ed", ""),
-    ("ing", "e"),
-    ("ing", ""),
-)
+ENDINGS = {"ies": ["y"], "s": [""], "es": [""], "ied": ["y"], "ed": ["e", ""], "ing": ["e", ""]}
 MIN_STEM = 2  # characters
 MAX_WORD = 5  # tokens
 
@@ -76,18 +67,17 @@ def tag_senses(
     """
     inventory.check_method(method)
     sentences, texts = tee(sentences)
-    max_tokens = min(MAX_WORD, inventory.longest_word)
     return (
-        SentenceTags(tokens, list(_tag(inventory, tokens, layers, method, max_tokens)))
+        SentenceTags(tokens, list(_tag(inventory, tokens, layers, method)))
         for tokens, layers in zip(sentences, as_store(model).stream(texts), strict=True)
     )
 
 
 def _tag(
-    inventory: Inventory, tokens: Sequence[str], layers: NDArray[Any], method: str, max_tokens: int
+    inventory: Inventory, tokens: Sequence[str], layers: NDArray[Any], method: str
 ) -> Iterator[Tag]:
     """Yield the words with senses of a sentence with the layers (L + 1, tokens, dim)."""
-    for start, end, lemma in known_words(tokens, inventory.lemmas, max_tokens):
+    for start, end, lemma in known_words(tokens, inventory.lemmas):
         senses = inventory.rows(lemma)
         methods = inventory.scores(senses, span_vector(layers, start, end))
         scores = methods[inventory.methods.index(method)]
@@ -108,24 +98,22 @@ def find_lemma(word: str, known: Container[str]) -> str | None:
     word = word.lower()
     if word in known:
         return word
-    for ending, replacement in ENDINGS:
+    for ending, replacements in ENDINGS.items():
         stem = word.removesuffix(ending)
-        if stem == word or len(stem) < MIN_STEM:
-            continue
-        if stem + replacement in known:
-            return stem + replacement
-        if stem[-1] == stem[-2] and stem[:-1] in known:  # stopp-ed
-            return stem[:-1]
+        if stem != word and len(stem) >= MIN_STEM:
+            undoubled = [stem[:-1]] if stem[-1] == stem[-2] else []  # stopp-ed
+            first, *others = (stem + replacement for replacement in replacements)
+            lemma = next((form for form in (first, *undoubled, *others) if form in known), None)
+            if lemma is not None:
+                return lemma
     return None
 
 
-def known_words(
-    tokens: Sequence[str], known: Container[str], max_tokens: int = MAX_WORD
-) -> Iterator[tuple[int, int, str]]:
+def known_words(tokens: Sequence[str], known: Container[str]) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and lemma of each known word of a sentence, without overlaps."""
     start = 0
     while start < len(tokens):
-        for end in range(min(start + max_tokens, len(tokens)), start, -1):
+        for end in range(min(start + MAX_WORD, len(tokens)), start, -1):
             joined = (separator.join(tokens[start:end]).lower() for separator in ("_", " "))
             lemma = next((word for word in joined if word in known), None)
             if lemma is None and end == start + 1:
