@@ -9,13 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from elmokit.analysis.drift.measure import (
-        DriftResult,
-        SampledUses,
-        WordChange,
-        measure_drift,
-        sample_both,
-    )
+    from elmokit.analysis.drift.measure import DriftResult, WordChange, measure_drift, sample_both
     from elmokit.analysis.neighbours.approximate import build_graphs, open_graphs
     from elmokit.analysis.neighbours.index import Index, open_index
     from elmokit.analysis.neighbours.indexing import index_uses
@@ -49,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Corpus", "DriftResult", "Index", "InducedSenses", "Inventory", "Neighbour", "Pair",
-    "ProbeResult", "QueryResult", "SampledUses", "SenseScores", "SentenceTags", "SimilarityResult",
+    "ProbeResult", "QueryResult", "SenseScores", "SentenceTags", "SimilarityResult",
     "TaggedCorpus", "TaggedText", "TokenPair", "Use", "WordChange", "WordMap", "build_graphs",
     "build_senses", "compare_tokens", "draw_pair", "draw_probe", "draw_surprisal", "draw_uses",
     "draw_weights", "embed_uses", "find_neighbours", "find_uses", "index_uses", "induce_senses",
@@ -61,7 +55,7 @@ __all__ = [
 
 # module: the public names that it defines
 MODULES = {
-    "drift.measure": "DriftResult SampledUses WordChange measure_drift sample_both",
+    "drift.measure": "DriftResult WordChange measure_drift sample_both",
     "neighbours.approximate": "build_graphs open_graphs",
     "neighbours.index": "Index open_index",
     "neighbours.indexing": "index_uses",

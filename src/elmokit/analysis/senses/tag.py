@@ -98,14 +98,14 @@ def find_lemma(word: str, known: Container[str]) -> str | None:
     word = word.lower()
     if word in known:
         return word
-    for ending, replacements in ENDINGS.items():
+    for ending, replacement in ((end, new) for end, forms in ENDINGS.items() for new in forms):
         stem = word.removesuffix(ending)
-        if stem != word and len(stem) >= MIN_STEM:
-            undoubled = [stem[:-1]] if stem[-1] == stem[-2] else []  # stopp-ed
-            first, *others = (stem + replacement for replacement in replacements)
-            lemma = next((form for form in (first, *undoubled, *others) if form in known), None)
-            if lemma is not None:
-                return lemma
+        if stem == word or len(stem) < MIN_STEM:
+            continue
+        if stem + replacement in known:
+            return stem + replacement
+        if stem[-1] == stem[-2] and stem[:-1] in known:  # stopp-ed
+            return stem[:-1]
     return None
 
 

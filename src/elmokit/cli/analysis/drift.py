@@ -72,7 +72,7 @@ def drift(
 
     reading: dict[str, Any] = {"case_sensitive": case_sensitive, "quiet": writing.quiet}
     reading |= {"tokenizer": options.tokenizer_name(), **asdict(text)}
-    sampled = analysis.sample_both(
+    uses, left_out = analysis.sample_both(
         analysis.Corpus(a, **reading),
         analysis.Corpus(b, **reading),
         None if words is None else [word.strip() for word in words.split(",")],
@@ -83,12 +83,13 @@ def drift(
         seed=seed,
     )
     ranking: Any = {"layer": layer, "measure": measure, "seed": seed}
-    result = analysis.measure_drift(options.open_store(), sampled, **ranking, quiet=writing.quiet)
+    result = analysis.measure_drift(options.open_store(), uses, **ranking, quiet=writing.quiet)
     print(report(result, (a, b), show=show, examples=examples))
-    if sampled.left_out:
-        rare = ", ".join(f"{word} ({m}, {n})" for word, (m, n) in sampled.left_out.items())
+    if left_out:
+        rare = ", ".join(f"{word} ({m}, {n})" for word, (m, n) in left_out.items())
         print(f"\nleft out, because both corpora need {min_count} uses: {rare}")
-    write_result(writing.json, "drift", settings, result.to_dict(examples))
+    content = {**result.to_dict(examples), "left_out": left_out}
+    write_result(writing.json, "drift", settings, content)
 
 
 def report(result: analysis.DriftResult, names: Sequence[str], *, show: int, examples: int) -> str:
@@ -97,31 +98,21 @@ def report(result: analysis.DriftResult, names: Sequence[str], *, show: int, exa
 
     shown = result.words[:show]
     layers = layer_names(len(shown[0].apd) - 2)
+    layer, distances, in_layers = layers.index(result.layer), [], []
+    for word in shown:
+        measures = (word.change, word.apd, *word.within, word.prt, *word.halves)
+        distances.append([word.word, *map(len, word.uses), *(f"{m[layer]:.3f}" for m in measures)])
+        in_layers.append([word.word, *map("{:.3f}".format, getattr(word, result.measure))])
     parts = [
         f"{result.layer}, ranked by {result.measure}:",
-        distance_table(shown, layers.index(result.layer)),
+        table(COLUMNS, distances),
         EXPLAINED,
         f"\n{result.measure} in every layer:",
-        layer_table(shown, result.measure, layers),
+        table(["word", *layers], in_layers),
     ]
     if examples > 0:
         parts += ["\n" + example_lines(change, names, examples) for change in shown]
     return "\n".join(parts)
-
-
-def distance_table(changes: Sequence[analysis.WordChange], layer: int) -> str:
-    """Format all distances of one layer, a row per word."""
-    rows = []
-    for change in changes:
-        measures = (change.change, change.apd, *change.within, change.prt, *change.halves)
-        rows.append([change.word, *map(len, change.uses), *(f"{m[layer]:.3f}" for m in measures)])
-    return table(COLUMNS, rows)
-
-
-def layer_table(changes: Sequence[analysis.WordChange], measure: str, names: Sequence[str]) -> str:
-    """Format one distance in all layers, a row per word."""
-    rows = [[change.word, *map("{:.3f}".format, getattr(change, measure))] for change in changes]
-    return table(["word", *names], rows)
 
 
 def example_lines(change: analysis.WordChange, names: Sequence[str], count: int) -> str:

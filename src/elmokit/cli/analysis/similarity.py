@@ -8,7 +8,7 @@ subtracted ("centered").
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from elmokit import analysis
 from elmokit.cli.options import ModelOptions, ResultOptions
@@ -66,30 +66,15 @@ def similarity(
     if train is not None and detected != "wic":
         raise ElmokitError(f"--train learns a threshold for WiC, but {file} is {detected}")
     tokenize = find_tokenizer(options.tokenizer_name())
-    pairs = analysis.read_pairs(
-        file,
-        detected,
-        tokenize,
-        gold=gold,
-        errors=errors,
-        first_column=first_column,
-        second_column=second_column,
-        score_column=score_column,
-    )
+    columns = first_column, second_column, score_column
+    pairs = analysis.read_pairs(file, detected, tokenize, gold=gold, errors=errors, columns=columns)
     training = None
     if train is not None:
         training = analysis.read_pairs(train, "wic", tokenize, gold=train_gold, errors=errors)
     static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
+    rating: Any = {"kind": detected, "training": training, "poolings": poolings, "static": static}
     store = options.open_store()
-    result = analysis.rate_similarity(
-        store,
-        pairs,
-        kind=detected,
-        training=training,
-        poolings=poolings,
-        static=static,
-        quiet=writing.quiet,
-    )
+    result = analysis.rate_similarity(store, pairs, **rating, quiet=writing.quiet)
     print(similarity_table(result))
     if detected == "wic" and train is None:
         print(
