@@ -18,8 +18,8 @@ from elmokit.analysis.neighbours.indexing import index_uses
 from elmokit.analysis.neighbours.nearest import find_neighbours
 from elmokit.analysis.senses.build import build_senses
 from elmokit.analysis.senses.data import Instance, TaggedSentence
+from elmokit.analysis.senses.find import tag_senses
 from elmokit.analysis.senses.inventory import load_inventory
-from elmokit.analysis.senses.tag import tag_senses
 from elmokit.analysis.uses import Use
 from elmokit.store import LayerStore
 

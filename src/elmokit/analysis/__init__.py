@@ -33,10 +33,15 @@ if TYPE_CHECKING:
     from elmokit.analysis.sampling import Corpus, find_uses, sample
     from elmokit.analysis.senses.build import build_senses
     from elmokit.analysis.senses.data import TaggedCorpus, read_first_senses, read_tagged
+    from elmokit.analysis.senses.find import (
+        SenseScores,
+        SentenceTags,
+        score_first_senses,
+        score_senses,
+        tag_senses,
+    )
     from elmokit.analysis.senses.induce import InducedSenses, induce_senses
     from elmokit.analysis.senses.inventory import Inventory, load_inventory
-    from elmokit.analysis.senses.score import SenseScores, score_first_senses, score_senses
-    from elmokit.analysis.senses.tag import SentenceTags, tag_senses
     from elmokit.analysis.similarity.pairs import Pair, read_pairs
     from elmokit.analysis.similarity.rate import SimilarityResult, rate_similarity
     from elmokit.analysis.uses import Use, embed_uses, marked_use, read_uses
@@ -67,10 +72,9 @@ MODULES = {
     "sampling": "Corpus find_uses sample",
     "senses.build": "build_senses",
     "senses.data": "TaggedCorpus read_first_senses read_tagged",
+    "senses.find": "SenseScores SentenceTags score_first_senses score_senses tag_senses",
     "senses.induce": "InducedSenses induce_senses",
     "senses.inventory": "Inventory load_inventory",
-    "senses.score": "SenseScores score_first_senses score_senses",
-    "senses.tag": "SentenceTags tag_senses",
     "similarity.pairs": "Pair read_pairs",
     "similarity.rate": "SimilarityResult rate_similarity",
     "uses": "Use embed_uses marked_use read_uses",
