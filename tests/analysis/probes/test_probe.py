@@ -27,7 +27,6 @@ from elmokit.analysis.probes.probe import (
 from elmokit.analysis.probes.tokens import (
     Score,
     TaggedText,
-    label_ids,
     most_frequent,
     read_tagged_text,
     score_guesses,
@@ -67,7 +66,7 @@ def test_guesses_are_scored_on_all_words_and_on_those_that_are_new() -> None:
 # ---------------------------------------------------------------------- vectors
 def test_vectors_are_standardized_by_the_training_tokens(store: LayerStore) -> None:
     text = made_text(20, 0)
-    blocks = list(read_blocks(store, None, text.sentences, label_ids(text, list(WORDS))))
+    blocks = list(read_blocks(store, None, text, list(WORDS)))
     scale = measure_scale(blocks)
     layers = np.concatenate(
         [store.elmo.embed_tokens(list(sentence)).layers for sentence in text.sentences], axis=1
@@ -85,11 +84,12 @@ def test_an_epoch_has_every_token_once_in_another_order(
 ) -> None:
     monkeypatch.setattr("elmokit.analysis.probes.probe.BLOCK_BYTES", 4 * 4 * 24 * 50)
     text = made_text(40, 1)
-    labels = [np.arange(6) + 6 * row for row in range(40)]  # each token has a label of its own
+    names = [str(i) for i in range(240)]  # each token has a label of its own
+    text.labels[:] = [tuple(names[6 * row : 6 * row + 6]) for row in range(40)]
     rng = np.random.default_rng(0)
 
     def epoch() -> list[Block]:
-        read = partial(read_blocks, store, None, text.sentences, labels)
+        read = partial(read_blocks, store, None, text, names)
         return list(minibatches(read, len(text.sentences), 16, rng))
 
     first, second = (torch.cat([batch.labels for batch in epoch()]).tolist() for _ in range(2))

@@ -25,7 +25,7 @@ from elmokit.analysis.geometry import (
     silhouette,
     unit,
 )
-from elmokit.analysis.sampling import find_uses, read_with_progress, sample
+from elmokit.analysis.sampling import sample_uses
 from elmokit.analysis.senses.induce import induce_senses
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses, read_uses, with_average
 from elmokit.errors import ElmokitError
@@ -214,13 +214,9 @@ def _check_count(path: str, word: str, count: int) -> None:
         raise ElmokitError(f"{path} has {uses} of {word!r}, and a map needs at least {MIN_USES}")
 
 
-def sample_text_uses(
-    path: str, word: str, max_uses: int, *, tokenizer: str, quiet: bool = True
-) -> list[Use]:
-    """Return a random sample of the uses of a word in a text without senses."""
-    lines = read_with_progress(path, quiet=quiet, tokenizer=tokenizer)
-    tokens = find_tokenizer(tokenizer)(word)
-    uses, _ = sample(find_uses((line.tokens for line in lines), tokens), max_uses, SEED)
+def sample_text_uses(path: str, word: str, max_uses: int, **reading: Any) -> list[Use]:
+    """Return a random sample of the uses of a word in a text; `reading` as for `sample_uses`."""
+    uses, _ = sample_uses(path, word, max_uses, SEED, **reading)
     _check_count(path, word, len(uses))
     return uses
 

@@ -27,7 +27,6 @@ from tqdm import tqdm
 from elmokit.analysis.probes.tokens import (
     Score,
     TaggedText,
-    label_ids,
     label_names,
     score_guesses,
     seen_words,
@@ -43,7 +42,6 @@ from elmokit.vectors.static.table import StaticVectors
 BLOCK_BYTES = 64 << 20  # of the vectors in memory
 MIN_EPOCHS, MIN_STEPS = 10, 1000  # if no number of epochs is given
 
-Labels = Sequence[NDArray[np.int64]]
 Scale = list[tuple[Tensor, Tensor]]
 """Mean and standard deviation of every dimension, of layers and of static vectors."""
 
@@ -94,12 +92,16 @@ class Block:
 def read_blocks(
     store: LayerStore,
     static: StaticVectors | None,
-    sentences: Sequence[Sequence[str]],
-    labels: Labels,
+    text: TaggedText,
+    names: Sequence[str],
     order: Sequence[int] | None = None,
 ) -> Iterator[Block]:
-    """Yield the tokens of the sentences in that order, in blocks of bounded size."""
-    elmo = store.elmo
+    """Yield the tokens of a text, its sentences in that order, in blocks of bounded size.
+
+    The id of a label is its index in `names`, or -1.
+    """
+    elmo, sentences = store.elmo, text.sentences
+    indices = {name: i for i, name in enumerate(names)}
     max_tokens = BLOCK_BYTES // (4 * (elmo.config.num_layers + 2) * elmo.dim)
     order = range(len(sentences)) if order is None else order
     parts: list[NDArray[np.float16]] = []
@@ -114,11 +116,8 @@ def read_blocks(
             if static is not None:
                 rows = static.rows(words)
                 vectors[rows >= 0] = static.vectors[rows[rows >= 0]]
-            arrays = (
-                np.concatenate(parts, axis=1),
-                vectors,
-                np.concatenate([labels[i] for i in members]),
-            )
+            labels = [indices.get(label, -1) for i in members for label in text.labels[i]]
+            arrays = np.concatenate(parts, axis=1), vectors, np.array(labels, np.int64)
             own, of_words, ids = (torch.from_numpy(array).to(elmo.device) for array in arrays)
             own = own.float()  # (L + 1, n, D)
             yield Block(torch.cat([own, own.mean(dim=0, keepdim=True)]), of_words, ids)
@@ -190,8 +189,7 @@ def probe_layers(
     store.prepare([*train.sentences, *dev.sentences], quiet=quiet)
     num_layers = store.elmo.config.num_layers
     train_blocks, dev_blocks = (
-        partial(read_blocks, store, static, text.sentences, label_ids(text, names))
-        for text in (train, dev)
+        partial(read_blocks, store, static, text, names) for text in (train, dev)
     )
     scale = measure_scale(train_blocks())
     static_dim = 0 if static is None else static.dim

@@ -63,7 +63,10 @@ def read_tagged(data: FilePath, keys: FilePath | None = None) -> Iterator[Tagged
         return _read_xml(data, Keys(keys))
     if keys is not None:
         raise ElmokitError(f"--keys belongs to an .xml file, and {name_of(data)} is not one")
-    return _read_table(data)
+    uses = (
+        (use, Instance(use.start, use.end, use.lemma, "", (use.sense,))) for use in read_uses(data)
+    )
+    return (TaggedSentence(use.tokens, (instance,)) for use, instance in uses)
 
 
 class TaggedCorpus:
@@ -87,12 +90,6 @@ class TaggedCorpus:
     def __len__(self) -> int:
         """Return the number of sentences."""
         return self.sentences
-
-
-def _read_table(path: FilePath) -> Iterator[TaggedSentence]:
-    for use in read_uses(path):
-        instance = Instance(use.start, use.end, use.lemma, "", (use.sense,))
-        yield TaggedSentence(use.tokens, (instance,))
 
 
 # ---------------------------------------------------------------------- keys

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.analysis.geometry import Array
 from elmokit.analysis.senses.build import MOST_FREQUENT, embed_tagged
 from elmokit.analysis.senses.data import PARTS_OF_SPEECH, Instance, TaggedSentence
 from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, Word, nearest
@@ -217,25 +216,21 @@ def score_senses(
             inventory does not know, and one more method to score.
     """
     scores = SenseScores()
+    methods = [*inventory.methods, MOST_FREQUENT]
     for _, instances in embed_tagged(as_store(model), sentences):
         for instance, vector in instances:
-            answers = find_answers(inventory, first_senses or {}, instance, vector)
+            word = instance.lemma, instance.pos
+            rows = inventory.rows(*word)
+            if len(rows):  # The most frequent sense is first.
+                best = [*map(nearest, inventory.scores(rows, vector)), 0]
+                senses: list[str | None] = [inventory.senses[rows[i]] for i in best]
+            else:
+                senses = [(first_senses or {}).get(word)] * len(methods)
+            answers = dict(zip(methods, senses, strict=True))
             if first_senses is not None:
-                answers[FIRST_SENSE] = first_senses.get((instance.lemma, instance.pos))
+                answers[FIRST_SENSE] = first_senses.get(word)
             scores.add(answers, instance)
     return scores
-
-
-def find_answers(
-    inventory: Inventory, first_senses: dict[Word, str], instance: Instance, vector: Array
-) -> dict[str, str | None]:
-    """Return the sense that each method finds for a use with the vector (L + 1, dim)."""
-    rows = inventory.rows(instance.lemma, instance.pos)
-    methods = [*inventory.methods, MOST_FREQUENT]
-    if len(rows) == 0:
-        return dict.fromkeys(methods, first_senses.get((instance.lemma, instance.pos)))
-    best = [*map(nearest, inventory.scores(rows, vector)), 0]  # The most frequent sense is first.
-    return {method: inventory.senses[rows[i]] for method, i in zip(methods, best, strict=True)}
 
 
 def score_first_senses(

@@ -16,8 +16,9 @@ The score of a sense that a use may have is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, KeysView
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,15 +106,13 @@ class Inventory:
     metadata: dict[str, Any] = field(default_factory=dict)
     """How it was made: `leave_one_out` has the accuracy of each method on `choices` uses."""
 
-    def __post_init__(self) -> None:
-        self._of_lemma: dict[str, list[slice]] = {}
-        for (lemma, _), rows in self.words.items():
-            self._of_lemma.setdefault(lemma, []).append(rows)
-
-    @property
-    def lemmas(self) -> KeysView[str]:
-        """All lemmas."""
-        return self._of_lemma.keys()
+    @cached_property
+    def lemmas(self) -> dict[str, list[slice]]:
+        """Rows of the senses of each lemma, by part of speech."""
+        rows: dict[str, list[slice]] = {}
+        for (lemma, _), own in self.words.items():
+            rows.setdefault(lemma, []).append(own)
+        return rows
 
     @property
     def methods(self) -> list[str]:
@@ -123,7 +122,7 @@ class Inventory:
     def rows(self, lemma: str, pos: str = "") -> NDArray[np.intp]:
         """Return the rows of a word's senses, of any part of speech if none is given, by count."""
         own = self.words.get((lemma, pos))
-        parts = [own] if own is not None else [] if pos else self._of_lemma.get(lemma, [])
+        parts = [own] if own is not None else [] if pos else self.lemmas.get(lemma, [])
         rows = np.array([row for part in parts for row in range(part.start, part.stop)], np.intp)
         return rows[np.argsort(-self.counts[rows], kind="stable")]
 

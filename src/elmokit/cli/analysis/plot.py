@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elmokit import analysis
 from elmokit.cli.options import ModelOptions, ResultOptions, split_words
@@ -56,11 +56,8 @@ def uses(
     elif chosen is None:
         raise ElmokitError(f"{input} is not a .tsv of uses: name the word to find with --words")
     else:
-        name = options.tokenizer_name()
-        groups = [
-            sample_text_uses(input, w, max_uses, tokenizer=name, quiet=writing.quiet)
-            for w in chosen
-        ]
+        reading: Any = {"tokenizer": options.tokenizer_name(), "quiet": writing.quiet}
+        groups = [sample_text_uses(input, word, max_uses, **reading) for word in chosen]
 
     store = options.open_store()
     if has_senses:
@@ -71,9 +68,8 @@ def uses(
         ]
     write_figure(analysis.draw_uses(maps), out)
     print(uses_table(maps))
-    write_result(
-        writing.json, "plot uses", settings, {"words": {m.word: m.to_dict() for m in maps}}
-    )
+    by_word = {word_map.word: word_map.to_dict() for word_map in maps}
+    write_result(writing.json, "plot uses", settings, {"words": by_word})
 
 
 def uses_table(maps: Sequence[analysis.WordMap]) -> str:
