@@ -197,10 +197,8 @@ def probe_layers(
     optimizer = torch.optim.Adam(probes.parameters(), lr=lr)
     rng = np.random.default_rng(seed)
     accuracies: list[list[float]] = []
-    correct, shares = (
-        np.zeros((num_layers + 3 + bool(static_dim), dev.num_tokens), bool),
-        list[float](),
-    )
+    shares: list[float] = []
+    correct = np.zeros((num_layers + 3 + bool(static_dim), dev.num_tokens), bool)  # (P, tokens)
     total, seen = epochs * train.num_tokens, 0
     with tqdm(total=total, unit=" tokens", unit_scale=True, desc="probes", disable=quiet) as bar:
         for _ in range(epochs):
