@@ -42,6 +42,9 @@ def test_characters_that_no_font_has_are_named_once(
     caplog.clear()
     write_figure(pair_figure("一 二 三 四 五 六 七 八 九".split(), ["a"]), str(picture))
     assert "一 七 三 九 二 五 八 六 …: " in caplog.text
+    caplog.clear()
+    write_figure(pair_figure(["中"], ["a"]), str(tmp_path / "pair.svg"))
+    assert "no installed font has 中: " in caplog.text
 
 
 def test_chinese_is_drawn_where_a_font_has_it(

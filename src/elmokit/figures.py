@@ -95,7 +95,8 @@ def write_figure(figure: Any, path: str) -> None:
         warnings.simplefilter("always")  # matplotlib warns of each missing character.
         figure.savefig(content, format=kind, **options)
     codes = (re.match(r"Glyph (\d+) .*missing", str(warning.message)) for warning in caught)
-    if missing := sorted({chr(int(code[1])) for code in codes if code}):
+    characters = {chr(int(code[1])) for code in codes if code}
+    if missing := sorted(filter(str.isprintable, characters)):
         named = " ".join(missing[:MAX_NAMED]) + (" …" if len(missing) > MAX_NAMED else "")
         logger.warning(
             f"no installed font has {named}: {path} shows boxes instead; install a font that has "
