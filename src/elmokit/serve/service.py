@@ -21,8 +21,8 @@ from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours import approximate
 from elmokit.analysis.neighbours.index import Index, open_index
 from elmokit.analysis.neighbours.nearest import check_model, neighbours_of
+from elmokit.analysis.senses.find import tag_sentence
 from elmokit.analysis.senses.inventory import Inventory, load_inventory
-from elmokit.analysis.senses.tag import tag_sentence
 from elmokit.analysis.uses import Use, marked_use, span_vector, with_average
 from elmokit.embed import Sentence
 from elmokit.errors import ElmokitError, InvalidInput, plural
