@@ -543,8 +543,8 @@ def load_service(
 def named(entry: str) -> tuple[str, str]:
     """Return name and path of NAME=PATH, or of a path alone.
 
-    >>> named("news=models/a"), named("models/a"), named("shipped")
-    (('news', 'models/a'), ('a', 'models/a'), ('shipped', 'shipped'))
+    >>> named("news=models/a"), named("/models/a"), named("owner/name")
+    (('news', 'models/a'), ('a', '/models/a'), ('owner/name', 'owner/name'))
     """
     name, equals, path = entry.partition("=")
     if equals and not Path(entry).expanduser().exists():
