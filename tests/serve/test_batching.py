@@ -124,6 +124,21 @@ def test_a_full_queue_refuses_and_says_how_long_to_wait(elmo: Embedder) -> None:
     assert seconds >= 1
 
 
+def test_more_than_can_be_computed_in_time_is_refused(elmo: Embedder) -> None:
+    async def action(batcher: Batcher) -> None:
+        free = threading.Event()
+        busy = hold(batcher, free)
+        batcher.speed = 100.0  # tokens a second
+        waiting = asyncio.ensure_future(batcher.embed([["a"] * 150], layers))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Overloaded, match="try again in 2 s"):
+            await batcher.embed([["b"] * 60], layers)
+        free.set()
+        await asyncio.gather(busy, waiting)
+
+    run(elmo, action, max_seconds=2)
+
+
 def test_a_job_that_nobody_waits_for_is_not_computed(elmo: Embedder) -> None:
     async def action(batcher: Batcher) -> list[int]:
         free, computed = threading.Event(), list[int]()

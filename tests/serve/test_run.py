@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -145,7 +147,7 @@ def test_overload_is_429_and_normal_answers_follow(server: Server) -> None:
 def test_the_log_has_json_lines_without_texts(server: Server) -> None:
     secret = "unmistakable"
     httpx.post(f"{server.address}/embed", json={"inputs": secret}, headers=headers())
-    time.sleep(0.1)
+    time.sleep(1)
     first, *lines = server.log.read_text().splitlines()
     assert "only this machine can reach it (--host 0.0.0.0 opens it to others)" in first
     entries = [json.loads(line) for line in lines]
@@ -225,6 +227,16 @@ def test_wrong_settings_are_one_sentence(
         ):
             assert main(["serve", *arguments]) == 2
             assert sentence in capsys.readouterr().err
+
+
+def test_elmokit_and_its_command_line_do_without_the_extra() -> None:
+    code = """
+import sys, elmokit, elmokit.cli.serve
+elmokit.load
+for name in ("elmokit.serve", "fastapi", "uvicorn", "orjson", "prometheus_client"):
+    assert name not in sys.modules, name
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_addresses_of_this_machine_are_known() -> None:

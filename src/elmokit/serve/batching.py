@@ -84,6 +84,7 @@ class Batcher:
         elmo: Embedder,
         *,
         max_waiting: int,
+        max_seconds: float = math.inf,
         batch_tokens: int | None = None,
         on_batch: Callable[[int, int, float], None] = lambda requests, tokens, seconds: None,
     ) -> None:
@@ -92,10 +93,13 @@ class Batcher:
         Args:
             elmo: The model.
             max_waiting: Maximum number of tokens that wait; more are refused.
+            max_seconds: Maximum time that the queue may take. What could not be answered in time
+                is refused at once: jobs that share the model and all come too late help nobody.
             batch_tokens: Tokens of a batch (default: 4 times those of the model's own batches).
             on_batch: Called after each batch with its requests, tokens and seconds.
         """
-        self.elmo, self.max_waiting, self.on_batch = elmo, max_waiting, on_batch
+        self.elmo, self.on_batch = elmo, on_batch
+        self.max_waiting, self.max_seconds = max_waiting, max_seconds
         self.batch_tokens = batch_tokens or 4 * elmo.batch_tokens
         self.waiting: deque[Job[Any]] = deque()
         self.waiting_tokens = 0
@@ -131,7 +135,8 @@ class Batcher:
         return result
 
     async def _submit(self, job: Job[T]) -> list[T]:
-        if self.waiting_tokens and self.waiting_tokens + job.tokens > self.max_waiting:
+        limit = min(self.max_waiting, self.speed * self.max_seconds)
+        if self.waiting_tokens and self.waiting_tokens + job.tokens > limit:
             raise Overloaded(self.seconds_to_wait())
         self.waiting.append(job)
         self.waiting_tokens += job.tokens

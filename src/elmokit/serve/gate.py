@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -272,20 +271,3 @@ class Gate:
 def busy(message: str = "the service is busy", seconds: int = 1) -> Refusal:
     """Return the refusal of a request that has to come again later."""
     return Refusal(429, f"{message}: try again in {seconds} s", {"retry-after": str(seconds)})
-
-
-class JsonLines(logging.Formatter):
-    """Log records as JSON, one per line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
-        now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        entry: dict[str, Any] = {
-            "time": f"{now}.{int(record.msecs):03}Z",
-            "level": record.levelname.lower(),
-        }
-        fields = getattr(record, "fields", None)
-        entry |= fields or {"event": record.name, "message": record.getMessage()}
-        if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-import logging
 import os
 import signal
 import socket
@@ -25,8 +24,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from elmokit.errors import ElmokitError, reason_of
 from elmokit.io.jsonfile import read_text
 from elmokit.progress import set_threads
-from elmokit.serve.gate import JsonLines
 from elmokit.serve.limits import Limits
+from elmokit.serve.log import log_json_lines
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -205,16 +204,6 @@ def worker_app() -> FastAPI:
     values["limits"] = Limits(**values["limits"])
     log_json_lines()
     return Settings(**values).app()
-
-
-def log_json_lines() -> None:
-    """Write all messages, of elmokit and of uvicorn, as JSON lines to stderr."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
-    for name in ("elmokit", "uvicorn"):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(logging.INFO)
 
 
 class PatientProtocol(HttpToolsProtocol):

@@ -21,8 +21,8 @@ from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours import approximate
 from elmokit.analysis.neighbours.index import Index, open_index
 from elmokit.analysis.neighbours.nearest import check_model, neighbours_of
+from elmokit.analysis.senses.find import tag_sentence
 from elmokit.analysis.senses.inventory import Inventory, load_inventory
-from elmokit.analysis.senses.tag import tag_sentence
 from elmokit.analysis.uses import Use, marked_use, span_vector, with_average
 from elmokit.embed import Sentence
 from elmokit.errors import ElmokitError, InvalidInput, plural
@@ -123,7 +123,9 @@ class Service:
             raise ElmokitError(
                 f"two models have the name {name}: give one another name with NAME={name}"
             )
-        batcher = Batcher(elmo, max_waiting=8 * self.limits.max_tokens)
+        batcher = Batcher(
+            elmo, max_waiting=8 * self.limits.max_tokens, max_seconds=self.limits.timeout / 2
+        )
         self.models[name] = ServedModel(name, elmo, batcher, int(time.time()))
         return self.models[name]
 
@@ -542,8 +544,8 @@ def load_service(
 def named(entry: str) -> tuple[str, str]:
     """Return name and path of NAME=PATH, or of a path alone.
 
-    >>> named("news=models/a"), named("models/a"), named("shipped")
-    (('news', 'models/a'), ('a', 'models/a'), ('shipped', 'shipped'))
+    >>> named("news=models/a"), named("/models/a"), named("owner/name")
+    (('news', 'models/a'), ('a', '/models/a'), ('owner/name', 'owner/name'))
     """
     name, equals, path = entry.partition("=")
     if equals and not Path(entry).expanduser().exists():

@@ -10,8 +10,8 @@ import numpy as np
 from elmokit.analysis.geometry import Array, cosine_matrix
 from elmokit.analysis.plots.maps import MIN_USES, SEED, WordMap, map_word
 from elmokit.analysis.sampling import find_uses
+from elmokit.analysis.senses.find import find_lemma
 from elmokit.analysis.senses.induce import cluster_uses
-from elmokit.analysis.senses.tag import find_lemma
 from elmokit.analysis.uses import Use
 from elmokit.errors import InvalidInput, plural
 from elmokit.layers import layer_names, layer_weights
