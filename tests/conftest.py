@@ -21,12 +21,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Libraries whose tests skip where they are not installed, but never in CI.
 LIBRARIES = [
+    "axe_playwright_python",
     "datasets",
     "fastapi",
     "onnx",
     "onnxruntime",
     "openai",
     "pandas",
+    "playwright",
     "sentence_transformers",
     "schemathesis",
     "sklearn",

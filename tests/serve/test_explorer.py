@@ -184,7 +184,9 @@ def spread(points: np.ndarray) -> np.ndarray:
 def test_a_view_is_readable_by_everybody(window: Open, view: str, locale: str, scheme: str) -> None:
     page = window(locale, scheme).show(view)
     assert page.get_attribute("html", "lang") == locale.removesuffix("-US")
-    titles = page.evaluate("async (view) => (await import('/static/i18n.js')).t(`view.${view}`)", view)
+    titles = page.evaluate(
+        "async (view) => (await import('/static/i18n.js')).t(`view.${view}`)", view
+    )
     assert page.text_content("h2") == titles
     has_chinese = bool(re.search("[\u4e00-\u9fff]", titles))
     assert has_chinese == (locale == "zh-CN")
@@ -227,7 +229,9 @@ def test_both_languages_have_the_same_texts(window: Open) -> None:
     used = set(re.findall(r"""\bt\("([^"]+)\"""", code))
     assert used - set(english) == set()
     unused = [key for key in english if key not in used and f'"{key}"' not in code]
-    assert [key for key in unused if not re.match(r"(view|intro|part|about|label|field)\.", key)] == []
+    assert [
+        key for key in unused if not re.match(r"(view|intro|part|about|label|field)\.", key)
+    ] == []
 
 
 def test_the_switches_change_language_and_theme(window: Open) -> None:
@@ -257,7 +261,9 @@ def test_it_opens_with_a_word_already_drawn(window: Open) -> None:
     assert page.locator(".uses mark").all_text_contents() == ["bank"] * 16
     assert page.locator(".static").count() == 1
     assert set(page.locator(".legend").all_text_contents()) == {"river", "money"}
-    shapes = "points => new Set(points.map((p) => p.getAttribute('d') + p.getAttribute('class'))).size"
+    shapes = (
+        "points => new Set(points.map((p) => p.getAttribute('d') + p.getAttribute('class'))).size"
+    )
     assert page.eval_on_selector_all(".point .symbol", shapes) == 2
     chinese = window("zh-CN").open()
     assert set(chinese.locator(".uses mark").all_text_contents()) == {"苹果"}
@@ -269,7 +275,9 @@ def test_every_example_has_its_word_in_every_sentence(window: Open) -> None:
     for button in page.locator(".examples button").all():
         word = button.text_content() or ""
         button.click()
-        page.wait_for_function("word => document.querySelector('h3').textContent.includes(word)", arg=word)
+        page.wait_for_function(
+            "word => document.querySelector('h3').textContent.includes(word)", arg=word
+        )
         assert page.locator(".uses mark").count() == 16
         assert page.locator(".uses .missing").count() == 0
 
@@ -354,7 +362,9 @@ def test_points_are_reached_with_the_keyboard_alone(window: Open) -> None:
     assert focused.startswith("Last year the bank")
     assert page.locator("[role=option][aria-selected=true]").count() == 1
     press("Tab")  # Out of the map, and into the next one.
-    boxes = page.evaluate("document.activeElement.closest('[role=listbox]').getAttribute('aria-label')")
+    boxes = page.evaluate(
+        "document.activeElement.closest('[role=listbox]').getAttribute('aria-label')"
+    )
     assert boxes.startswith("Layer 1")
 
 
@@ -382,14 +392,19 @@ def test_similarities_are_the_cosines_of_embed(window: Open, elmo: Embedder) -> 
     for i, name in enumerate(["layer 0", "layer 1", "layer 2"]):
         table = [row for row in rows if row["layer"] == name]
         values = np.array([[float(row[token]) for token in second.tokens] for row in table])
-        a, b = (s.layers[i] / np.linalg.norm(s.layers[i], axis=1, keepdims=True) for s in (first, second))
+        a, b = (
+            s.layers[i] / np.linalg.norm(s.layers[i], axis=1, keepdims=True)
+            for s in (first, second)
+        )
         assert difference(values, a @ b.T) < 1e-4
     page.click(".two button:has-text('river')")
     assert page.text_content(".panel h3 bdi") == "river"
     page.click("label:has-text('Layer 0')")
     assert page.locator(".two small").all_text_contents()[1] != ""
     page.click(".two button >> nth=1")  # bank, which is the same word in both
-    assert page.get_attribute(".two .words:nth-child(2) button >> nth=2", "aria-label") == "bank 1.00"
+    assert (
+        page.get_attribute(".two .words:nth-child(2) button >> nth=2", "aria-label") == "bank 1.00"
+    )
 
 
 def test_surprisal_is_that_of_the_model_and_a_word_shows_what_fits(
@@ -473,7 +488,9 @@ def test_a_task_shows_its_prediction(window: Open, server: Server, task: str, sh
     if task == "tagger":
         page.fill("textarea", text)
         page.click("button.primary")
-        page.wait_for_function("() => document.querySelector('.tagged').textContent.includes('boat')")
+        page.wait_for_function(
+            "() => document.querySelector('.tagged').textContent.includes('boat')"
+        )
         (prediction,) = ask(server, "/v1/predict/tagger", inputs=[text])["predictions"]
         spans = [f"{span['text']}{span['label']}" for span in prediction["spans"]]
         assert page.locator(".span").all_text_contents() == spans
@@ -496,7 +513,9 @@ def test_search_lists_what_the_index_has(window: Open, server: Server) -> None:
     assert hits == [use["word"] for use in answer["neighbours"]]
     page.select_option("select >> nth=-1", "same-word")
     page.click("button.primary")
-    page.wait_for_function("() => [...document.querySelectorAll('.hits mark')].every((m) => m.textContent === 'bank')")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.hits mark')].every((m) => m.textContent === 'bank')"
+    )
 
 
 def test_what_is_not_loaded_is_told_with_the_command_that_loads_it(window: Open) -> None:
@@ -563,7 +582,12 @@ def test_markup_in_texts_is_shown_as_text(window: Open) -> None:
     assert "onerror=" in (page.text_content(".tooltip") or "")
     assert "onerror" in one.save("figure >> nth=0", "CSV").decode()
     ET.fromstring(one.save("figure >> nth=0", "SVG"))
-    for view, selector in (("pair", "input"), ("language", "textarea"), ("anatomy", "input"), ("tasks", "textarea")):
+    for view, selector in (
+        ("pair", "input"),
+        ("language", "textarea"),
+        ("anatomy", "input"),
+        ("tasks", "textarea"),
+    ):
         one.show(view)
         page.fill(f"{selector} >> nth=0", f"the {NASTY} bank")
         page.click("button.primary")
@@ -577,7 +601,7 @@ def test_markup_in_texts_is_shown_as_text(window: Open) -> None:
 def test_formulas_in_texts_stay_texts_in_a_spreadsheet(window: Open) -> None:
     one = window()
     page = one.open()
-    page.fill("textarea", "=HYPERLINK(\"x\") bank\n-1+1 bank\nmy bank, \"quoted\"")
+    page.fill("textarea", '=HYPERLINK("x") bank\n-1+1 bank\nmy bank, "quoted"')
     page.click("button.primary")
     page.wait_for_function("() => document.querySelectorAll('.uses li').length === 3")
     rows = one.rows("figure >> nth=0")

@@ -20,16 +20,18 @@ const root = document.getElementById("app");
 /** Functions of the service that give an answer again without asking for it again. */
 function remembering(functions) {
   const answers = new Map();
-  const wrap = (name, ask) => (...values) => {
-    const key = JSON.stringify([name, ...values]);
-    if (!answers.has(key)) {
-      if (answers.size >= REMEMBERED) answers.delete(answers.keys().next().value);
-      const answer = ask(...values);
-      answers.set(key, answer);
-      answer.catch(() => answers.delete(key));
-    }
-    return answers.get(key);
-  };
+  const wrap =
+    (name, ask) =>
+    (...values) => {
+      const key = JSON.stringify([name, ...values]);
+      if (!answers.has(key)) {
+        if (answers.size >= REMEMBERED) answers.delete(answers.keys().next().value);
+        const answer = ask(...values);
+        answers.set(key, answer);
+        answer.catch(() => answers.delete(key));
+      }
+      return answers.get(key);
+    };
   const entries = Object.entries(functions).filter(([, value]) => typeof value === "function");
   return Object.fromEntries(entries.map(([name, ask]) => [name, wrap(name, ask)]));
 }
@@ -44,8 +46,18 @@ function announce(text) {
 
 function context() {
   const model = loaded.data.find(({ id }) => id === state.get("model")) ?? loaded.data[0];
-  const textLanguage = model.languages.includes("zh") && !model.languages.includes("en") ? "zh" : "en";
-  return { api, about: loaded, model, language: language(), textLanguage, announce, get: state.get, set: state.set };
+  const textLanguage =
+    model.languages.includes("zh") && !model.languages.includes("en") ? "zh" : "en";
+  return {
+    api,
+    about: loaded,
+    model,
+    language: language(),
+    textLanguage,
+    announce,
+    get: state.get,
+    set: state.set,
+  };
 }
 
 // ---------------------------------------------------------------------- language and theme
@@ -66,7 +78,10 @@ function keep(name, value) {
 }
 
 function chooseLanguage() {
-  const fromBrowser = navigator.languages.find((tag) => /^(en|zh)\b/i.test(tag))?.slice(0, 2).toLowerCase();
+  const fromBrowser = navigator.languages
+    .find((tag) => /^(en|zh)\b/i.test(tag))
+    ?.slice(0, 2)
+    .toLowerCase();
   const wanted = [state.get("lang"), kept("elmokit-language"), fromBrowser];
   setLanguage(wanted.find((one) => one in LANGUAGES) ?? "en");
   document.documentElement.lang = language() === "zh" ? "zh-CN" : "en";
@@ -136,7 +151,8 @@ function linkButton() {
 
 // ---------------------------------------------------------------------- page
 function modelChoice(current) {
-  if (loaded.data.length < 2) return h("span", { class: "model" }, t("model"), " ", h("strong", null, current.id));
+  if (loaded.data.length < 2)
+    return h("span", { class: "model" }, t("model"), " ", h("strong", null, current.id));
   const select = h(
     "select",
     {
@@ -206,7 +222,16 @@ function reveal(list) {
 function showView(panel) {
   const name = state.currentView() in VIEWS ? state.currentView() : "uses";
   const body = h("div", { class: `view view-${name}` });
-  replace(panel, h("div", { class: "intro" }, h("h2", null, t(`view.${name}`)), h("p", null, t(`intro.${name}`))), body);
+  replace(
+    panel,
+    h(
+      "div",
+      { class: "intro" },
+      h("h2", null, t(`view.${name}`)),
+      h("p", null, t(`intro.${name}`)),
+    ),
+    body,
+  );
   VIEWS[name].render(body, context());
 }
 
@@ -215,17 +240,31 @@ function showPage() {
   const views = tabs(panel);
   replace(
     root,
-    h("a", { class: "skip", href: "#view", click: (event) => {
-      event.preventDefault();
-      panel.focus();
-    } }, t("skip")),
+    h(
+      "a",
+      {
+        class: "skip",
+        href: "#view",
+        click: (event) => {
+          event.preventDefault();
+          panel.focus();
+        },
+      },
+      t("skip"),
+    ),
     header(context().model),
     views.list,
     h("main", null, panel),
     h(
       "footer",
       null,
-      h("p", null, `elmokit ${loaded.version} · `, h("a", { href: "docs" }, t("routes")), ` · ${t("nothingLeaves")}`),
+      h(
+        "p",
+        null,
+        `elmokit ${loaded.version} · `,
+        h("a", { href: "docs" }, t("routes")),
+        ` · ${t("nothingLeaves")}`,
+      ),
     ),
   );
   views.reveal();

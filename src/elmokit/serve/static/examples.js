@@ -1,6 +1,11 @@
 // What the views open with: sentences of our own.
 
-const lines = (text) => text.trim().split("\n").map((line) => line.trim()).join("\n");
+const lines = (text) =>
+  text
+    .trim()
+    .split("\n")
+    .map((line) => line.trim())
+    .join("\n");
 
 /** Words in many contexts; a line with # names the label of the lines after it. */
 export const WORDS = {

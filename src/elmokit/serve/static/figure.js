@@ -134,7 +134,8 @@ export function figure({ title, note, name, content, rows, controls, level = 3 }
   const drawing = () => content.querySelector("svg[viewBox]");
   const button = (label, describe, action) =>
     h("button", { type: "button", class: "small", "aria-label": describe, click: action }, label);
-  const saveSvg = () => save(new Blob([standalone(drawing()).text], { type: "image/svg+xml" }), `${name}.svg`);
+  const saveSvg = () =>
+    save(new Blob([standalone(drawing()).text], { type: "image/svg+xml" }), `${name}.svg`);
   const savePng = async () => save(await toPng(drawing()), `${name}.png`);
   const saveCsv = () => save(new Blob([toCsv(rows())], { type: "text/csv" }), `${name}.csv`);
   const data = h("div");

@@ -36,10 +36,14 @@ const EN = {
   "view.anatomy": "Anatomy",
   "view.tasks": "Tasks",
   "view.search": "Search",
-  "intro.uses": "One word, many sentences. A static vector has one point for all of them; in ELMo’s upper layers every use has its own, and similar uses are near each other.",
-  "intro.pair": "How similar is each word of one sentence to each word of another? Layer 0 sees only the spelling; the layers above also see the sentence.",
-  "intro.language": "ELMo is two language models. One predicts each word from the words before it, the other from the words after it. A high curve is a surprise.",
-  "intro.anatomy": "The way of one word through the network: from its characters through two stacks of LSTMs to the vectors that ELMo mixes.",
+  "intro.uses":
+    "One word, many sentences. A static vector has one point for all of them; in ELMo’s upper layers every use has its own, and similar uses are near each other.",
+  "intro.pair":
+    "How similar is each word of one sentence to each word of another? Layer 0 sees only the spelling; the layers above also see the sentence.",
+  "intro.language":
+    "ELMo is two language models. One predicts each word from the words before it, the other from the words after it. A high curve is a surprise.",
+  "intro.anatomy":
+    "The way of one word through the network: from its characters through two stacks of LSTMs to the vectors that ELMo mixes.",
   "intro.tasks": "Task models that were trained on top of ELMo, applied to a text of yours.",
   "intro.search": "Uses in a large text that are like a word in your sentence.",
   word: "Word",
@@ -49,7 +53,8 @@ const EN = {
   drawMap: "Draw the map",
   examples: "Examples:",
   needWord: "Type a word and at least three sentences that contain it.",
-  notChinese: "This model has read English only. It computes vectors for Chinese too, but they say little about meaning; serve a Chinese model to see its senses.",
+  notChinese:
+    "This model has read English only. It computes vectors for Chinese too, but they say little about meaning; serve a Chinese model to see its senses.",
   missing: "Sentences without the word “{word}”: {count}. They are listed at the end.",
   colorBy: "Color and shape",
   ownLabels: "Your labels",
@@ -57,7 +62,8 @@ const EN = {
   noLabel: "no label",
   cluster: "Cluster {n}",
   mapsTitle: "Uses of “{word}” in each layer",
-  mapsNote: "Each point is the word in one sentence, on the two directions in which its vectors differ most. All maps have the same scale.",
+  mapsNote:
+    "Each point is the word in one sentence, on the two directions in which its vectors differ most. All maps have the same scale.",
   mapLabel: "{layer}: map of {count} uses. Arrow keys move between the points, Enter selects one.",
   staticTitle: "Static vector",
   staticNote: "no context",
@@ -65,7 +71,7 @@ const EN = {
   staticLabel: "A static vector of “{word}”: one point for all sentences",
   onePoint: "all uses in one point",
   variance: "{share} of the variance",
-  purity: "nearest alike: {share}",
+  purity: "same label nearest: {share}",
   mixTitle: "The mix",
   mixNote: "A task learns how much of each layer it needs. Move the sliders: the points follow.",
   mixLegend: "Scalar mix",
@@ -92,9 +98,11 @@ const EN = {
   text: "Text",
   score: "Read it",
   needText: "Type a text.",
-  noSoftmax: "This model has no softmax, so it cannot predict words. Serve a model that was saved with one, such as the one that comes with elmokit.",
+  noSoftmax:
+    "This model has no softmax, so it cannot predict words. Serve a model that was saved with one, such as the one that comes with elmokit.",
   surprisalTitle: "Surprisal of each word",
-  surprisalNote: "In bits: −log₂ of the probability. Mean forwards {forward}, backwards {backward}. Select a word to see what else would fit. Hollow marks are words outside the vocabulary.",
+  surprisalNote:
+    "In bits: −log₂ of the probability. Mean forwards {forward}, backwards {backward}. Select a word to see what else would fit. Hollow marks are words outside the vocabulary.",
   surprisalLabel: "Surprisal of {count} words, read forwards and backwards",
   wordsOfText: "Words of the text. Arrow keys move, Enter shows what else would fit.",
   tokenLabel: "{token}: {forward} bits forwards, {backward} bits backwards",
@@ -106,8 +114,10 @@ const EN = {
   showIt: "Show it",
   chooseToken: "Choose the word to follow",
   anatomyTitle: "From characters to ELMo",
-  anatomyNote: "The sizes are those of this model. The colored strips are the real vectors of the chosen word.",
-  anatomyLabel: "Diagram: the characters of “{token}” become a token vector, which goes through {layers} forward and {layers} backward LSTM layers; the {count} vectors are mixed into one.",
+  anatomyNote:
+    "The sizes are those of this model. The colored strips are the real vectors of the chosen word.",
+  anatomyLabel:
+    "Diagram: the characters of “{token}” become a token vector, which goes through {layers} forward and {layers} backward LSTM layers; the {count} vectors are mixed into one.",
   partsTitle: "The parts",
   "part.characters": "Characters",
   "part.convolutions": "Convolutions",
@@ -120,17 +130,28 @@ const EN = {
   "part.skip": "Skip connection",
   "part.vectors": "{count} vectors",
   "part.mix": "The mix",
-  "about.characters": "A word is read as its characters between two marks, and each has a vector of {d} numbers, so that no word is unknown.",
-  "about.convolutions": "Windows of several widths w slide over the characters; {filters} filters look for word parts such as endings.",
-  "about.maximum": "Of each filter only the strongest response remains, wherever in the word it was.",
-  "about.highway": "A gate g decides for each number how much of it is transformed and how much passes unchanged.",
-  "about.projection": "A matrix makes the token vector x of {p} numbers: this is layer 0, which does not depend on the sentence.",
-  "about.words": "Each word of the vocabulary has a vector of {p} numbers: this is layer 0, which does not depend on the sentence.",
-  "about.forward": "{layers} layers of {cells} cells read the sentence from left to right and predict the next word; their state at a word has seen only what comes before it, and the word.",
-  "about.backward": "The same from right to left: the state at a word has seen what comes after it.",
-  "about.skip": "From the second layer on, what goes into a layer is added to what comes out of it.",
-  "about.vectors": "Each word now has {count} vectors. The two directions of a layer stand side by side, x twice, which gives {rows} layers of the same size.",
-  "about.mix": "A task learns one weight s for each layer and a factor γ; the weighted sum is ELMo’s vector of the word.",
+  "about.characters":
+    "A word is read as its characters between two marks, and each has a vector of {d} numbers, so that no word is unknown.",
+  "about.convolutions":
+    "Windows of several widths w slide over the characters; {filters} filters look for word parts such as endings.",
+  "about.maximum":
+    "Of each filter only the strongest response remains, wherever in the word it was.",
+  "about.highway":
+    "A gate g decides for each number how much of it is transformed and how much passes unchanged.",
+  "about.projection":
+    "A matrix makes the token vector x of {p} numbers: this is layer 0, which does not depend on the sentence.",
+  "about.words":
+    "Each word of the vocabulary has a vector of {p} numbers: this is layer 0, which does not depend on the sentence.",
+  "about.forward":
+    "{layers} layers of {cells} cells read the sentence from left to right and predict the next word; their state at a word has seen only what comes before it, and the word.",
+  "about.backward":
+    "The same from right to left: the state at a word has seen what comes after it.",
+  "about.skip":
+    "From the second layer on, what goes into a layer is added to what comes out of it.",
+  "about.vectors":
+    "Each word now has {count} vectors. The two directions of a layer stand side by side, x twice, which gives {rows} layers of the same size.",
+  "about.mix":
+    "A task learns one weight s for each layer and a factor γ; the weighted sum is ELMo’s vector of the word.",
   "label.characters": "characters",
   "label.maximum": "max",
   "label.highway": "highway",
@@ -142,7 +163,8 @@ const EN = {
   "label.vectors": "{count} vectors of “{token}”",
   averaged: "each cell is the mean of {count} numbers of the vector",
   eachCell: "each cell is one number of the vector",
-  noTasks: "No task model is loaded. Train one with elmokit train, then start the service with its folder:",
+  noTasks:
+    "No task model is loaded. Train one with elmokit train, then start the service with its folder:",
   task: "Task model",
   predict: "Predict",
   "field.text": "Text",
@@ -216,10 +238,14 @@ const ZH = {
   "view.anatomy": "结构",
   "view.tasks": "任务",
   "view.search": "搜索",
-  "intro.uses": "同一个词，不同的句子。静态词向量只有一个点；而在 ELMo 较高的层里，每个用例都有自己的向量，用法相近的用例彼此靠近。",
-  "intro.pair": "一句话里的每个词与另一句话里的每个词有多相似？第 0 层只看词形，上面的层还看整个句子。",
-  "intro.language": "ELMo 由两个语言模型组成：一个根据前面的词预测每个词，另一个根据后面的词预测。曲线越高，这个词越出乎意料。",
-  "intro.anatomy": "一个词在网络中的旅程：从字符出发，经过两个方向的 LSTM，得到供 ELMo 混合的各层向量。",
+  "intro.uses":
+    "同一个词，不同的句子。静态词向量只有一个点；而在 ELMo 较高的层里，每个用例都有自己的向量，用法相近的用例彼此靠近。",
+  "intro.pair":
+    "一句话里的每个词与另一句话里的每个词有多相似？第 0 层只看词形，上面的层还看整个句子。",
+  "intro.language":
+    "ELMo 由两个语言模型组成：一个根据前面的词预测每个词，另一个根据后面的词预测。曲线越高，这个词越出乎意料。",
+  "intro.anatomy":
+    "一个词在网络中的旅程：从字符出发，经过两个方向的 LSTM，得到供 ELMo 混合的各层向量。",
   "intro.tasks": "在 ELMo 之上训练的任务模型，用于您的文本。",
   "intro.search": "在大量文本中查找与您句子里的词用法相近的用例。",
   word: "词",
@@ -229,7 +255,8 @@ const ZH = {
   drawMap: "绘图",
   examples: "示例：",
   needWord: "请输入一个词，以及至少三个包含它的句子。",
-  notChinese: "这个模型只读过英文。它也能为中文计算向量，但这些向量几乎不反映词义；要看中文的词义，请加载中文模型。",
+  notChinese:
+    "这个模型只读过英文。它也能为中文计算向量，但这些向量几乎不反映词义；要看中文的词义，请加载中文模型。",
   missing: "有 {count} 个句子不含“{word}”，列在最后。",
   colorBy: "颜色与形状",
   ownLabels: "您的标签",
@@ -245,7 +272,7 @@ const ZH = {
   staticLabel: "“{word}”的静态词向量：所有句子只有一个点",
   onePoint: "所有用例重合为一点",
   variance: "占方差的 {share}",
-  purity: "近邻同类 {share}",
+  purity: "最近邻标签相同 {share}",
   mixTitle: "混合",
   mixNote: "任务会学习各层所占的比重。移动滑块，点会随之移动。",
   mixLegend: "标量混合",
@@ -272,9 +299,11 @@ const ZH = {
   text: "文本",
   score: "计算",
   needText: "请输入文本。",
-  noSoftmax: "这个模型没有 softmax，不能预测词。请加载带有 softmax 的模型，例如 elmokit 自带的模型。",
+  noSoftmax:
+    "这个模型没有 softmax，不能预测词。请加载带有 softmax 的模型，例如 elmokit 自带的模型。",
   surprisalTitle: "每个词的惊异度",
-  surprisalNote: "单位是比特，即概率的 −log₂。平均值：正向 {forward}，反向 {backward}。选中一个词，可以看到那里还能填什么词。空心标记表示词表之外的词。",
+  surprisalNote:
+    "单位是比特，即概率的 −log₂。平均值：正向 {forward}，反向 {backward}。选中一个词，可以看到那里还能填什么词。空心标记表示词表之外的词。",
   surprisalLabel: "{count} 个词的正向和反向惊异度",
   wordsOfText: "文本中的词。用方向键移动，按回车键查看还能填什么词。",
   tokenLabel: "{token}：正向 {forward} 比特，反向 {backward} 比特",
@@ -287,7 +316,8 @@ const ZH = {
   chooseToken: "选择要跟踪的词",
   anatomyTitle: "从字符到 ELMo",
   anatomyNote: "图中的尺寸是当前模型的尺寸，彩色条带是所选词的真实向量。",
-  anatomyLabel: "示意图：“{token}”的字符变成词向量，再经过 {layers} 层正向和 {layers} 层反向 LSTM，最后把 {count} 个向量混合成一个。",
+  anatomyLabel:
+    "示意图：“{token}”的字符变成词向量，再经过 {layers} 层正向和 {layers} 层反向 LSTM，最后把 {count} 个向量混合成一个。",
   partsTitle: "各个部分",
   "part.characters": "字符",
   "part.convolutions": "卷积",
@@ -300,16 +330,20 @@ const ZH = {
   "part.skip": "跳跃连接",
   "part.vectors": "{count} 个向量",
   "part.mix": "混合",
-  "about.characters": "词被读成一串字符，首尾各加一个标记；每个字符有一个 {d} 维向量，所以没有未知的词。",
-  "about.convolutions": "几种宽度 w 的窗口在字符上滑动，共 {filters} 个滤波器，寻找词尾之类的片段。",
+  "about.characters":
+    "词被读成一串字符，首尾各加一个标记；每个字符有一个 {d} 维向量，所以没有未知的词。",
+  "about.convolutions":
+    "几种宽度 w 的窗口在字符上滑动，共 {filters} 个滤波器，寻找词尾之类的片段。",
   "about.maximum": "每个滤波器只保留最强的响应，不管它出现在词的什么位置。",
   "about.highway": "门 g 决定每个数有多少经过变换，有多少原样通过。",
   "about.projection": "用一个矩阵得到 {p} 维的词向量 x，这就是第 0 层，与句子无关。",
   "about.words": "词表中的每个词有一个 {p} 维向量，这就是第 0 层，与句子无关。",
-  "about.forward": "{layers} 层、每层 {cells} 个单元，从左到右读句子并预测下一个词；它在一个词处的状态只见过这个词和它前面的词。",
+  "about.forward":
+    "{layers} 层、每层 {cells} 个单元，从左到右读句子并预测下一个词；它在一个词处的状态只见过这个词和它前面的词。",
   "about.backward": "同样的结构从右到左读：它在一个词处的状态见过它后面的词。",
   "about.skip": "从第二层起，每层的输入会加到它的输出上。",
-  "about.vectors": "现在每个词有 {count} 个向量。同一层的两个方向并排放置，x 放两次，于是得到 {rows} 个同样大小的层。",
+  "about.vectors":
+    "现在每个词有 {count} 个向量。同一层的两个方向并排放置，x 放两次，于是得到 {rows} 个同样大小的层。",
   "about.mix": "任务为每层学习一个权重 s，再学习一个系数 γ；加权和就是这个词的 ELMo 向量。",
   "label.characters": "字符",
   "label.maximum": "最大值",
@@ -375,5 +409,7 @@ export function setLanguage(code) {
 export function t(key, values = {}) {
   const text = TEXTS[current][key];
   if (text === undefined) throw new Error(`there is no text ${key}`);
-  return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+  return text.replace(/\{(\w+)\}/g, (whole, name) =>
+    name in values ? String(values[name]) : whole,
+  );
 }

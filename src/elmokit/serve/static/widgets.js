@@ -88,16 +88,37 @@ export function mixControls(names, { amounts, gamma }, oninput) {
   };
   const changed = () => oninput(update());
   const row = (label, name, slider, output) =>
-    h("label", { class: "slider" }, h("span", { class: "term" }, label), h("span", { class: "what" }, name), slider, output);
+    h(
+      "label",
+      { class: "slider" },
+      h("span", { class: "term" }, label),
+      h("span", { class: "what" }, name),
+      slider,
+      output,
+    );
   const rows = names.map((name, i) => {
-    const slider = h("input", { type: "range", min: 0, max: 100, step: 1, value: amounts[i], input: changed });
+    const slider = h("input", {
+      type: "range",
+      min: 0,
+      max: 100,
+      step: 1,
+      value: amounts[i],
+      input: changed,
+    });
     slider.dataset.weight = String(i);
     const output = h("output");
     sliders.push(slider);
     outputs.push(output);
     return row(["s", h("sub", null, String(i))], name, slider, output);
   });
-  factor = h("input", { type: "range", min: 0, max: 1.5, step: 0.05, value: gamma, input: changed });
+  factor = h("input", {
+    type: "range",
+    min: 0,
+    max: 1.5,
+    step: 0.05,
+    value: gamma,
+    input: changed,
+  });
   factor.dataset.gamma = "";
   factorOutput = h("output");
   rows.push(row("γ", t("scale"), factor, factorOutput));
@@ -125,7 +146,10 @@ export function mixControls(names, { amounts, gamma }, oninput) {
     h(
       "div",
       { class: "presets" },
-      preset(t("equal"), names.map(() => 50)),
+      preset(
+        t("equal"),
+        names.map(() => 50),
+      ),
       names.map((_, i) => preset(t("only", { n: i }), only(i))),
     ),
   );
@@ -134,7 +158,8 @@ export function mixControls(names, { amounts, gamma }, oninput) {
 /** What amounts and γ the address says, or equal ones. */
 export function readMix(context, count) {
   const given = context.get("s", "").split(",").map(Number);
-  const valid = given.length === count && given.every((x) => Number.isFinite(x) && x >= 0 && x <= 100);
+  const valid =
+    given.length === count && given.every((x) => Number.isFinite(x) && x >= 0 && x <= 100);
   const gamma = Number(context.get("gamma", "1"));
   return {
     amounts: valid ? given : Array(count).fill(50),
@@ -212,7 +237,8 @@ export async function load(target, ask, draw) {
   running.set(target, turn);
   target.setAttribute("aria-busy", "true");
   const wait = setTimeout(() => {
-    if (!target.hasChildNodes()) replace(target, h("p", { class: "wait", role: "status" }, t("wait")));
+    if (!target.hasChildNodes())
+      replace(target, h("p", { class: "wait", role: "status" }, t("wait")));
   }, 200);
   try {
     const answer = await ask();
@@ -220,7 +246,10 @@ export async function load(target, ask, draw) {
   } catch (error) {
     if (running.get(target) !== turn) return;
     if (!error.kind) console.error(error);
-    replace(target, errorBox(error, () => load(target, ask, draw)));
+    replace(
+      target,
+      errorBox(error, () => load(target, ask, draw)),
+    );
   } finally {
     clearTimeout(wait);
     if (running.get(target) === turn) target.removeAttribute("aria-busy");
@@ -253,7 +282,10 @@ export class Tooltip {
     this.element.hidden = false;
     const box = near.getBoundingClientRect();
     const own = this.element.getBoundingClientRect();
-    const left = Math.min(Math.max(8, box.left + box.width / 2 - own.width / 2), innerWidth - own.width - 8);
+    const left = Math.min(
+      Math.max(8, box.left + box.width / 2 - own.width / 2),
+      innerWidth - own.width - 8,
+    );
     const above = box.top - own.height - 10;
     this.element.style.setProperty("left", `${left}px`);
     this.element.style.setProperty("top", `${above > 8 ? above : box.bottom + 10}px`);

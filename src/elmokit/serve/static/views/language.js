@@ -1,6 +1,18 @@
 // Language model: how unexpected each word is, read forwards and backwards, and what else would fit.
 
-import { bdi, fitted, h, joined, number, onWidth, percent, replace, roving, s, textWidth } from "../dom.js";
+import {
+  bdi,
+  fitted,
+  h,
+  joined,
+  number,
+  onWidth,
+  percent,
+  replace,
+  roving,
+  s,
+  textWidth,
+} from "../dom.js";
 import { TEXTS } from "../examples.js";
 import { figure } from "../figure.js";
 import { t } from "../i18n.js";
@@ -58,7 +70,8 @@ class LanguageView {
     this.most = Math.max(8, 4 * Math.ceil(Math.max(...forward, ...backward) / 4));
     const given = Number(context.get("word", "NaN"));
     const totals = tokens.map((_, i) => forward[i] + backward[i]);
-    this.selected = given >= 0 && given < tokens.length ? given : totals.indexOf(Math.max(...totals));
+    this.selected =
+      given >= 0 && given < tokens.length ? given : totals.indexOf(Math.max(...totals));
     this.build(target);
   }
 
@@ -68,10 +81,19 @@ class LanguageView {
     this.fillBox = h("div", { class: "result" });
     const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
     const { forward, backward } = this.sentence;
-    const note = t("surprisalNote", { forward: number(mean(forward), 1), backward: number(mean(backward), 1) });
+    const note = t("surprisalNote", {
+      forward: number(mean(forward), 1),
+      backward: number(mean(backward), 1),
+    });
     replace(
       target,
-      figure({ title, note, name: "elmokit-surprisal", content: this.box, rows: () => this.rows() }),
+      figure({
+        title,
+        note,
+        name: "elmokit-surprisal",
+        content: this.box,
+        rows: () => this.rows(),
+      }),
       this.fillBox,
     );
     onWidth(this.box, (width) => {
@@ -120,7 +142,13 @@ class LanguageView {
       this.box,
       s(
         "svg",
-        { viewBox: `0 0 ${this.width} ${height}`, width: this.width, height, role: "group", "aria-label": label },
+        {
+          viewBox: `0 0 ${this.width} ${height}`,
+          width: this.width,
+          height,
+          role: "group",
+          "aria-label": label,
+        },
         this.legend(),
         list,
         plots,
@@ -172,20 +200,40 @@ class LanguageView {
           class: "token",
           role: "option",
           "aria-selected": i === this.selected,
-          "aria-label": t("tokenLabel", { token: tokens[i], forward: number(forward[i], 1), backward: number(backward[i], 1) }),
+          "aria-label": t("tokenLabel", {
+            token: tokens[i],
+            forward: number(forward[i], 1),
+            backward: number(backward[i], 1),
+          }),
         },
-        s("rect", { class: "token-ground", x: x - width / 2 + 2, y: y + 2, width: width - 4, height: LINE - 10, rx: 5 }),
+        s("rect", {
+          class: "token-ground",
+          x: x - width / 2 + 2,
+          y: y + 2,
+          width: width - 4,
+          height: LINE - 10,
+          rx: 5,
+        }),
         s("text", { class: "token-text", x, y: y + 21 }, fitted(tokens[i], width - 6, 14)),
       );
       this.items.push(item);
       list.append(item);
     }
     const curve = (name, values) => [
-      s("path", { class: `curve ${name}`, d: `M${line.map(({ i, x }) => `${x.toFixed(1)} ${height(values[i]).toFixed(1)}`).join("L")}` }),
+      s("path", {
+        class: `curve ${name}`,
+        d: `M${line.map(({ i, x }) => `${x.toFixed(1)} ${height(values[i]).toFixed(1)}`).join("L")}`,
+      }),
       line.map(({ i, x }) => this.dot(name, x, height(values[i]), known[i])),
     ];
     // Above the words' grounds, which take the clicks.
-    return s("g", { class: "plot", "aria-hidden": "true" }, grid, curve("backward", backward), curve("forward", forward));
+    return s(
+      "g",
+      { class: "plot", "aria-hidden": "true" },
+      grid,
+      curve("backward", backward),
+      curve("forward", forward),
+    );
   }
 
   mark() {
@@ -216,31 +264,76 @@ class LanguageView {
     const { tokens, known } = this.sentence;
     const box = h("div", { class: "drawing" });
     const row = 26;
-    const gap = h("bdi", { class: "sentence", dir: "auto" }, `${joined(tokens.slice(0, i))} `, h("mark", null, "____"), ` ${joined(tokens.slice(i + 1))}`);
+    const gap = h(
+      "bdi",
+      { class: "sentence", dir: "auto" },
+      `${joined(tokens.slice(0, i))} `,
+      h("mark", null, "____"),
+      ` ${joined(tokens.slice(i + 1))}`,
+    );
     const names = words.map(({ word }) => word);
     const head = Math.min(170, Math.max(60, ...names.map((word) => textWidth(word, 13))) + 12);
     const draw = (width) => {
-      const scale = (Math.min(width, 640) - head - 60) / Math.max(...words.map(({ probability }) => probability));
+      const scale =
+        (Math.min(width, 640) - head - 60) /
+        Math.max(...words.map(({ probability }) => probability));
       const bars = words.map(({ word, probability }, k) =>
         s(
           "g",
           { transform: `translate(0 ${k * row})` },
-          s("text", { class: `axis-word end ${word === tokens[i].toLowerCase() || word === tokens[i] ? "chosen" : ""}`, x: head - 8, y: 18 }, fitted(word, head - 10, 13)),
-          s("rect", { class: "bar", x: head, y: 5, width: Math.max(1, probability * scale).toFixed(1), height: 17, rx: 3 }),
-          s("text", { class: "tick start", x: head + Math.max(1, probability * scale) + 6, y: 18 }, percent(probability, 1)),
+          s(
+            "text",
+            {
+              class: `axis-word end ${word === tokens[i].toLowerCase() || word === tokens[i] ? "chosen" : ""}`,
+              x: head - 8,
+              y: 18,
+            },
+            fitted(word, head - 10, 13),
+          ),
+          s("rect", {
+            class: "bar",
+            x: head,
+            y: 5,
+            width: Math.max(1, probability * scale).toFixed(1),
+            height: 17,
+            rx: 3,
+          }),
+          s(
+            "text",
+            { class: "tick start", x: head + Math.max(1, probability * scale) + 6, y: 18 },
+            percent(probability, 1),
+          ),
         ),
       );
       const height = words.length * row + 2;
-      replace(box, s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${t("fillTitle", { word: tokens[i] })}: ${names.join(", ")}` }, bars));
+      replace(
+        box,
+        s(
+          "svg",
+          {
+            viewBox: `0 0 ${width} ${height}`,
+            width,
+            height,
+            role: "img",
+            "aria-label": `${t("fillTitle", { word: tokens[i] })}: ${names.join(", ")}`,
+          },
+          bars,
+        ),
+      );
     };
     replace(
       this.fillBox,
       figure({
         title: t("fillTitle", { word: tokens[i] }),
-        note: [gap, known[i] ? null : h("span", { class: "block" }, t("unknownWord"))].filter(Boolean),
+        note: [gap, known[i] ? null : h("span", { class: "block" }, t("unknownWord"))].filter(
+          Boolean,
+        ),
         name: "elmokit-fill",
         content: box,
-        rows: () => [["word", "probability"], ...words.map(({ word, probability }) => [word, probability])],
+        rows: () => [
+          ["word", "probability"],
+          ...words.map(({ word, probability }) => [word, probability]),
+        ],
       }),
     );
     onWidth(box, draw);

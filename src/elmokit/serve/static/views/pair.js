@@ -13,7 +13,11 @@ const CELL = { min: 26, max: 56, height: 30 };
 export function render(root, context) {
   const texts = TEXTS[context.textLanguage];
   const first = h("input", { type: "text", value: context.get("a", texts.first), required: true });
-  const second = h("input", { type: "text", value: context.get("b", texts.second), required: true });
+  const second = h("input", {
+    type: "text",
+    value: context.get("b", texts.second),
+    required: true,
+  });
   const result = h("div", { class: "result" });
   const draw = () => {
     const inputs = [first.value, second.value];
@@ -56,7 +60,9 @@ function cosines(one, other) {
     layer.map((row) => other.layers[i].map((column) => cosine(row, column))),
   );
   const average = (layers) =>
-    layers[0].map((row, i) => row.map((_, j) => layers.reduce((sum, layer) => sum + layer[i][j], 0)));
+    layers[0].map((row, i) =>
+      row.map((_, j) => layers.reduce((sum, layer) => sum + layer[i][j], 0)),
+    );
   const [first, second] = [average(one.layers), average(other.layers)];
   return [...tables, first.map((row) => second.map((column) => cosine(row, column)))];
 }
@@ -87,7 +93,12 @@ class PairView {
   build(target) {
     const title = t("pairTitle");
     this.words = h("div", { class: "two" });
-    this.box = h("div", { class: "drawing scroll", tabindex: "0", role: "region", "aria-label": title });
+    this.box = h("div", {
+      class: "drawing scroll",
+      tabindex: "0",
+      role: "region",
+      "aria-label": title,
+    });
     this.list = h("div", { class: "panel" });
     replace(
       target,
@@ -163,7 +174,11 @@ class PairView {
         button.style.setProperty("--strength", String(Math.max(0, values[j]).toFixed(3)));
         return button;
       });
-      return h("div", { class: "words", role: "group", "aria-label": t(i ? "secondSentence" : "firstSentence") }, buttons);
+      return h(
+        "div",
+        { class: "words", role: "group", "aria-label": t(i ? "secondSentence" : "firstSentence") },
+        buttons,
+      );
     });
     replace(this.words, groups);
   }
@@ -171,7 +186,10 @@ class PairView {
   drawMatrix() {
     const [{ tokens: rows }, { tokens: columns }] = this.sentences;
     const table = this.tables[0][1][this.layer];
-    const size = Math.max(CELL.min, Math.min(CELL.max, Math.floor((this.width - HEAD - 4) / columns.length)));
+    const size = Math.max(
+      CELL.min,
+      Math.min(CELL.max, Math.floor((this.width - HEAD - 4) / columns.length)),
+    );
     const width = HEAD + size * columns.length + 4;
     const top = size >= 44 ? 30 : 74;
     const height = top + CELL.height * rows.length + 2;
@@ -183,7 +201,10 @@ class PairView {
         const isActive = own === 0 ? i === chosen : j === chosen;
         return s(
           "g",
-          { transform: `translate(${HEAD + j * size} ${top + i * CELL.height})`, click: () => this.select(0, i) },
+          {
+            transform: `translate(${HEAD + j * size} ${top + i * CELL.height})`,
+            click: () => this.select(0, i),
+          },
           s("rect", { class: "cell-ground", width: size - 2, height: CELL.height - 2, rx: 3 }),
           s("rect", {
             class: `cell ${value < 0 ? "negative" : "positive"}`,
@@ -192,10 +213,34 @@ class PairView {
             height: CELL.height - 2,
             rx: 3,
           }),
-          value === best && s("rect", { class: "best", x: 1, y: 1, width: size - 4, height: CELL.height - 4, rx: 2 }),
-          isActive && s("rect", { class: "outline", x: -0.5, y: -0.5, width: size - 1, height: CELL.height - 1, rx: 3 }),
+          value === best &&
+            s("rect", {
+              class: "best",
+              x: 1,
+              y: 1,
+              width: size - 4,
+              height: CELL.height - 4,
+              rx: 2,
+            }),
+          isActive &&
+            s("rect", {
+              class: "outline",
+              x: -0.5,
+              y: -0.5,
+              width: size - 1,
+              height: CELL.height - 1,
+              rx: 3,
+            }),
           size >= 34 &&
-            s("text", { class: `cell-text ${Math.abs(value) > 0.55 ? "strong" : ""}`, x: (size - 2) / 2, y: 18.5 }, number(value)),
+            s(
+              "text",
+              {
+                class: `cell-text ${Math.abs(value) > 0.55 ? "strong" : ""}`,
+                x: (size - 2) / 2,
+                y: 18.5,
+              },
+              number(value),
+            ),
         );
       });
     });
@@ -214,13 +259,24 @@ class PairView {
     const columnNames = columns.map((token, j) => {
       const x = HEAD + j * size + (size - 2) / 2;
       const className = `axis-word ${own === 1 && j === chosen ? "chosen" : ""} ${top > 40 ? "" : "middle"}`;
-      const position = top > 40 ? { transform: `translate(${x + 4} ${top - 8}) rotate(-60)` } : { x, y: top - 10 };
-      return s("text", { class: className, ...position, click: () => this.select(1, j) }, fitted(token, top > 40 ? 68 : size - 2, 13));
+      const position =
+        top > 40 ? { transform: `translate(${x + 4} ${top - 8}) rotate(-60)` } : { x, y: top - 10 };
+      return s(
+        "text",
+        { class: className, ...position, click: () => this.select(1, j) },
+        fitted(token, top > 40 ? 68 : size - 2, 13),
+      );
     });
     const label = t("pairLabel", { layer: layerName(this.names[this.layer]) });
     replace(
       this.box,
-      s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label }, columnNames, rowNames, cells),
+      s(
+        "svg",
+        { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
+        columnNames,
+        rowNames,
+        cells,
+      ),
     );
   }
 
@@ -235,17 +291,34 @@ class PairView {
         .slice(0, 5);
       return [
         h("h4", null, t(i === own ? "inOwn" : "inOther")),
-        h("ol", { class: "near" }, ranked.map(({ token, value }) => h("li", null, bdi(token, { class: "grow" }), h("span", { class: "score" }, number(value))))),
+        h(
+          "ol",
+          { class: "near" },
+          ranked.map(({ token, value }) =>
+            h(
+              "li",
+              null,
+              bdi(token, { class: "grow" }),
+              h("span", { class: "score" }, number(value)),
+            ),
+          ),
+        ),
       ];
     });
-    replace(this.list, h("h3", null, t("nearestTo"), " ", bdi(tokens[chosen], { class: "term" })), lists);
+    replace(
+      this.list,
+      h("h3", null, t("nearestTo"), " ", bdi(tokens[chosen], { class: "term" })),
+      lists,
+    );
   }
 
   rows() {
     const [{ tokens: rows }, { tokens: columns }] = this.sentences;
     return [
       ["layer", "word", ...columns],
-      ...this.tables[0][1].flatMap((table, l) => rows.map((token, i) => [this.names[l], token, ...table[i]])),
+      ...this.tables[0][1].flatMap((table, l) =>
+        rows.map((token, i) => [this.names[l], token, ...table[i]]),
+      ),
     ];
   }
 }

@@ -10,14 +10,36 @@ import { emptyView } from "./tasks.js";
 export function render(root, context) {
   const { index } = context.about;
   if (!index) {
-    replace(root, emptyView(t("noIndex"), "elmokit neighbours index text.txt --output FOLDER\nelmokit serve --index FOLDER"));
+    replace(
+      root,
+      emptyView(
+        t("noIndex"),
+        "elmokit neighbours index text.txt --output FOLDER\nelmokit serve --index FOLDER",
+      ),
+    );
     return;
   }
   const example = TEXTS[context.textLanguage].query;
   const query = h("input", { type: "text", required: true, value: context.get("query", example) });
-  const count = h("input", { type: "number", min: 1, max: 100, value: context.get("k", "20"), required: true });
-  const options = [["", t("allWords")], ["same-word", t("sameWord")], ["other-words", t("otherWords")]];
-  const only = h("select", null, options.map(([value, label]) => h("option", { value, selected: value === context.get("only", "") }, label)));
+  const count = h("input", {
+    type: "number",
+    min: 1,
+    max: 100,
+    value: context.get("k", "20"),
+    required: true,
+  });
+  const options = [
+    ["", t("allWords")],
+    ["same-word", t("sameWord")],
+    ["other-words", t("otherWords")],
+  ];
+  const only = h(
+    "select",
+    null,
+    options.map(([value, label]) =>
+      h("option", { value, selected: value === context.get("only", "") }, label),
+    ),
+  );
   const result = h("div", { class: "result" });
   const draw = () =>
     load(
@@ -42,7 +64,14 @@ export function render(root, context) {
       field(t("query"), query, t("queryHint")),
       h("div", { class: "inline-fields" }, field(t("onlyLabel"), only), field(t("count"), count)),
       h("button", { type: "submit", class: "primary" }, t("search")),
-      h("p", { class: "note" }, t("indexNote", { uses: index.uses.toLocaleString(), sentences: index.sentences.toLocaleString() })),
+      h(
+        "p",
+        { class: "note" },
+        t("indexNote", {
+          uses: index.uses.toLocaleString(),
+          sentences: index.sentences.toLocaleString(),
+        }),
+      ),
     ),
     result,
   );
@@ -59,7 +88,11 @@ function show({ query, neighbours, static: words }) {
       return h("li", null, h("span", { class: "score" }, number(use.score)), meter, marked(use));
     }),
   );
-  const content = h("div", null, neighbours.length ? list : h("p", { class: "empty" }, t("noHits")));
+  const content = h(
+    "div",
+    null,
+    neighbours.length ? list : h("p", { class: "empty" }, t("noHits")),
+  );
   content.dataset.drawing = "none";
   return [
     figure({
@@ -67,7 +100,10 @@ function show({ query, neighbours, static: words }) {
       note: t("hitsNote"),
       name: `elmokit-search-${query.word}`,
       content,
-      rows: () => [["score", "word", "sentence"], ...neighbours.map((use) => [use.score, use.word, joined(use.tokens)])],
+      rows: () => [
+        ["score", "word", "sentence"],
+        ...neighbours.map((use) => [use.score, use.word, joined(use.tokens)]),
+      ],
     }),
     words.length > 0 &&
       h(
@@ -75,7 +111,13 @@ function show({ query, neighbours, static: words }) {
         { class: "panel" },
         h("h3", null, t("staticNear")),
         h("p", { class: "note" }, t("staticNearNote")),
-        h("ul", { class: "chips" }, words.map(({ word, score }) => h("li", null, bdi(word), " ", h("span", { class: "score" }, number(score))))),
+        h(
+          "ul",
+          { class: "chips" },
+          words.map(({ word, score }) =>
+            h("li", null, bdi(word), " ", h("span", { class: "score" }, number(score))),
+          ),
+        ),
       ),
   ].filter(Boolean);
 }

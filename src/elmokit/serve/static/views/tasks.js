@@ -24,7 +24,9 @@ export function render(root, context) {
         render(root, context);
       },
     },
-    tasks.map(({ name, task: kind }) => h("option", { value: name, selected: name === task.name }, `${name} (${kind})`)),
+    tasks.map(({ name, task: kind }) =>
+      h("option", { value: name, selected: name === task.name }, `${name} (${kind})`),
+    ),
   );
   const inputs = new Map(task.fields.map((name) => [name, input(name, task, context)]));
   const result = h("div", { class: "result" });
@@ -63,7 +65,12 @@ export function render(root, context) {
 
 /** What to say where nothing was loaded. */
 export function emptyView(text, command) {
-  return h("div", { class: "empty" }, h("p", null, text), h("pre", { tabindex: "0" }, h("code", null, command)));
+  return h(
+    "div",
+    { class: "empty" },
+    h("p", null, text),
+    h("pre", { tabindex: "0" }, h("code", null, command)),
+  );
 }
 
 function hint(name, task) {
@@ -82,7 +89,12 @@ function input(name, task, context) {
     predicate: "2",
   };
   if (task.task === "coreference") {
-    Object.assign(examples, { text: "Anna met Maria after she had left Lund.", pronoun: "she", a: "Anna", b: "Maria" });
+    Object.assign(examples, {
+      text: "Anna met Maria after she had left Lund.",
+      pronoun: "she",
+      a: "Anna",
+      b: "Maria",
+    });
   }
   const value = context.get(name, examples[name] ?? "");
   const box = MULTILINE.includes(name)
@@ -111,23 +123,56 @@ function show(prediction, example, task) {
   const parts = [];
   if (prediction.spans || prediction.tags) parts.push(tagged(prediction, task));
   if (prediction.probabilities) parts.push(labels(prediction));
-  if (prediction.answer !== null && prediction.answer !== undefined) parts.push(answer(prediction, example));
-  if (prediction.text) parts.push(h("section", { class: "panel" }, h("h3", null, t("output")), h("p", { class: "quote" }, bdi(prediction.text))));
-  if (parts.length === 0 && prediction.label) parts.push(h("section", { class: "panel" }, h("h3", null, t("label")), h("p", { class: "quote" }, bdi(prediction.label))));
+  if (prediction.answer !== null && prediction.answer !== undefined)
+    parts.push(answer(prediction, example));
+  if (prediction.text)
+    parts.push(
+      h(
+        "section",
+        { class: "panel" },
+        h("h3", null, t("output")),
+        h("p", { class: "quote" }, bdi(prediction.text)),
+      ),
+    );
+  if (parts.length === 0 && prediction.label)
+    parts.push(
+      h(
+        "section",
+        { class: "panel" },
+        h("h3", null, t("label")),
+        h("p", { class: "quote" }, bdi(prediction.label)),
+      ),
+    );
   return parts;
 }
 
 function tagged({ tokens, tags, spans }, task) {
-  const own = spans ?? tags.map((label, i) => ({ start: i, end: i + 1, label })).filter(({ label }) => label !== "O");
-  const kinds = [...new Set([...task.labels.map((tag) => tag.replace(/^[BIESLU]-/, "")), ...own.map(({ label }) => label)])].filter((tag) => tag !== "O");
+  const own =
+    spans ??
+    tags.map((label, i) => ({ start: i, end: i + 1, label })).filter(({ label }) => label !== "O");
+  const kinds = [
+    ...new Set([
+      ...task.labels.map((tag) => tag.replace(/^[BIESLU]-/, "")),
+      ...own.map(({ label }) => label),
+    ]),
+  ].filter((tag) => tag !== "O");
   const pieces = [];
   let i = 0;
   for (const { start, end, label } of [...own].sort((a, b) => a.start - b.start)) {
     for (; i < start; i++) pieces.push(gap(tokens, i), bdi(tokens[i]));
     if (i > start) continue;
     pieces.push(gap(tokens, i));
-    const text = tokens.slice(start, end).map((token, k) => (k ? gap(tokens, start + k) : "") + token);
-    pieces.push(h("mark", { class: `span g${kinds.indexOf(label) % COLORS}` }, bdi(text.join("")), h("b", null, label)));
+    const text = tokens
+      .slice(start, end)
+      .map((token, k) => (k ? gap(tokens, start + k) : "") + token);
+    pieces.push(
+      h(
+        "mark",
+        { class: `span g${kinds.indexOf(label) % COLORS}` },
+        bdi(text.join("")),
+        h("b", null, label),
+      ),
+    );
     i = end;
   }
   for (; i < tokens.length; i++) pieces.push(gap(tokens, i), bdi(tokens[i]));
@@ -146,7 +191,10 @@ function tagged({ tokens, tags, spans }, task) {
 function labels({ probabilities, label }) {
   const box = h("div", { class: "drawing" });
   const row = 30;
-  const head = Math.min(180, Math.max(60, ...probabilities.map((one) => textWidth(one.label, 13))) + 14);
+  const head = Math.min(
+    180,
+    Math.max(60, ...probabilities.map((one) => textWidth(one.label, 13))) + 14,
+  );
   const shown = probabilities.slice(0, 20);
   onWidth(box, (width) => {
     const scale = Math.min(width, 640) - head - 64;
@@ -154,20 +202,47 @@ function labels({ probabilities, label }) {
       s(
         "g",
         { transform: `translate(0 ${i * row})` },
-        s("text", { class: `axis-word end ${one.label === label ? "chosen" : ""}`, x: head - 8, y: 20 }, fitted(one.label, head - 10, 13)),
+        s(
+          "text",
+          { class: `axis-word end ${one.label === label ? "chosen" : ""}`, x: head - 8, y: 20 },
+          fitted(one.label, head - 10, 13),
+        ),
         s("rect", { class: "track", x: head, y: 6, width: scale, height: 18, rx: 3 }),
-        s("rect", { class: "bar", x: head, y: 6, width: Math.max(1, one.probability * scale).toFixed(1), height: 18, rx: 3 }),
+        s("rect", {
+          class: "bar",
+          x: head,
+          y: 6,
+          width: Math.max(1, one.probability * scale).toFixed(1),
+          height: 18,
+          rx: 3,
+        }),
         s("text", { class: "tick start", x: head + scale + 8, y: 20 }, percent(one.probability, 1)),
       ),
     );
     const height = shown.length * row;
-    replace(box, s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": t("labelsLabel", { label }) }, bars));
+    replace(
+      box,
+      s(
+        "svg",
+        {
+          viewBox: `0 0 ${width} ${height}`,
+          width,
+          height,
+          role: "img",
+          "aria-label": t("labelsLabel", { label }),
+        },
+        bars,
+      ),
+    );
   });
   return figure({
     title: t("labels"),
     name: "elmokit-labels",
     content: box,
-    rows: () => [["label", "probability"], ...probabilities.map((one) => [one.label, one.probability])],
+    rows: () => [
+      ["label", "probability"],
+      ...probabilities.map((one) => [one.label, one.probability]),
+    ],
   });
 }
 
@@ -179,15 +254,25 @@ function answer({ answer: text, start, end, probability }, { passage = "" }) {
     { class: "tagged" },
     start === null || start === undefined
       ? bdi(passage)
-      : h("bdi", { dir: "auto" }, piece(0, start), h("mark", { class: "answer" }, piece(start, end)), piece(end)),
+      : h(
+          "bdi",
+          { dir: "auto" },
+          piece(0, start),
+          h("mark", { class: "answer" }, piece(start, end)),
+          piece(end),
+        ),
   );
   content.dataset.drawing = "none";
-  const score = probability === null || probability === undefined ? "" : ` (${number(probability)})`;
+  const score =
+    probability === null || probability === undefined ? "" : ` (${number(probability)})`;
   return figure({
     title: t("answer"),
     note: text ? h("span", null, bdi(text, { class: "term" }), score) : t("noAnswer"),
     name: "elmokit-answer",
     content,
-    rows: () => [["answer", "start", "end"], [text, start ?? "", end ?? ""]],
+    rows: () => [
+      ["answer", "start", "end"],
+      [text, start ?? "", end ?? ""],
+    ],
   });
 }

@@ -1,11 +1,35 @@
 // A word in many contexts: a map of its uses for each layer, and one of a mix that sliders move.
 
-import { bdi, fitted, h, joined, marked, number, onWidth, percent, replace, roving, s, textWidth } from "../dom.js";
+import {
+  bdi,
+  fitted,
+  h,
+  joined,
+  marked,
+  number,
+  onWidth,
+  percent,
+  replace,
+  roving,
+  s,
+  textWidth,
+} from "../dom.js";
 import { WORDS } from "../examples.js";
 import { figure } from "../figure.js";
 import { t } from "../i18n.js";
 import { mixedMap, nearest, products, shares } from "../mix.js";
-import { choice, field, inlineSymbol, layerName, load, mixControls, readMix, symbol, Tooltip, writeMix } from "../widgets.js";
+import {
+  choice,
+  field,
+  inlineSymbol,
+  layerName,
+  load,
+  mixControls,
+  readMix,
+  symbol,
+  Tooltip,
+  writeMix,
+} from "../widgets.js";
 
 const NEIGHBOURS = 5;
 const PANEL = 208; // preferred width of a map
@@ -54,14 +78,22 @@ function current(context) {
 
 export function render(root, context) {
   const now = current(context);
-  const word = h("input", { type: "text", value: now.word, required: true, autocomplete: "off", spellcheck: "false" });
+  const word = h("input", {
+    type: "text",
+    value: now.word,
+    required: true,
+    autocomplete: "off",
+    spellcheck: "false",
+  });
   const text = h("textarea", { rows: 14, spellcheck: "false", required: true });
   text.value = now.text;
   const forms = h("input", { type: "checkbox", checked: now.inflected });
   const result = h("div", { class: "result" });
   const submit = (event) => {
     event?.preventDefault();
-    const example = Object.keys(WORDS).find((name) => WORDS[name].text === text.value && WORDS[name].word === word.value.trim());
+    const example = Object.keys(WORDS).find(
+      (name) => WORDS[name].text === text.value && WORDS[name].word === word.value.trim(),
+    );
     context.set({
       example,
       word: example ? undefined : word.value.trim(),
@@ -128,9 +160,13 @@ class UsesView {
     this.hasLabels = this.uses.some((use) => use.label);
     this.by = this.hasLabels && context.get("color", "labels") === "labels" ? "labels" : "clusters";
     this.layer = context.get("layer", `layer ${this.maps.length - 1}`);
-    this.selected = Math.min(Math.max(0, Number(context.get("use", "0")) || 0), this.uses.length - 1);
+    this.selected = Math.min(
+      Math.max(0, Number(context.get("use", "0")) || 0),
+      this.uses.length - 1,
+    );
     this.tooltip = new Tooltip();
-    this.range = 1.12 * Math.max(0.2, ...this.maps.flatMap((map) => map.points.flat().map(Math.abs)));
+    this.range =
+      1.12 * Math.max(0.2, ...this.maps.flatMap((map) => map.points.flat().map(Math.abs)));
     this.marks = []; // elements of each use, in all maps
     this.build(target);
   }
@@ -174,7 +210,10 @@ class UsesView {
       ? choice(
           t("colorBy"),
           "color",
-          [["labels", t("ownLabels")], ["clusters", t("clustersFound")]],
+          [
+            ["labels", t("ownLabels")],
+            ["clusters", t("clustersFound")],
+          ],
           this.by,
           (value) => {
             this.by = value;
@@ -257,7 +296,13 @@ class UsesView {
       this.mapsBox,
       s(
         "svg",
-        { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": t("mapsTitle", { word: this.answer.word }) },
+        {
+          viewBox: `0 0 ${width} ${height}`,
+          width,
+          height,
+          role: "group",
+          "aria-label": t("mapsTitle", { word: this.answer.word }),
+        },
         legend.element,
         panels,
       ),
@@ -287,7 +332,9 @@ class UsesView {
       "g",
       { "aria-hidden": "true" },
       s("text", { class: "panel-title", y: 14 }, title),
-      notes.map((note, i) => s("text", { class: "panel-note", y: 32 + i * LINE }, fitted(note, side, 12))),
+      notes.map((note, i) =>
+        s("text", { class: "panel-note", y: 32 + i * LINE }, fitted(note, side, 12)),
+      ),
       s(
         "g",
         { transform: `translate(0 ${top})` },
@@ -310,19 +357,32 @@ class UsesView {
         "g",
         { transform: this.place(form.point, this.side, this.range) },
         s("circle", { class: "static", r: 7 }),
-        s("text", { class: "panel-note middle", y: i % 2 ? -14 : 24 }, fitted(name, this.side - 20, 12)),
+        s(
+          "text",
+          { class: "panel-note middle", y: i % 2 ? -14 : 24 },
+          fitted(name, this.side - 20, 12),
+        ),
       );
     });
     return [
       this.frame(this.side, t("staticTitle"), [t("staticNote")], this.title),
-      s("g", { transform: `translate(0 ${this.title})`, role: "img", "aria-label": t("staticLabel", { word: this.answer.word }) }, points),
+      s(
+        "g",
+        {
+          transform: `translate(0 ${this.title})`,
+          role: "img",
+          "aria-label": t("staticLabel", { word: this.answer.word }),
+        },
+        points,
+      ),
     ];
   }
 
   notesOf(map) {
     if (map.one_point) return [t("onePoint")];
     const parts = [t("variance", { share: percent(map.variance[0] + map.variance[1]) })];
-    if (this.by === "labels" && map.purity !== null) parts.push(t("purity", { share: percent(map.purity) }));
+    if (this.by === "labels" && map.purity !== null)
+      parts.push(t("purity", { share: percent(map.purity) }));
     return parts;
   }
 
@@ -377,7 +437,12 @@ class UsesView {
   drawMix() {
     const side = Math.min(Math.round(this.side * MIX_SCALE), 420, this.width);
     const range = (this.range * side) / this.side;
-    this.mixPlace = (point) => this.place(point.map((x) => x * this.mix.gamma), side, range);
+    this.mixPlace = (point) =>
+      this.place(
+        point.map((x) => x * this.mix.gamma),
+        side,
+        range,
+      );
     this.mixed = mixedMap(this.table, this.weights, this.average.points);
     this.mixTitleText = s("text", { class: "panel-note", y: 32 });
     const frame = this.frame(side, "ELMo = γ Σ sⱼ hⱼ", [], TITLE);
@@ -387,7 +452,13 @@ class UsesView {
       this.mixBox,
       s(
         "svg",
-        { viewBox: `0 0 ${side} ${side + TITLE}`, width: side, height: side + TITLE, role: "group", "aria-label": t("mixTitle") },
+        {
+          viewBox: `0 0 ${side} ${side + TITLE}`,
+          width: side,
+          height: side + TITLE,
+          role: "group",
+          "aria-label": t("mixTitle"),
+        },
         frame,
         points,
       ),
@@ -402,7 +473,9 @@ class UsesView {
       mark.item.setAttribute("transform", this.mixPlace(point));
     });
     const { onePoint, variance } = this.mixed;
-    this.mixTitleText.textContent = onePoint ? t("onePoint") : t("variance", { share: percent(variance[0] + variance[1]) });
+    this.mixTitleText.textContent = onePoint
+      ? t("onePoint")
+      : t("variance", { share: percent(variance[0] + variance[1]) });
     if (this.layer === "mix") this.drawDetails();
   }
 
@@ -410,7 +483,11 @@ class UsesView {
   preview(i, element) {
     const use = this.uses[i];
     this.highlight(i);
-    this.tooltip.show(element, h("div", { class: "tag" }, inlineSymbol(this.group(use)), bdi(this.groupName(use))), marked(use));
+    this.tooltip.show(
+      element,
+      h("div", { class: "tag" }, inlineSymbol(this.group(use)), bdi(this.groupName(use))),
+      marked(use),
+    );
   }
 
   endPreview() {
@@ -487,7 +564,10 @@ class UsesView {
       this.uses.map((use, i) =>
         h(
           "li",
-          { pointerenter: () => this.highlight(i), pointerleave: () => this.highlight(this.selected) },
+          {
+            pointerenter: () => this.highlight(i),
+            pointerleave: () => this.highlight(this.selected),
+          },
           inlineSymbol(this.group(use)),
           marked(use),
         ),
@@ -507,13 +587,24 @@ class UsesView {
     const header = ["layer", "x", "y", "sentence", "word", "label", "cluster"];
     return [
       header,
-      ...this.maps.flatMap((map) => this.uses.map((use, i) => [map.name, ...map.points[i], ...this.facts(use)])),
+      ...this.maps.flatMap((map) =>
+        this.uses.map((use, i) => [map.name, ...map.points[i], ...this.facts(use)]),
+      ),
     ];
   }
 
   mixRows() {
     const { gamma } = this.mix;
-    const header = [...this.weights.map((_, i) => `s${i}`), "gamma", "x", "y", "sentence", "word", "label", "cluster"];
+    const header = [
+      ...this.weights.map((_, i) => `s${i}`),
+      "gamma",
+      "x",
+      "y",
+      "sentence",
+      "word",
+      "label",
+      "cluster",
+    ];
     return [
       header,
       ...this.uses.map((use, i) => [
