@@ -205,7 +205,7 @@ const EN = {
 };
 
 const ZH = {
-  title: "elmokit 浏览器",
+  title: "elmokit：观察 ELMo",
   tagline: "看看 ELMo 在计算什么",
   skip: "跳到内容",
   views: "视图",
