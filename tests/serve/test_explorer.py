@@ -430,18 +430,24 @@ def test_surprisal_is_that_of_the_model_and_a_word_shows_what_fits(
     assert "word=1" in page.url
 
 
-def test_a_model_without_a_softmax_is_told_of(window: Open) -> None:
-    one = window()
-    page = one.page
+def changing(**changes: Any) -> Callable[[Any], None]:
+    """What changes the first model in the answer of /v1/models."""
 
-    def without(route: Any) -> None:
+    def change(route: Any) -> None:
         answer = route.fetch()
         body = answer.json()
-        body["data"][0]["predicts_words"] = False
+        card = body["data"][0]
+        for name, value in changes.items():
+            card[name] = {**card[name], **value} if isinstance(value, dict) else value
         route.fulfill(response=answer, json=body)
 
-    page.route("**/v1/models", without)
-    one.open("view=language", ".empty")
+    return change
+
+
+def test_a_model_without_a_softmax_is_told_of(window: Open) -> None:
+    one = window()
+    one.page.route("**/v1/models", changing(predicts_words=False))
+    page = one.open("view=language", ".empty")
     assert "no softmax" in (page.text_content(".empty") or "")
 
 
@@ -467,6 +473,26 @@ def test_anatomy_shows_the_vectors_of_the_token_and_their_mix(window: Open, elmo
     assert page.locator(".anatomy.focused .part.active").count() > 0
     page.click(".words button:has-text('river')")
     assert page.locator(".unit-text").all_text_contents()[1:6] == list("river")
+
+
+def test_anatomy_has_the_parts_of_the_model(window: Open) -> None:
+    one = window()
+    read = ["Characters", "Convolutions", "Maximum"]
+    kinds: list[tuple[dict[str, Any], list[str]]] = [
+        ({"word_dim": 3}, [*read, "Highway", "Word vector", "Projection"]),
+        ({"highway_layers": 0, "project_tokens": False}, read),
+        ({"character_encoder": "lstm"}, ["Characters", "Character LSTM", "Projection"]),
+        ({"token_encoder": "words"}, ["Word table"]),
+    ]
+    lstms = ["Forward LSTMs", "Backward LSTMs", "Skip connection", "5 vectors", "The mix"]
+    for changes, parts in kinds:
+        one.page.route("**/v1/models", changing(architecture=changes))
+        page = one.show("anatomy")
+        titles = page.locator(".parts h4 span:last-child").all_text_contents()
+        assert titles == [*parts, *lstms]
+        drawn = page.locator(".badge-mark text").all_text_contents()
+        assert sorted(map(int, drawn)) == list(range(1, len(titles) + 1))
+        one.page.unroute("**/v1/models")
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,18 @@ export const FORMULAS = {
     ),
   ],
   projection: () => [display(sub(mi("x"), mi("k")), mo("="), mi("P"), mi("u′"), mo("+"), mi("q"))],
+  characterLstm: () => [
+    display(
+      mi("u"),
+      mo("="),
+      mo("["),
+      ...list(sub(over("h", "→"), mi("n")), sub(over("h", "←"), mn("1"))),
+      mo("]"),
+    ),
+  ],
+  wordBeside: () => [
+    display(mi("u′"), mo("←"), mo("["), ...list(sub(mi("w"), mi("k")), mi("u′")), mo("]")),
+  ],
   words: () => [
     display(sub(mi("x"), mi("k")), mo("="), mi("E"), mo("["), sub(mi("t"), mi("k")), mo("]")),
   ],

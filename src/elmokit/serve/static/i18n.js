@@ -125,6 +125,8 @@ const EN = {
   "part.highway": "Highway",
   "part.projection": "Projection",
   "part.words": "Word table",
+  "part.characterLstm": "Character LSTM",
+  "part.wordBeside": "Word vector",
   "part.forward": "Forward LSTMs",
   "part.backward": "Backward LSTMs",
   "part.skip": "Skip connection",
@@ -142,6 +144,10 @@ const EN = {
     "A matrix makes the token vector x of {p} numbers: this is layer 0, which does not depend on the sentence.",
   "about.words":
     "Each word of the vocabulary has a vector of {p} numbers: this is layer 0, which does not depend on the sentence.",
+  "about.characterLstm":
+    "An LSTM reads the characters in both directions; its last states are what it has read.",
+  "about.wordBeside":
+    "A word of the dictionary has a vector of its own, of {w} numbers, which is put in front.",
   "about.forward":
     "{layers} layers of {cells} cells read the sentence from left to right and predict the next word; their state at a word has seen only what comes before it, and the word.",
   "about.backward":
@@ -325,6 +331,8 @@ const ZH = {
   "part.highway": "高速层（highway）",
   "part.projection": "投影",
   "part.words": "词向量表",
+  "part.characterLstm": "字符 LSTM",
+  "part.wordBeside": "词自身的向量",
   "part.forward": "正向 LSTM",
   "part.backward": "反向 LSTM",
   "part.skip": "跳跃连接",
@@ -338,6 +346,8 @@ const ZH = {
   "about.highway": "门 g 决定每个数有多少经过变换，有多少原样通过。",
   "about.projection": "用一个矩阵得到 {p} 维的词向量 x，这就是第 0 层，与句子无关。",
   "about.words": "词表中的每个词有一个 {p} 维向量，这就是第 0 层，与句子无关。",
+  "about.characterLstm": "一个 LSTM 从两个方向读字符，最后的状态就是读到的内容。",
+  "about.wordBeside": "词典中的词有自己的 {w} 维向量，放在最前面。",
   "about.forward":
     "{layers} 层、每层 {cells} 个单元，从左到右读句子并预测下一个词；它在一个词处的状态只见过这个词和它前面的词。",
   "about.backward": "同样的结构从右到左读：它在一个词处的状态见过它后面的词。",
