@@ -35,11 +35,10 @@ def model_files(model: str | None) -> list[str | Path | None]:
     """Return what a model is read from: its folder, or its file and those that belong to it."""
     from elmokit.formats.detect import SIDECARS
 
-    files: list[str | Path | None] = [model]
-    if model is not None and is_file(Path(model)):
-        names = [*SIDECARS, "vocab*.txt"]
-        files += [file for name in names for file in Path(model).parent.glob(name)]
-    return files
+    if model is None or not is_file(Path(model)):
+        return [model]
+    names = (*SIDECARS, "vocab*.txt")
+    return [model, *(file for name in names for file in Path(model).parent.glob(name))]
 
 
 @Parameter(name="*")

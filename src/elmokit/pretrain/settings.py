@@ -101,12 +101,9 @@ class PretrainSettings:
     def __post_init__(self) -> None:
         check_settings(self, _MINIMUM, positive=("lr", "clip"))
         check_threads(self.threads)
-        if self.course != "trapezoid":
-            for name in ("decay_steps", "decay_from"):
-                if getattr(self, name) is not None:
-                    raise ElmokitError(
-                        f"{name} needs the schedule 'trapezoid', not {self.schedule!r}"
-                    )
+        for name in ("decay_steps", "decay_from") if self.course != "trapezoid" else ():
+            if getattr(self, name) is not None:
+                raise ElmokitError(f"{name} needs the schedule 'trapezoid', not {self.schedule!r}")
 
     @property
     def learning_rate(self) -> float:

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -100,18 +101,10 @@ def run_training(
     inputs = [model, *input_paths(corpus), *input_paths(settings.valid or ())]
     with open_folder(out, command, inputs=inputs, owner=group.is_main) as folder:
         saved, encoded = checkpoints(folder / TRAINING), folder / TRAINING / "corpus"
-        group.run_on_main(
-            lambda: prepare(
-                corpus,
-                encoded,
-                valid=settings.valid,
-                valid_fraction=settings.valid_fraction,
-                tokenizer=tokenizer,
-                workers=settings.workers,
-                keep=bool(saved),
-                quiet=settings.quiet,
-            )
-        )
+        options: Any = {"tokenizer": tokenizer, "keep": bool(saved)}
+        for name in ("valid", "valid_fraction", "workers", "quiet"):
+            options[name] = getattr(settings, name)
+        group.run_on_main(lambda: prepare(corpus, encoded, **options))
         text = Corpus(encoded)
         first = start(text)
         size = len(first.vocabulary)

@@ -57,7 +57,7 @@ def read_sentences(
     field: str = "text",
     column: int | None = None,
     errors: str = "strict",
-    on_bytes: Callable[[int], None] = lambda _: None,
+    on_bytes: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Line]:
     """Stream the sentences of a file, compressed (.gz, .xz, .zst) or not; "-" is standard input.
 
@@ -217,12 +217,9 @@ def _json_sentences(
     index = 0
     for piece in pieces:
         value = _json_field(piece, name, field) if piece.text.strip() else ""
-        if isinstance(value, list):
-            sentences = [value]
-        else:
-            sentences = [tokenize(text) for text in (split_sentences(value) if split else [value])]
-        for tokens in sentences:
-            yield Line(index, tokens)
+        texts = split_sentences(value) if split and isinstance(value, str) else [value]
+        for text in texts:
+            yield Line(index, tokenize(text) if isinstance(text, str) else text)
             index += 1
 
 
