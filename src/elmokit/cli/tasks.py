@@ -39,7 +39,7 @@ Data, Elmo, Network, Training, Output = (
 # Groups of the settings; those that are not named here are of the network.
 GROUPS = {
     **dict.fromkeys(
-        """tokenizer text_column second_column label_column predicate_column scheme
+        """tokenizer target_tokenizer text_column second_column label_column predicate_column scheme
         max_tokens""".split(),
         Data,
     ),
@@ -63,6 +63,8 @@ class RunOptions:
     """Fraction of the training data to measure on, without --dev."""
     skip_bad: Annotated[Flag, Data] = False
     """Skip bad lines and count them, instead of stopping at the first."""
+    jieba_dict: Annotated[str | None, Data] = None
+    """Dictionary file for the tokenizer chinese, a word per line (default: the biLM's own)."""
     elmo: Annotated[str, Elmo] = "shipped"
     """A biLM folder, weights file, archive or Hub name; "shipped" is elmokit's own."""
     cache: Annotated[str | None, Elmo] = None
@@ -89,7 +91,7 @@ class TrainOptions(RunOptions):
     train_fraction: Annotated[float, Data] = 1.0
     """Fraction of the training data to learn from."""
     no_elmo: Annotated[Flag, Elmo] = False
-    """Train without ELMo, for comparison."""
+    """Train without ELMo, for comparison, on the tokens of the tokenizer of --elmo."""
 
 
 @Parameter(name="*")
@@ -109,14 +111,15 @@ def train_command(task: TaskName, settings: type[TrainSettings]) -> Callable[...
     """Return the command that trains one task."""
 
     def command(*, run: TrainOptions, settings: Any) -> int:
+        from elmokit.formats.detect import own_tokenizer
         from elmokit.tasks import train
         from elmokit.tasks.report import mixes_table, scores_table
 
-        options = asdict(run)
+        options = asdict(run) | asdict(settings)
         if options.pop("no_elmo"):
-            options["elmo"] = None
+            options |= {"elmo": None, "tokenizer": settings.tokenizer or own_tokenizer(run.elmo)}
         log_to_stderr(quiet=run.quiet)
-        result = train(task, **options, **asdict(settings))
+        result = train(task, **options)
         if result.stopped_by:
             return 128 + result.stopped_by
         if not run.quiet:

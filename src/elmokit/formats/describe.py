@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from elmokit.formats.checkpoint import Checkpoint
+from elmokit.formats.native import split_dictionary
 
 PARTS = {  # How the names of the tensors of a part begin.
     "token_encoder.characters": "characters",
@@ -36,5 +37,5 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "vocabulary_size": None if words is None else len(words),
         "fingerprint": checkpoint.fingerprint(),
         "config": checkpoint.config.to_dict(),
-        "metadata": checkpoint.metadata,
+        "metadata": split_dictionary(checkpoint.metadata)[0],
     }

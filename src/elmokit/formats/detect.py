@@ -110,8 +110,9 @@ def _metadata(folder: Path) -> dict[str, Any]:
     """Return the metadata of a native folder, empty for other formats."""
     if not _has(folder, NATIVE) or not is_file(folder / "config.json"):
         return {}
-    metadata = read_json(folder / "config.json").get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
+    from elmokit.formats.native import metadata_of
+
+    return metadata_of(read_json(folder / "config.json"), folder)
 
 
 def _path(model: str | Path) -> Path:

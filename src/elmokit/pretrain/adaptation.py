@@ -16,6 +16,7 @@ import torch
 from elmokit.errors import ElmokitError
 from elmokit.formats.checkpoint import Checkpoint, check_tensors, tokenizer_of
 from elmokit.formats.detect import read_checkpoint
+from elmokit.formats.native import split_dictionary
 from elmokit.model.bilm import BiLM, expected_shapes
 from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import join
@@ -58,10 +59,11 @@ def adapt(
                     "or add --new-softmax"
                 )
         path = Path(model).expanduser()
+        metadata, _ = split_dictionary(origin.metadata)
         described = {
             "name": path.absolute().name if path.exists() else model,
             "fingerprint": origin.fingerprint(),
-            "metadata": {name: v for name, v in origin.metadata.items() if name != "options"},
+            "metadata": {name: v for name, v in metadata.items() if name != "options"},
         }
 
         def start(text: Corpus) -> Start:

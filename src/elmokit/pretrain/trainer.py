@@ -349,9 +349,10 @@ class Trainer:
         tensors, best = tensors_of(self.model), self.folder / TRAINING / "best"
         model = Checkpoint(self.config, tensors, self.vocabulary.words, metadata)
         native.write(model, best, overwrite=True)
-        for name in (native.WEIGHTS, native.VOCABULARY, native.CONFIG):
-            with (best / name).open("rb") as source, atomic_file(self.folder / name) as target:
-                shutil.copyfileobj(source, target)
+        for name in (native.WEIGHTS, native.VOCABULARY, native.JIEBA, native.CONFIG):
+            if (best / name).is_file():
+                with (best / name).open("rb") as source, atomic_file(self.folder / name) as target:
+                    shutil.copyfileobj(source, target)
 
     # ---- save
 

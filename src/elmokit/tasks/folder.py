@@ -61,11 +61,9 @@ class TrainedTask:
 
     def predict_texts(self, texts: Sequence[str | Sequence[str]]) -> list[Any]:
         """Return what a classifier or a tagger predicts for texts: strings, or lists of tokens."""
-        from elmokit.text.tokenize import tokenizer
-
         if self.task.name not in ("classifier", "tagger"):
             raise ElmokitError(f"{self.task.name} needs more than a text: use predict()")
-        split = tokenizer(self.settings.tokenizer)
+        split = self.settings.tokenize
         examples: list[Any] = []
         kind = Labeled if self.task.name == "classifier" else Tagged
         for i, text in enumerate(texts, start=1):

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError, plural
-from elmokit.formats.detect import SHIPPED, lasting_name
+from elmokit.formats.detect import SHIPPED, lasting_name, own_tokenizer
 from elmokit.io.atomic import write_file
 from elmokit.progress import use_threads
 from elmokit.tasks.fit import Progress, fit
 from elmokit.tasks.folder import VECTORS, TrainedTask, build, load_elmo, load_task
 from elmokit.tasks.layers.embedder import known_words
 from elmokit.tasks.report import draw_curves, few_examples, make_report
+from elmokit.tasks.settings import Seq2SeqSettings
 from elmokit.tasks.splits import read_data, read_examples
 from elmokit.tasks.task import find_task
+from elmokit.text.chinese import CHINESE, with_dictionary
 from elmokit.training.folder import TRAINING, open_folder
 from elmokit.training.optim import count_parameters
 from elmokit.training.stopping import stop_signals
@@ -215,6 +217,7 @@ def train(
     dev_fraction: float = 0.1,
     train_fraction: float = 1.0,
     skip_bad: bool = False,
+    jieba_dict: str | None = None,
     cache: str | None = None,
     cache_gb: float = 8.0,
     threads: int | None = None,
@@ -234,6 +237,7 @@ def train(
         dev_fraction: Fraction of the training data to measure on, without `dev`.
         train_fraction: Fraction of the training data to learn from.
         skip_bad: Skip bad lines and count them, instead of raising at the first.
+        jieba_dict: Dictionary file for the tokenizer chinese (default: the biLM's own).
         cache: Folder of the vectors of a frozen biLM (default: ~/.cache/elmokit).
         cache_gb: Maximum size of that folder.
         threads: Number of threads (default: all cores).
@@ -244,6 +248,7 @@ def train(
     if not 0 < train_fraction <= 1:
         raise ElmokitError(f"train_fraction must be above 0 and at most 1, not {train_fraction}")
     files = {"train": train, "dev": dev, "dev_fraction": dev_fraction, "skip_bad": skip_bad}
+    files["jieba_dict"] = jieba_dict
     kept = {"elmo": elmo, "vectors": vectors, "cache": cache, "cache_gb": cache_gb}
     plan = make_plan(task, **{**files, **kept, **options}, device=device, quiet=quiet)
     plan.data = plan.data.with_fraction(train_fraction, plan.settings.seed)
@@ -260,6 +265,7 @@ def make_plan(
     vectors: str | None = None,
     dev_fraction: float = 0.1,
     skip_bad: bool = False,
+    jieba_dict: str | None = None,
     cache: str | None = None,
     cache_gb: float = 8.0,
     device: str = "cpu",
@@ -270,6 +276,7 @@ def make_plan(
     kind, target = find_task(task), options.get("target_elmo")
     if isinstance(target, str):
         options["target_elmo"] = lasting_name(target)
+    options |= choose_tokenizers(kind, elmo, jieba_dict, options)
     settings = kind.settings.from_options(options).with_word_dim(has_vectors=vectors is not None)
     if not 0 < dev_fraction < 1:
         raise ElmokitError(f"dev_fraction must be above 0 and below 1, not {dev_fraction}")
@@ -278,10 +285,32 @@ def make_plan(
     data = read_data(kind, settings, train, dev, dev_fraction=dev_fraction, skip_bad=skip_bad)
     # Parallel texts are two files with a comma between them.
     inputs = [train, *train.split(","), dev, *(dev or "").split(","), elmo, vectors, target]
+    inputs.append(jieba_dict)
     cache_bytes = int(cache_gb * 1e9)
     return Plan(
         kind, settings, data, elmo, vectors, cache, cache_bytes, device, quiet, inputs=inputs
     )
+
+
+def choose_tokenizers(
+    task: Task, elmo: str | None, jieba_dict: str | None, options: dict[str, Any]
+) -> dict[str, str]:
+    """Return the settings that name tokenizers: as requested, else those of the biLMs.
+
+    A run without ELMo takes the same tokenizer if it is named; a comparison names it.
+    """
+    requested, target_elmo = options.get("tokenizer"), options.get("target_elmo")
+    own = requested or ("elmokit" if elmo is None else own_tokenizer(elmo))
+    chosen = {"tokenizer": own}
+    if issubclass(task.settings, Seq2SeqSettings):
+        default = "elmokit" if task.name == "translate" else own
+        target = default if target_elmo is None else own_tokenizer(target_elmo)
+        chosen["target_tokenizer"] = options.get("target_tokenizer") or requested or target
+    if jieba_dict is not None:
+        chinese = [name for name, value in chosen.items() if str(value).startswith(CHINESE)]
+        for name in chinese or chosen:
+            chosen[name] = with_dictionary(chosen[name], jieba_dict)
+    return chosen
 
 
 def predict(

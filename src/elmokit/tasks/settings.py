@@ -13,10 +13,13 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
+from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.training.settings import check_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from elmokit.text.readers import Tokenize
 
 # A run may become longer or more patient: what it has learned until then is the same.
 MAY_CHANGE = ("epochs", "patience", "beam")
@@ -66,8 +69,8 @@ class TrainSettings:
     """Maximum norm of the gradient."""
     seed: int = 1
     """Seed of the weights, the order of the examples, and dropout."""
-    tokenizer: Literal["elmokit", "whitespace", "chinese"] = "elmokit"
-    """Tokenizer of text that is not a list of tokens."""
+    tokenizer: str | None = None
+    """Tokenizer of text: elmokit, whitespace or chinese (default: the biLM's own, else elmokit)."""
 
     def __post_init__(self) -> None:
         positive, fractions = ("lr", "elmo_lr", "clip"), ("dropout", "elmo_dropout")
@@ -76,6 +79,11 @@ class TrainSettings:
             raise ElmokitError(
                 f"layers must be all, top, average or the index of a layer, not {self.layers!r}"
             )
+
+    @property
+    def tokenize(self) -> Tokenize:
+        """The function that splits a text into tokens."""
+        return find_tokenizer(self.tokenizer or "elmokit")
 
     def with_word_dim(self, *, has_vectors: bool) -> Self:
         """Return the same settings with the default of `word_dim` filled in."""
@@ -192,6 +200,9 @@ class Seq2SeqSettings(TrainSettings):
     """Maximum number of tokens of a source, which is cut there; 0 for no limit."""
     target_elmo: str | None = None
     """Model of the target's language for the input of the decoder (default: none)."""
+    target_tokenizer: str | None = None
+    """Tokenizer of targets (default: --tokenizer, else that of --target-elmo, else elmokit for
+    translate and that of the text for summarize)."""
     copy: bool = False
     """Copy words from the source."""
     beam: int = 5
@@ -200,6 +211,11 @@ class Seq2SeqSettings(TrainSettings):
     """Maximum number of tokens of a target."""
     target_vocab_size: int = 10_000
     """Maximum number of words in the vocabulary of the target."""
+
+    @property
+    def tokenize_target(self) -> Tokenize:
+        """The function that splits a target into tokens."""
+        return find_tokenizer(self.target_tokenizer or self.tokenizer or "elmokit")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -381,15 +381,17 @@ def test_every_option_of_a_recorded_command_is_understood(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = {"encoder": "mean", "tune_words": True, "placement": "both", "l2": 0.5}
-    own = settings(**changes, dropout=0.25, patience=9)
+    own = settings(**changes, dropout=0.25, patience=9, tokenizer="elmokit")
+    tiny_elmo().save_pretrained(tmp_path / "a model")
+    model = str(tmp_path / "a model")
     options = {"train": given["train"], "dev": given["dev"], "vectors": None, "skip_bad": True}
     options |= {
         "dev_fraction": 0.1,
         "device": "cpu",
-        "elmo": "a model",
+        "elmo": model,
         "out": str(tmp_path / "a b"),
     }
-    plan = Plan(find_task("classifier"), own, Data([], [], {}, ""), elmo="a model")
+    plan = Plan(find_task("classifier"), own, Data([], [], {}, ""), elmo=model)
     comparison = Comparer(plan, tmp_path, {}, {}, [7], [30], options)
     seen: list[tuple[Plan, Path]] = []
     result = TrainResult(tmp_path, {"dev": {}, "mixes": {}, "note": ""})
@@ -404,7 +406,7 @@ def test_every_option_of_a_recorded_command_is_understood(
         assert main(shlex.split(comparison.train_command(run))[1:]) == 0
         trained, folder = seen.pop()
         assert trained.settings == replace(condition.settings, seed=7)
-        assert trained.elmo == ("a model" if condition.with_elmo else None)
+        assert trained.elmo == (model if condition.with_elmo else None)
         assert len(trained.data.train) == 18  # 30 percent of 60
         assert folder == tmp_path / "a b" / "runs" / run.name
 

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from elmokit.tasks.task import TaskName
 
 log = logging.getLogger("elmokit")
-COMMAND_OPTIONS = "train dev dev_fraction skip_bad elmo vectors device".split()
+COMMAND_OPTIONS = "train dev dev_fraction skip_bad elmo vectors device jieba_dict".split()
+TOKENIZERS = ("tokenizer", "target_tokenizer")
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ def compare(
         assert plan.sources.elmo is not None
         top = plan.sources.elmo.config.num_layers
         tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
-        given = {name: options[name] for name in COMMAND_OPTIONS if name in options}
+        named = (*COMMAND_OPTIONS, *TOKENIZERS)
+        given = {name: options[name] for name in named if name in options}
         given["out"] = out
         with open_folder(out, "compare", inputs=plan.inputs) as folder:
             return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
@@ -241,7 +243,7 @@ class Comparer:
         """Return the command that trains one run alone."""
         options: dict[str, Any] = {"out": f"{self.given['out']}/runs/{run.name}"}
         if not run.condition.with_elmo:
-            options |= {"elmo": None, "no_elmo": True}
+            options["no_elmo"] = True
         if run.percent != 100:
             options["train_fraction"] = run.percent / 100
         settings = replace(run.condition.settings, seed=run.seed)
@@ -252,7 +254,8 @@ class Comparer:
         has_vectors = self.plan.vectors is not None
         defaults = asdict(self.plan.task.settings().with_word_dim(has_vectors=has_vectors))
         defaults |= {"elmo": SHIPPED, "dev_fraction": 0.1, "device": "cpu", "skip_bad": False}
-        values = {**self.given, **options, **asdict(settings)}
+        tokenizers = {name: self.given.get(name) for name in TOKENIZERS}  # as requested
+        values = {**self.given, **options, **asdict(settings), **tokenizers}
         changed = {k: v for k, v in values.items() if v is not None and v != defaults.get(k)}
         return command_line(verb, self.plan.task.name, changed)
 

@@ -15,7 +15,6 @@ from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, 
 from elmokit.tasks.settings import ClassifierSettings
 from elmokit.tasks.splits import cut_texts
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 
 class Classifier(LabelModel):
@@ -50,7 +49,7 @@ def read(
     """Read the texts of a file, with their labels where it has them; cut long texts."""
     examples = read_labeled(
         path,
-        tokenize=tokenizer(settings.tokenizer),
+        tokenize=settings.tokenize,
         text_column=settings.text_column,
         label_column=settings.label_column,
         labeled=labeled,

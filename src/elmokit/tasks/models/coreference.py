@@ -33,7 +33,7 @@ from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_la
 from elmokit.tasks.layers.spans import BUCKETS, bucket, check_span, covered, distance
 from elmokit.tasks.settings import CoreferenceSettings
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import split_sentences, tokenizer
+from elmokit.text.tokenize import split_sentences
 
 LABELS = ["A", "B", "NEITHER"]
 FEATURE_DIM = 10  # size of the vector of a feature of a name
@@ -150,8 +150,7 @@ def read(
     path: str, settings: CoreferenceSettings, bad: BadLines, labeled: bool
 ) -> Iterator[Pronoun]:
     """Read the passages of a file as sentences; positions count the tokens of all of them."""
-    split = tokenizer(settings.tokenizer)
-    for example in read_gap(path, tokenize=split, labeled=labeled, bad=bad):
+    for example in read_gap(path, tokenize=settings.tokenize, labeled=labeled, bad=bad):
         yield replace(example, texts=cut_sentences(example.texts[0]))
 
 

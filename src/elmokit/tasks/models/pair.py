@@ -25,7 +25,6 @@ from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, 
 from elmokit.tasks.settings import PairSettings
 from elmokit.tasks.splits import cut_texts
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 
 class PairClassifier(LabelModel):
@@ -60,7 +59,7 @@ def read(path: str, settings: PairSettings, bad: BadLines, labeled: bool) -> Ite
     """Read the pairs of a file, with their labels where it has them; cut long texts."""
     pairs = read_pairs(
         path,
-        tokenize=tokenizer(settings.tokenizer),
+        tokenize=settings.tokenize,
         first_column=settings.text_column,
         second_column=settings.second_column,
         label_column=settings.label_column,

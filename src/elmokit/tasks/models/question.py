@@ -29,7 +29,6 @@ from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import QuestionSettings
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 MAX_BATCH_TOKENS = 25_600  # padded tokens of the passages of a prediction, unless it is one
 
@@ -159,7 +158,7 @@ def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span],
 
 def read(path: str, settings: QuestionSettings, bad: BadLines, labeled: bool) -> Iterator[Question]:
     """Read the questions of a file in SQuAD's format, with their answers if `labeled`."""
-    return read_squad(path, tokenize=tokenizer(settings.tokenizer), labeled=labeled, bad=bad)
+    return read_squad(path, tokenize=settings.tokenize, labeled=labeled, bad=bad)
 
 
 def learn(examples: Sequence[Question], settings: QuestionSettings) -> dict[str, Any]:

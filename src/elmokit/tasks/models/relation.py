@@ -27,7 +27,6 @@ from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_la
 from elmokit.tasks.layers.spans import BUCKETS, buckets, check_span, covered
 from elmokit.tasks.settings import RelationSettings
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 DISTANCE_DIM = 20  # size of the vector of a token's distance to an entity
 
@@ -92,8 +91,7 @@ class RelationClassifier(LabelModel):
 
 def read(path: str, settings: RelationSettings, bad: BadLines, labeled: bool) -> Iterator[Related]:
     """Read the sentences of a file with their two entities, and their relations if it has them."""
-    split = tokenizer(settings.tokenizer)
-    return read_relations(path, tokenize=split, labeled=labeled, bad=bad)
+    return read_relations(path, tokenize=settings.tokenize, labeled=labeled, bad=bad)
 
 
 def learn(examples: Sequence[Related], settings: RelationSettings) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from elmokit.tasks.layers.embedder import Encoded, Inputs
 from elmokit.tasks.layers.labels import check_choices
 from elmokit.tasks.settings import TaggerSettings
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 PREDICATE_DIM = 10  # size of the vector that marks the predicate
 
@@ -88,7 +87,7 @@ def read(path: str, settings: TaggerSettings, bad: BadLines, labeled: bool) -> I
         token_column=settings.text_column,
         predicate_column=settings.predicate_column,
         scheme=settings.scheme,
-        tokenize=tokenizer(settings.tokenizer),
+        tokenize=settings.tokenize,
         labeled=labeled,
         bad=bad,
     )

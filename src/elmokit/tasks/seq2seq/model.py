@@ -39,7 +39,6 @@ from elmokit.tasks.seq2seq.targets import (
 from elmokit.tasks.settings import Seq2SeqSettings, SummarizeSettings, TranslateSettings
 from elmokit.tasks.splits import cut_texts
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 
 @dataclass(frozen=True)
@@ -178,8 +177,13 @@ def read_translations(
         source, target = path, ""
     if labeled and not target:
         raise ElmokitError(f"name both files, separated by a comma: {path},TARGET")
-    tokenize = tokenizer(settings.tokenizer)
-    examples = read_parallel(source, target if labeled else None, tokenize=tokenize, bad=bad)
+    examples = read_parallel(
+        source,
+        target if labeled else None,
+        tokenize=settings.tokenize,
+        tokenize_target=settings.tokenize_target,
+        bad=bad,
+    )
     return cut_texts(examples, settings.max_tokens)
 
 
@@ -189,7 +193,8 @@ def read_texts(
     """Read texts with their targets from JSON lines, TSV or CSV; or texts alone, one per line."""
     examples = read_summaries(
         path,
-        tokenize=tokenizer(settings.tokenizer),
+        tokenize=settings.tokenize,
+        tokenize_target=settings.tokenize_target,
         text_column=settings.text_column,
         summary_column=settings.label_column,
         labeled=labeled,
