@@ -87,24 +87,25 @@ def file_of(folder: Path, task: str) -> str:
 )
 def test_every_task_splits_text_as_its_bilm_does(tmp_path: Path, bilm: str, task: Any) -> None:
     path = file_of(tmp_path, task)
-    plan = make_plan(task, train=path, elmo=bilm, dev=path)
+    given = {"train": path, "dev": path, "elmo": bilm}
+    plan = make_plan(task, given)
     examples = [*plan.data.train, *plan.data.dev]
     texts = {text for example in examples for text in example.texts}
     assert texts == {OWN}
     targets = {getattr(example, "target", None) for example in examples}
     if task == "translate":  # The target is of another language.
         assert targets == {("It", "is", "fast", "."), OURS}
-        again = make_plan(task, train=path, elmo=bilm, dev=path, target_elmo=bilm)
+        again = make_plan(task, {**given, "target_elmo": bilm})
         assert OWN in {example.target for example in [*again.data.train, *again.data.dev]}
     if task == "summarize":
         assert targets == {OWN}
-    named = make_plan(task, train=path, elmo=bilm, dev=path, tokenizer="chinese")
+    named = make_plan(task, {**given, "tokenizer": "chinese"})
     assert JIEBA in named.data.train[0].texts
 
 
 def test_a_tagger_splits_plain_text_as_its_bilm_does(tmp_path: Path, bilm: str) -> None:
     path = write(tmp_path / "a.conll", "石墨烯 N\n芯片 N\n\n很快 A\n。 O\n")
-    plan = make_plan("tagger", train=path, elmo=bilm, dev=path, scheme="plain")
+    plan = make_plan("tagger", {"train": path, "elmo": bilm, "dev": path, "scheme": "plain"})
     text = write(tmp_path / "b.txt", TEXT + "\n")
     [example] = find_task("tagger").read(text, plan.settings, BadLines(skip=False), False)
     assert example.texts == (OWN,)
@@ -124,18 +125,20 @@ def test_the_tokenizer_is_kept_with_the_task_model(tmp_path: Path, bilm: str, da
 
 def test_a_dictionary_can_be_given_instead(tmp_path: Path, bilm: str, data: str) -> None:
     words = write(tmp_path / "words.txt", "芯片很快\n")
-    plan = make_plan("classifier", train=data, elmo=bilm, jieba_dict=words)
+    given = {"train": data, "elmo": bilm, "jieba_dict": words}
+    plan = make_plan("classifier", given)
     assert plan.data.train[0].texts == (("石墨", "烯", "芯片很快", "。"),)
-    said = complaint(lambda: make_plan("classifier", train=data, elmo=None, jieba_dict=words))
+    said = complaint(lambda: make_plan("classifier", {**given, "elmo": None}))
     assert "needs the tokenizer 'chinese', not 'elmokit'" in said
 
 
 def test_a_dictionary_is_for_the_side_that_is_chinese(tmp_path: Path) -> None:
     english, chinese = (save_model(tmp_path / name, name) for name in ("elmokit", "chinese"))
     source, target = (write(tmp_path / name, text) for name, text in (("a", "It\n"), ("b", TEXT)))
-    options: dict[str, Any] = {"elmo": english, "target_elmo": chinese, "dev": f"{source},{target}"}
+    options: dict[str, Any] = {"elmo": english, "target_elmo": chinese}
+    options |= dict.fromkeys(("train", "dev"), f"{source},{target}")
     words = write(tmp_path / "words.txt", "石墨烯\n")
-    plan = make_plan("translate", train=f"{source},{target}", jieba_dict=words, **options)
+    plan = make_plan("translate", {**options, "jieba_dict": words})
     assert plan.settings.tokenizer == "elmokit"
     assert plan.data.train[0].target == OWN
 

@@ -112,7 +112,7 @@ def read_pairs(
     path: FilePath,
     *,
     tokenize: Tokenize,
-    first_column: Column = None,
+    text_column: Column = None,
     second_column: Column = None,
     label_column: Column = None,
     labeled: bool = True,
@@ -124,7 +124,7 @@ def read_pairs(
     Pairs of SNLI whose label is "-" are skipped and counted in `bad.undecided`.
     """
     specs = [
-        ColumnSpec("first text", "text_column", FIRST, first_column),
+        ColumnSpec("first text", "text_column", FIRST, text_column),
         ColumnSpec("second text", "second_column", SECOND, second_column),
         ColumnSpec("label", "label_column", LABEL, label_column, needed=labeled),
     ]
@@ -178,7 +178,7 @@ def read_summaries(
     tokenize: Tokenize,
     tokenize_target: Tokenize | None = None,
     text_column: Column = None,
-    summary_column: Column = None,
+    label_column: Column = None,
     labeled: bool = True,
     bad: BadLines,
 ) -> Iterator[Translated]:
@@ -192,7 +192,7 @@ def read_summaries(
     both = tokenize, tokenize_target or tokenize
     specs = [ColumnSpec("text", "text_column", SOURCE, text_column)]
     if labeled:
-        specs.append(ColumnSpec("summary", "label_column", SUMMARY, summary_column))
+        specs.append(ColumnSpec("summary", "label_column", SUMMARY, label_column))
     for where, (text, *rest) in read_table(path, specs, bad):
         with reporting(bad, where):
             yield _translated(where, text, rest[0] if rest else None, both, labeled=labeled)

@@ -109,7 +109,10 @@ def weights(models: list[str], out: str, /, *, writing: ResultOptions = ResultOp
         if mixes is None:
             warn(f"{folder} has not learned a mix of layers, so it is left out")
         else:
-            learned.append(Mixes(name, mixes.task, mixes.weights, mixes.scales))
+            task, places = mixes
+            weights = {place: mix["weights"] for place, mix in places.items()}
+            scales = {place: mix["scale"] for place, mix in places.items()}
+            learned.append(Mixes(name, task, weights, scales))
     if not learned:
         raise ElmokitError("none of the models has learned a mix of layers")
     write_figure(analysis.draw_weights(learned), out)
