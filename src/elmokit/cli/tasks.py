@@ -20,7 +20,7 @@ from elmokit.progress import log_to_stderr
 from elmokit.tasks.settings import SETTINGS, RunOptions, TrainSettings
 
 if TYPE_CHECKING:
-    from elmokit.tasks.task import TaskName
+    from elmokit.tasks.settings import TaskName
 
 Data, Elmo, Network, Training, Output = (
     Parameter(group=Group(name, sort_key=index))

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from elmokit.embed import Embedder
     from elmokit.io.marker import Command
     from elmokit.store import LayerStore
-    from elmokit.tasks.settings import TrainSettings
+    from elmokit.tasks.settings import TaskName, TrainSettings
     from elmokit.tasks.splits import Data
-    from elmokit.tasks.task import Task, TaskName
+    from elmokit.tasks.task import Task
     from elmokit.vectors.static.table import StaticVectors
 
 REPORT = "report.json"

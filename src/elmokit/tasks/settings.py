@@ -19,11 +19,15 @@ from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.training.settings import check_settings
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from typing_extensions import Self
 
-    from elmokit.tasks.task import TaskName
     from elmokit.text.readers import Tokenize
 
+TaskName: TypeAlias = Literal[
+    "classifier", "tagger", "pair", "relation", "question", "coreference", "translate", "summarize"
+]
 # A run may become longer or more patient: what it has learned until then is the same.
 MAY_CHANGE = ("epochs", "patience", "beam")
 

@@ -45,8 +45,7 @@ from elmokit.training.checkpoint import remove_all
 from elmokit.training.folder import TRAINING, open_folder
 
 if TYPE_CHECKING:
-    from elmokit.tasks.settings import TrainSettings
-    from elmokit.tasks.task import TaskName
+    from elmokit.tasks.settings import TaskName, TrainSettings
 
 log = logging.getLogger("elmokit")
 # What the commands in the results name, besides the settings of a run.

@@ -36,9 +36,14 @@ from elmokit.tasks.seq2seq.targets import (
     frequent_words,
     padded,
 )
-from elmokit.tasks.settings import Seq2SeqSettings, SummarizeSettings, TranslateSettings
+from elmokit.tasks.settings import (
+    Seq2SeqSettings,
+    SummarizeSettings,
+    TaskName,
+    TranslateSettings,
+)
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task, TaskName
+from elmokit.tasks.task import Task
 
 
 @dataclass(frozen=True)
