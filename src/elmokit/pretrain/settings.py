@@ -213,15 +213,8 @@ _MINIMUM = {
 LENGTH = {"schedule", "epochs", "max_steps", "decay_steps", "decay_from"}
 # Settings that do not determine the weights, or that the corpus and the model's config record.
 NOT_SAVED = {
-    *(
-        "valid",
-        "valid_fraction",
-        "tokenizer",
-        "jieba_dict",
-        "dropout",
-        "new_softmax",
-        "softmax_steps",
-    ),
+    *("valid", "valid_fraction", "tokenizer", "jieba_dict"),
+    *("dropout", "new_softmax", "softmax_steps"),
     *("max_minutes", "eval_every", "save_every", "tensorboard", "quiet"),
     *("device", "threads", "workers"),
 }
