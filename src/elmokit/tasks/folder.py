@@ -232,18 +232,26 @@ def describe_folder(folder: Path) -> str:
     return f"it has no {CONFIG} of a task model that this version can read"
 
 
-def read_mixes(folder: str | Path) -> tuple[str, dict[str, dict[str, Any]]] | None:
-    """Return the task of a task model's folder, and the mixes that it has learned; None if none.
+@dataclass(frozen=True)
+class LearnedMixes:
+    """The layer weights that a task model has learned."""
 
-    A mix has the weights of layers 0..L and its scale, by its placement, input or output.
-    """
+    task: str
+    weights: dict[str, list[float]]
+    """Weights of layers 0..L in the mix of each placement, input or output or both."""
+    scales: dict[str, float]
+    """Factor of each mix."""
+
+
+def read_mixes(folder: str | Path) -> LearnedMixes | None:
+    """Return the mixes of a task model's folder; None if it has not learned any."""
     config = read_config(Path(folder).expanduser())
     try:
         mixes = config["report"]["mixes"] if config["settings"]["layers"] == "all" else {}
         placements = [placement for placement in ("input", "output") if placement in mixes]
-        names = ("weights", "scale")
-        learned = {place: {name: mixes[place][name] for name in names} for place in placements}
-        return (config["task"], learned) if learned else None
+        weights = {placement: mixes[placement]["weights"] for placement in placements}
+        scales = {placement: mixes[placement]["scale"] for placement in placements}
+        return LearnedMixes(config["task"], weights, scales) if weights else None
     except (KeyError, TypeError):
         raise ElmokitError(f"the report in {folder}/config.json cannot be read") from None
 

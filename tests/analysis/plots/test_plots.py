@@ -23,7 +23,6 @@ from elmokit.analysis.plots.draw import (
     group_style,
 )
 from elmokit.analysis.plots.maps import (
-    Mixes,
     WordMap,
     compare_tokens,
     map_clusters,
@@ -188,25 +187,25 @@ def trained(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_mixes_are_read_from_what_train_wrote(trained: Path) -> None:
     from elmokit.tasks.folder import read_mixes
 
-    learned = read_mixes(str(trained / "both"))
+    mixes = read_mixes(str(trained / "both"))
     report = json.loads((trained / "both" / "report.json").read_text())
-    assert learned is not None
-    task, mixes = learned
-    assert task == "tagger"
-    assert list(mixes) == ["input", "output"]
-    for place, mix in mixes.items():
-        assert mix == report["mixes"][place]
-        assert sum(mix["weights"]) == pytest.approx(1, abs=1e-3)
+    assert mixes is not None
+    assert mixes.task == "tagger"
+    assert list(mixes.weights) == ["input", "output"]
+    for place in mixes.weights:
+        assert mixes.weights[place] == report["mixes"][place]["weights"]
+        assert mixes.scales[place] == report["mixes"][place]["scale"]
+        assert sum(mixes.weights[place]) == pytest.approx(1, abs=1e-3)
     assert read_mixes(str(trained / "top")) is None
     assert read_mixes(str(trained / "without")) is None
 
 
 def test_each_mix_is_a_row_of_cells_in_the_panel_of_its_place() -> None:
     models = [
-        Mixes("ner", "tagger", {"input": [0.5, 0.3, 0.2]}, {"input": 1.1}),
-        Mixes("qa", "question", {"input": [0.1, 0.9], "output": [0.6, 0.4]}, {}),
+        {"input": [0.5, 0.3, 0.2]},
+        {"input": [0.1, 0.9], "output": [0.6, 0.4]},
     ]
-    figure = draw_weights(models)
+    figure = draw_weights(["ner (tagger)", "qa (question)"], models)
     assert titles(figure) == ["mix at the input", "mix at the output"]
     first, second = figure.axes
     assert texts(first.get_yticklabels()) == ["ner (tagger)", "qa (question)"]
