@@ -52,6 +52,8 @@ def embed(
         batch_size: Maximum number of sentences per batch (default: no maximum).
     """
     given = {**locals(), **asdict(text), **asdict(options)}
+    if options.jieba_dict is not None:
+        given["tokenizer"] = options.tokenizer_name()
     from elmokit.embed_file import EmbedOptions, embed_file
 
     result = embed_file(

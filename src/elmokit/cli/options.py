@@ -118,6 +118,8 @@ class ComputeOptions(DeviceOptions):
 
     tokenizer: str | None = None
     """Tokenizer of running text: elmokit, whitespace or chinese (default: the model's own)."""
+    jieba_dict: str | None = None
+    """Dictionary file for the tokenizer chinese, a word per line (default: the model's own)."""
 
     def load_model(self, model: str) -> Embedder:
         """Load a model."""
@@ -125,7 +127,8 @@ class ComputeOptions(DeviceOptions):
         from elmokit.progress import set_threads
 
         set_threads(self.threads)
-        return load(model, tokenizer=self.tokenizer, device=self.device)
+        given: Any = {"tokenizer": self.tokenizer, "jieba_dict": self.jieba_dict}
+        return load(model, device=self.device, **given)
 
 
 @Parameter(name="*", group=MODEL_GROUP)
@@ -147,10 +150,11 @@ class ModelOptions(ComputeOptions):
         return LayerStore(self.load())
 
     def tokenizer_name(self) -> str:
-        """Return the name of the tokenizer, without loading the model."""
+        """Return the tokenizer with its dictionary, without loading the model."""
         from elmokit.formats.detect import own_tokenizer
+        from elmokit.text.chinese import with_dictionary
 
-        return self.tokenizer or own_tokenizer(self.model)
+        return with_dictionary(self.tokenizer or own_tokenizer(self.model), self.jieba_dict)
 
 
 @Parameter(name="*", group=MODEL_GROUP)
@@ -161,9 +165,11 @@ class RecordedModelOptions(DeviceOptions):
     model: str | None = None
     """Path of the model, if it has moved (default: the one that the folder names)."""
 
-    def resolve(self, recorded: str, tokenizer: str | None = None) -> ModelOptions:
+    def resolve(
+        self, recorded: str, tokenizer: str | None = None, jieba_dict: str | None = None
+    ) -> ModelOptions:
         """Return the options of the model, which is `recorded` if no other is named."""
         from elmokit.formats.detect import recorded_model
 
         given = asdict(self) | {"model": self.model or recorded_model(recorded)}
-        return ModelOptions(tokenizer=tokenizer, **given)
+        return ModelOptions(tokenizer=tokenizer, jieba_dict=jieba_dict, **given)

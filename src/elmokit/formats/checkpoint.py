@@ -17,13 +17,16 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, UnsupportedFormat
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.jsonfile import read_json
+from elmokit.text.chinese import CHINESE
 from elmokit.text.dictionaries import Dictionaries
 
 Tensors = dict[str, NDArray[np.float32]]
 Shapes = Mapping[str, tuple[int, ...]]
+JIEBA = "jieba.txt"  # the user dictionary of a Chinese tokenizer, in a native folder
 # All files that the native, the bilm and the many_langs format write.
 MODEL_FILES = (
     *("config.json", "model.safetensors", "vocab.txt", "characters.txt", "words.txt"),
+    JIEBA,
     *("options.json", "weights.hdf5"),
     *("char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl", "cnn_*.json", "lstm_*.json"),
 )
@@ -91,18 +94,29 @@ class Checkpoint:
             "vocabulary_size": None if self.vocabulary is None else len(self.vocabulary),
             "fingerprint": self.fingerprint(),
             "config": self.config.to_dict(),
-            "metadata": self.metadata,
+            "metadata": split_dictionary(self.metadata)[0],
         }
 
 
 def tokenizer_of(metadata: Mapping[str, Any]) -> str:
     """Return the tokenizer that fits a model: "chinese" if it was trained with it, else "elmokit".
 
-    The tokenizer of pre-tokenized training text is unknown.
+    The words of a user dictionary follow the name: see `elmokit.text.chinese`. The tokenizer of
+    pre-tokenized training text is unknown.
     """
     training = metadata.get("training")
     name = training.get("tokenizer") if isinstance(training, Mapping) else None
-    return "chinese" if name == "chinese" else "elmokit"
+    is_chinese = isinstance(name, str) and name.partition("\n")[0] == CHINESE
+    return str(name) if is_chinese else "elmokit"
+
+
+def split_dictionary(metadata: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the metadata for config.json, and the words for `jieba.txt`."""
+    name, _, words = tokenizer_of(metadata).partition("\n")
+    if not words:
+        return metadata, ""
+    training = {**metadata["training"], "tokenizer": name, "dictionary": JIEBA}
+    return {**metadata, "training": training}, words
 
 
 def check_tensors(checkpoint: Checkpoint, expected: Shapes) -> None:

@@ -88,9 +88,11 @@ def own_tokenizer(model: str | Path | None = None) -> str:
 
     path = PRETRAINED if model is None or model == SHIPPED else _path(model)
     if path.is_dir():
-        is_native = _has(path, NATIVE) and is_file(path / "config.json")
-        metadata = read_json(path / "config.json").get("metadata") if is_native else {}
-        return tokenizer_of(metadata if isinstance(metadata, dict) else {})
+        if not _has(path, NATIVE) or not is_file(path / "config.json"):
+            return tokenizer_of({})
+        from elmokit.formats.native import metadata_of
+
+        return tokenizer_of(metadata_of(read_json(path / "config.json"), path))
     if any(path.match(name) for name in BILM):  # These files do not name a tokenizer.
         return tokenizer_of({})
     return tokenizer_of(read_checkpoint(model).metadata)

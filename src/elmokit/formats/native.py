@@ -1,7 +1,8 @@
 """Our own format: a folder with `config.json`, `model.safetensors` and often `vocab.txt`.
 
 A model on Unicode characters has its dictionaries in `characters.txt` and `words.txt`, one entry
-per line, its id being the line number; only a newline ends a line.
+per line, its id being the line number; only a newline ends a line. The user dictionary of jieba
+with which the training text was segmented is in `jieba.txt`.
 
 A repository on the Hugging Face Hub has the same layout. Weights are stored as float32 or float16
 and are float32 in memory.
@@ -27,9 +28,17 @@ from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, explained
-from elmokit.formats.checkpoint import Checkpoint, Tensors, check_finite, new_model_folder
+from elmokit.formats.checkpoint import (
+    JIEBA,
+    Checkpoint,
+    Tensors,
+    check_finite,
+    new_model_folder,
+    split_dictionary,
+)
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.paths import check_regular
+from elmokit.text.chinese import CHINESE, with_dictionary
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary
 
@@ -64,8 +73,7 @@ def read(folder: Path) -> Checkpoint:
     except ElmokitError as error:
         raise UnsupportedFormat(f"{folder / CONFIG}: {error}") from None
     tensors, mix = _split_head(read_tensors(folder / WEIGHTS)[0], folder / WEIGHTS)
-    metadata = values.get("metadata")
-    metadata = dict(metadata) if isinstance(metadata, dict) else {}
+    metadata = metadata_of(values, folder)
     metadata |= _mix_metadata(mix, config.num_layers + 1, folder / WEIGHTS)
     is_unicode = config.token_encoder == "unicode"
     words = _lookup(folder, VOCABULARY, config.vocabulary_size or config.token_encoder == "words")
@@ -79,6 +87,23 @@ def read(folder: Path) -> Checkpoint:
         dictionaries=_read_dictionaries(folder, config) if is_unicode else None,
         weights=str(folder / WEIGHTS),
     )
+
+
+def metadata_of(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the metadata in the values of config.json, with the words of `jieba.txt` if it has it.
+
+    In memory, they are part of the tokenizer: see `elmokit.text.chinese`.
+    """
+    metadata = values.get("metadata")
+    metadata = dict(metadata) if isinstance(metadata, dict) else {}
+    training = metadata.get("training")
+    if isinstance(training, dict) and training.get("dictionary") is not None:
+        if not (folder / JIEBA).is_file():
+            raise MissingFile(f"{folder} lacks {JIEBA}, the dictionary of its tokenizer")
+        tokenizer = with_dictionary(CHINESE, folder / JIEBA)
+        metadata["training"] = {**training, "tokenizer": tokenizer}
+        del metadata["training"]["dictionary"]
+    return metadata
 
 
 def write(
@@ -96,12 +121,13 @@ def write(
         name: stored_as(dtype, tensor, f"the tensor {name!r}")
         for name, tensor in sorted(checkpoint.tensors.items())
     }
+    metadata, words = split_dictionary(checkpoint.metadata)
     values = {
         "format": FORMAT,
         "format_version": VERSION,
         "model_type": "elmo",
         "model": checkpoint.config.to_dict(),
-        "metadata": checkpoint.metadata,
+        "metadata": metadata,
     }
     dictionaries = checkpoint.dictionaries or Dictionaries()
     with new_model_folder(folder, overwrite=overwrite) as temporary:
@@ -115,6 +141,8 @@ def write(
         for name, entries in ((CHARACTERS, dictionaries.characters), (WORDS, dictionaries.words)):
             if entries is not None:
                 write_lines(temporary / name, entries)
+        if words:
+            write_lines(temporary / JIEBA, words.split("\n"))
 
 
 def stored_as(dtype: str, array: NDArray[np.float32], what: str) -> NDArray[Any]:

@@ -14,9 +14,9 @@ MAX_CONFIG_BYTES = 64 << 20
 MAX_TEXT_BYTES = 1 << 30
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the UTF-8 text of a file such as a word list; line ends are left as they are."""
-    return decode(read_bytes(path, MAX_TEXT_BYTES, "a word list"), path)
+    return decode(read_bytes(path, max_bytes, "a word list"), path)
 
 
 def decode(content: bytes, path: Path) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.checkpoint import Checkpoint, tokenizer_of
+from elmokit.formats.checkpoint import Checkpoint, split_dictionary, tokenizer_of
 from elmokit.loading import read_valid
 from elmokit.model.bilm import BiLM
 from elmokit.pretrain.corpus import Corpus
@@ -57,10 +57,11 @@ def adapt(
                     "or add --new-softmax"
                 )
         path = Path(model).expanduser()
+        metadata, _ = split_dictionary(origin.metadata)
         described = {
             "name": path.absolute().name if path.exists() else model,
             "fingerprint": origin.fingerprint(),
-            "metadata": {name: v for name, v in origin.metadata.items() if name != "options"},
+            "metadata": {name: v for name, v in metadata.items() if name != "options"},
         }
 
         def start(text: Corpus) -> Start:

@@ -174,7 +174,10 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Describe the first difference between two manifests; return None if there is none."""
     for name in ("version", "tokenizer", "as_written", "valid_fraction"):
         if old.get(name) != new[name]:
-            return f"its {name} was {old.get(name)!r} and is now {new[name]!r}"
+            was, now = (f"{manifest.get(name)!r:.80}" for manifest in (old, new))
+            # The words of a dictionary follow the name of the tokenizer.
+            same = f"the dictionary of its {name} has changed"
+            return same if was == now else f"its {name} was {was} and is now {now}"
     for part in ("corpus", "valid"):
         before, after = ({e["name"]: e for e in m.get(part, [])} for m in (old, new))
         for name in before.keys() - after.keys():

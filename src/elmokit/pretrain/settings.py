@@ -43,6 +43,8 @@ class PretrainSettings:
     """Fraction of the corpus to hold out, in blocks spread over it, if --valid is not given."""
     tokenizer: Annotated[Tokenizer | None, TEXT] = "elmokit"
     """Tokenizer of running text; whitespace for tokenized text with one sentence per line."""
+    jieba_dict: Annotated[str | None, TEXT] = None
+    """Dictionary file for the tokenizer chinese, a word per line; the model keeps its words."""
     batch_size: Annotated[int, OPTIMIZER] = 128
     """Number of text streams that are read in parallel, over all processes."""
     unroll: Annotated[int, OPTIMIZER] = 20
@@ -208,7 +210,8 @@ _MINIMUM = {
 LENGTH = {"schedule", "epochs", "max_steps", "decay_steps", "decay_from"}
 # Settings that do not determine the weights, or that the corpus and the model's config record.
 NOT_SAVED = {
-    *("valid", "valid_fraction", "tokenizer", "dropout", "new_softmax", "softmax_steps"),
+    *("valid", "valid_fraction", "tokenizer", "jieba_dict"),
+    *("dropout", "new_softmax", "softmax_steps"),
     *("max_minutes", "eval_every", "save_every", "tensorboard", "quiet"),
     *("device", "threads", "workers"),
 }

@@ -32,6 +32,7 @@ from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.sources import Paths, Weights
 from elmokit.pretrain.trainer import Start, Trainer, TrainingResult
 from elmokit.progress import use_threads
+from elmokit.text.chinese import with_dictionary
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.training.checkpoint import checkpoints
 from elmokit.training.folder import TRAINING, open_folder
@@ -98,7 +99,8 @@ def run_training(
             f"with {plural(parts, 'part')} each: make batch_size a multiple of {world * parts}"
         )
     check_precision(settings.precision, group.device)
-    inputs = [model, *input_paths(corpus), *input_paths(settings.valid or ())]
+    tokenizer = with_dictionary(tokenizer, settings.jieba_dict)
+    inputs = [model, settings.jieba_dict, *input_paths(corpus), *input_paths(settings.valid or ())]
     with open_folder(out, command, inputs=inputs, owner=group.is_main) as folder:
         saved, encoded = checkpoints(folder / TRAINING), folder / TRAINING / "corpus"
         options: Any = {"tokenizer": tokenizer, "keep": bool(saved)}

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from elmokit.errors import ElmokitError, plural
 from elmokit.formats import native
-from elmokit.formats.checkpoint import Checkpoint
+from elmokit.formats.checkpoint import JIEBA, Checkpoint
 from elmokit.io.atomic import atomic_file
 from elmokit.language import Perplexity
 from elmokit.model.bilm import BiLM, BiLMState, tensors_of
@@ -359,9 +359,10 @@ class Trainer:
         tensors, best = tensors_of(self.model), self.folder / TRAINING / "best"
         model = Checkpoint(self.config, tensors, self.vocabulary.words, metadata)
         native.write(model, best, overwrite=True)
-        for name in (native.WEIGHTS, native.VOCABULARY, native.CONFIG):
-            with (best / name).open("rb") as source, atomic_file(self.folder / name) as target:
-                shutil.copyfileobj(source, target)
+        for name in (native.WEIGHTS, native.VOCABULARY, JIEBA, native.CONFIG):
+            if (best / name).is_file():
+                with (best / name).open("rb") as source, atomic_file(self.folder / name) as target:
+                    shutil.copyfileobj(source, target)
 
     # ---- save
 

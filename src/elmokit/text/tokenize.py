@@ -9,17 +9,15 @@ comes first.
 
 from __future__ import annotations
 
-import logging
 import re
 import unicodedata
-import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain, starmap
-from types import ModuleType
 
-from elmokit.errors import ElmokitError, require
+from elmokit.errors import ElmokitError
+from elmokit.text.chinese import CHINESE, segment_chinese
 
 # Abbreviations that keep their dot. TITLES precede something and never end a sentence,
 # CLOSERS may end one, NUMBERED are ordinary words unless a number follows ("No. 5", "Sat. 3 May").
@@ -151,11 +149,6 @@ def _dot_ends_sentence(word: str, following: re.Match[str] | None, *, at_start: 
     return True
 
 
-def segment_chinese(text: str) -> list[str]:
-    """Split Chinese text, which has no spaces between words, with jieba."""
-    return [str(word) for word in _jieba().cut(text) if not word.isspace()]
-
-
 def token_offsets(text: str, tokens: Iterable[str]) -> list[tuple[int, int]]:
     """Return the start and end of each token in `text`, in characters.
 
@@ -189,25 +182,20 @@ def token_span(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tupl
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "elmokit": tokenize,
     "whitespace": str.split,
-    "chinese": segment_chinese,
+    CHINESE: segment_chinese,
 }
 
 
 def tokenizer(name: str) -> Callable[[str], list[str]]:
-    """Return the tokenizer named "elmokit", "whitespace" or "chinese"."""
-    if name not in TOKENIZERS:
+    """Return the tokenizer named "elmokit", "whitespace" or "chinese".
+
+    The words of a user dictionary may follow "chinese": see `elmokit.text.chinese`.
+    """
+    name, newline, words = name.partition("\n")
+    if name not in TOKENIZERS or (newline and name != CHINESE):
         choices = ", ".join(TOKENIZERS)
         raise ElmokitError(f"tokenizer must be one of {choices}, not {name!r}")
-    return TOKENIZERS[name]
-
-
-@cache
-def _jieba() -> ModuleType:
-    with warnings.catch_warnings():  # Newer Pythons warn about its syntax.
-        warnings.simplefilter("ignore")
-        jieba = require("jieba", extra="chinese", purpose="Segmenting Chinese text")
-    jieba.setLogLevel(logging.ERROR)
-    return jieba
+    return partial(segment_chinese, words=words) if words else TOKENIZERS[name]
 
 
 @cache
