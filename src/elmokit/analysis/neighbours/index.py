@@ -227,7 +227,6 @@ def exact_search(
     count: int,
     *,
     keep: NDArray[np.bool_] | None = None,
-    normalize: bool = False,
     block_bytes: int = BLOCK_BYTES,
 ) -> tuple[Array, Rows]:
     """Return the vectors with the largest dot product with each query, the largest first.
@@ -237,7 +236,6 @@ def exact_search(
         queries: Vectors to compare with: (q, dim).
         count: How many to find for each query; fewer if there are fewer.
         keep: Which vectors to search (default: all): (n,).
-        normalize: Scale the vectors to length 1 as they are read.
         block_bytes: Size of a block of vectors in float32.
 
     Returns:
@@ -256,8 +254,6 @@ def exact_search(
         if keep is not None:
             chosen = keep[start : start + block]
             part, indices = part[chosen], indices[chosen]
-        if normalize:
-            part = unit(np.array(part, np.float32))
         # torch converts float16 several times faster than NumPy.
         tensor = torch.from_numpy(np.require(part, requirements=["C", "W"])).float()
         scores = query @ tensor.T  # (q, block)
