@@ -29,7 +29,7 @@ from elmokit.formats.checkpoint import Checkpoint, tokenizer_of
 from elmokit.formats.detect import read_checkpoint
 from elmokit.io.scratch import scratch_array
 from elmokit.language import Filling, Perplexity, Surprisal, Text
-from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool
+from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool, unit
 from elmokit.model.bilm import (
     BiLM,
     BiLMOutput,
@@ -358,6 +358,7 @@ class Embedder:
         layers: Layers = "average",
         *,
         pooling: Pooling = "mean",
+        normalize: bool = False,
         batch_size: int | None = None,
     ) -> NDArray[np.float32]:
         """Return one vector for a string: (dim,), or for each text of a list: (texts, dim).
@@ -367,6 +368,7 @@ class Embedder:
             layers: As for `embed`; "all" puts the layers side by side.
             pooling: "mean", "max", "min" or "sum" over the tokens, the "first" or "last" token,
                 or "ends": the forward half of the last and the backward half of the first.
+            normalize: Scale every vector to length 1; zero vectors stay zero.
             batch_size: Maximum number of sentences in a batch.
         """
         check_pooling(pooling)
@@ -375,6 +377,8 @@ class Embedder:
             pool(sentence.layers, pooling).reshape(-1)
             for sentence in self.stream(texts, layers, batch_size=batch_size)
         ]
+        if normalize:
+            vectors = [unit(vector) for vector in vectors]
         if isinstance(text, str):
             return vectors[0]
         columns = len(layer_weights(layers, self.config.num_layers)) * self.dim

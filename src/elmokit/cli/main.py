@@ -62,6 +62,7 @@ COMMANDS = {
         ("plot weights", "analysis.plot:weights", "draw the layer weights of task models"),
         ("plot pair", "analysis.plot:pair", "draw how similar the words of two sentences are"),
         ("plot surprisal", "analysis.plot:surprisal", "draw how unexpected each word of a text is"),
+        ("static", "analysis.static:static", "average the uses of each word in a corpus"),
         ("probe", "analysis.measure:probe", "measure what a linear classifier finds in each layer"),
         ("similarity", "analysis.measure:similarity", "compare cosines with human judgements"),
         ("drift", "analysis.measure:drift", "find words that two corpora use differently"),
