@@ -22,7 +22,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Libraries whose tests skip where they are not installed, but never in CI.
 LIBRARIES = [
     "datasets",
+    "duckdb",
+    "faiss",
     "fastapi",
+    "gensim",
     "onnx",
     "onnxruntime",
     "openai",
@@ -31,6 +34,7 @@ LIBRARIES = [
     "schemathesis",
     "sklearn",
     "spacy",
+    "usearch",
 ]
 LIBRARIES += ["mteb", "transformers"] if sys.version_info >= (3, 11) else ["transformers"]
 
