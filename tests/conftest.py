@@ -23,7 +23,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 LIBRARIES = [
     "axe_playwright_python",
     "datasets",
+    "duckdb",
+    "faiss",
     "fastapi",
+    "gensim",
     "onnx",
     "onnxruntime",
     "openai",
@@ -33,6 +36,7 @@ LIBRARIES = [
     "schemathesis",
     "sklearn",
     "spacy",
+    "usearch",
 ]
 LIBRARIES += ["mteb", "transformers"] if sys.version_info >= (3, 11) else ["transformers"]
 

@@ -19,7 +19,7 @@ from tiny import softmax_elmo
 
 import elmokit
 from elmokit.analysis import TaggedCorpus, build_senses, index_uses
-from elmokit.tasks.folder import build
+from elmokit.tasks.folder import TrainedTask
 from elmokit.tasks.task import find_task
 
 LABELS = ["no", "yes"]
@@ -65,7 +65,7 @@ def make_folders(folder: Path) -> dict[str, Any]:
         task = find_task(kind)
         settings = task.settings.from_options({"word_dim": 4, "hidden": 8})
         (folder / kind).mkdir()
-        build(task, settings, learned, ["the"], elmo, name, None).save(folder / kind, {})
+        TrainedTask(task, settings, learned, ["the"], elmo, name, None).save(folder / kind, {})
     rows = [
         f"{text}\t{text.split().index('bank')}\t{sense}\n"
         for text, sense in zip(CORPUS, SENSES, strict=False)

@@ -573,6 +573,7 @@ def test_metrics_count_requests_and_batches(service: Service) -> None:
     assert 'elmokit_requests_total{method="POST",route="/embed",status="422"} 1.0' in text
     assert 'elmokit_batch_tokens_count{model="tiny"} 1.0' in text
     assert 'elmokit_waiting_tokens{model="tiny"} 0.0' in text
+    assert "elmokit_requests_in_flight 1.0" in text  # this one
     assert response.headers["content-type"].startswith("text/plain; version=")
 
 

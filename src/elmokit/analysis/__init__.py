@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from elmokit.analysis.senses.inventory import Inventory, load_inventory
     from elmokit.analysis.similarity.pairs import Pair, read_pairs
     from elmokit.analysis.similarity.rate import SimilarityResult, rate_similarity
+    from elmokit.analysis.static import StaticResult, average_uses
     from elmokit.analysis.uses import Use, embed_uses, marked_use, read_uses
 
 __all__ = [
     "Corpus", "DriftResult", "Index", "InducedSenses", "Inventory", "Neighbour", "Pair",
     "ProbeResult", "QueryResult", "SenseScores", "SentenceTags", "SimilarityResult",
-    "TaggedCorpus", "TaggedText", "TokenPair", "Use", "WordChange", "WordMap", "build_graphs",
+    "StaticResult", "TaggedCorpus", "TaggedText", "TokenPair", "Use", "WordChange", "WordMap",
+    "average_uses", "build_graphs",
     "build_senses", "compare_tokens", "draw_pair", "draw_probe", "draw_surprisal", "draw_uses",
     "draw_weights", "embed_uses", "find_neighbours", "find_uses", "index_uses", "induce_senses",
     "load_inventory", "map_clusters", "map_uses", "marked_use", "measure_drift", "open_graphs",
@@ -77,6 +79,7 @@ MODULES = {
     "senses.inventory": "Inventory load_inventory",
     "similarity.pairs": "Pair read_pairs",
     "similarity.rate": "SimilarityResult rate_similarity",
+    "static": "StaticResult average_uses",
     "uses": "Use embed_uses marked_use read_uses",
 }
 

@@ -126,7 +126,11 @@ class Corpus:
             raise ElmokitError(f"{name_of(path)} has no sentences")
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return _cut(read_with_progress(self.path, quiet=self.quiet, **self.reading))
+        return self.sentences(quiet=self.quiet)
+
+    def sentences(self, *, quiet: bool) -> Iterator[tuple[str, ...]]:
+        """Yield the sentences, without progress if `quiet`."""
+        return _cut(read_with_progress(self.path, quiet=quiet, **self.reading))
 
     def counts(self) -> Counter[str]:
         """Count the words."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from elmokit.embed import Embedder, Sentence
     from elmokit.layers import Layers
 
+QUIET = 10  # rounds of the event loop without a new request before the next batch starts
 MAX_WAIT = 60  # seconds; longer waits are not announced
 
 T = TypeVar("T")
@@ -201,7 +202,21 @@ class Batcher:
                 job.future.set_exception(job.error)
             elif len(job.results) == job.parts:
                 job.future.set_result([job.results[part] for part in range(job.parts)])
-        self._start()
+        self._start_when_quiet(QUIET, len(self.waiting))
+
+    def _start_when_quiet(self, rounds: int, waiting: int) -> None:
+        """Start the next batch when the event loop has read all requests that are there.
+
+        Those who were answered just now often ask again at once; without this they would miss the
+        next batch, and batches would be small.
+        """
+        if len(self.waiting) != waiting:
+            rounds = QUIET
+        if rounds == 0 or self.waiting_tokens >= self.batch_tokens:
+            self._start()
+            return
+        again = asyncio.get_running_loop().call_soon
+        again(self._start_when_quiet, rounds - 1, len(self.waiting))
 
     def _compute(self, parts: list[Part]) -> None:
         """Compute a batch; in the thread of the model."""

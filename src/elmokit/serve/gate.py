@@ -145,11 +145,13 @@ class Gate:
             if self.requests >= self.limits.max_queue:
                 raise busy()
             self.requests += 1
+            self.metrics.in_flight(self.requests)
             try:
                 body = await self._read(scope, receive, exchange)
                 await self._serve(scope, body, receive, exchange)
             finally:
                 self.requests -= 1
+                self.metrics.in_flight(self.requests)
                 self.bytes -= exchange.bytes_in
         except Refusal as refusal:
             if exchange.status == 0:

@@ -12,7 +12,7 @@ import torch
 from elmokit.data.examples import Labeled, Pronoun, Question, Related, Tagged, Translated
 from elmokit.data.lines import BadRecord
 from elmokit.data.marked import tokens_and_spans, unmarked
-from elmokit.data.schemes import are_spans
+from elmokit.data.schemes import PLAIN, scheme_of
 from elmokit.errors import InvalidInput, plural
 from elmokit.serve import schemas
 from elmokit.tasks.folder import TrainedTask, load_task, read_config
@@ -21,7 +21,6 @@ from elmokit.tasks.metrics import spans
 from elmokit.tasks.models.coreference import cut_sentences
 from elmokit.tasks.splits import cut_texts
 from elmokit.text.tokenize import token_offsets
-from elmokit.text.tokenize import tokenizer as find_tokenizer
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -102,7 +101,7 @@ class ServedTask:
         """Return one example; raise if a field is missing, empty or not one of the task."""
         values = {"text": given} if isinstance(given, str) else given
         fields = schemas.TaskInput.model_validate(values)
-        tokenize = find_tokenizer(self.trained.settings.tokenizer)
+        tokenize = self.trained.settings.tokenize
         self._check_fields(fields, where)
         if self.kind == "pair":
             first, second = (
@@ -156,7 +155,7 @@ class ServedTask:
             tokens = list(example.texts[-1] if self.kind == "question" else example.texts[0])
         details: dict[str, Any] = {"tokens": tokens}
         tags = prediction.get("tags")
-        if tags is not None and are_spans(self.trained.learned["tags"]):
+        if tags is not None and scheme_of([self.trained.learned["tags"]]) != PLAIN:
             details["spans"] = [
                 {"start": start, "end": end, "label": label, "text": " ".join(tokens[start:end])}
                 for label, start, end in spans(tags)

@@ -171,17 +171,6 @@ def test_a_file_is_searched_like_an_array(tmp_path: Path, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(file[np.array([7, 3])], vectors[[7, 3]])
 
 
-def test_a_search_in_long_vectors_can_normalize_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BLOCK, 200)
-    rng = np.random.default_rng(3)
-    vectors = rng.standard_normal((50, 4)) * rng.uniform(1, 9, (50, 1))
-    query = rng.standard_normal((1, 4)).astype(np.float32)
-    scores, rows = exact_search(vectors, query, 5, normalize=True)
-    expected = query @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).T
-    np.testing.assert_array_equal(rows[0], np.argsort(-expected[0])[:5])
-    np.testing.assert_allclose(scores, expected[:, rows[0]], rtol=1e-5)
-
-
 def test_a_search_without_vectors_finds_none() -> None:
     scores, rows = exact_search(np.zeros((5, 3), np.float32), np.ones((2, 3), np.float32), 4,
                                 keep=np.zeros(5, bool))  # fmt: skip

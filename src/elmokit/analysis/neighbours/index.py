@@ -223,7 +223,6 @@ def exact_search(
     count: int,
     *,
     keep: NDArray[np.bool_] | None = None,
-    normalize: bool = False,
 ) -> tuple[Array, Rows]:
     """Return the vectors with the largest dot product with each query, the largest first.
 
@@ -232,7 +231,6 @@ def exact_search(
         queries: Vectors to compare with: (q, dim).
         count: How many to find for each query; fewer if there are fewer.
         keep: Which vectors to search (default: all): (n,).
-        normalize: Scale the vectors to length 1 as they are read.
 
     Returns:
         Dot products (q, found) and rows of `vectors` (q, found).
@@ -250,8 +248,6 @@ def exact_search(
         if keep is not None:
             chosen = keep[start : start + block]
             part, indices = part[chosen], indices[chosen]
-        if normalize:
-            part = unit(np.array(part, np.float32))
         # torch converts float16 several times faster than NumPy.
         tensor = torch.from_numpy(np.require(part, requirements=["C", "W"])).float()
         scores = query @ tensor.T  # (q, block)
