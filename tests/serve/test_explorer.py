@@ -215,6 +215,15 @@ def test_views_fit_the_width_of_a_phone(window: Open) -> None:
             assert place["x"] + place["width"] <= 360
 
 
+def test_the_list_of_routes_is_readable_too(window: Open) -> None:
+    one = window(scheme="dark", width=360)
+    one.page.goto(f"{one.address}/docs")
+    one.page.click("summary:has-text('/v1/uses')")
+    assert one.page.evaluate("document.documentElement.scrollWidth") == 360
+    violations = Axe().run(one.page).response["violations"]
+    assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
+
+
 def test_both_languages_have_the_same_texts(window: Open) -> None:
     page = window().open()
     texts = page.evaluate("async () => (await import('/static/i18n.js')).TEXTS")
