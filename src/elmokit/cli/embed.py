@@ -22,6 +22,7 @@ def embed(
     /,
     *,
     text: Annotated[TextOptions, INPUT] = TextOptions(),
+    shard: Annotated[str | None, INPUT] = None,
     layers: Annotated[str, OUTPUT] = "all",
     pooling: Annotated[
         Literal["mean", "max", "min", "sum", "first", "last", "ends"] | None, OUTPUT
@@ -34,6 +35,7 @@ def embed(
     precision: Annotated[Literal["float32", "float16", "int8"], SPEED] = "float32",
     batch_tokens: Annotated[int, SPEED] = 2048,
     batch_size: Annotated[int | None, SPEED] = None,
+    workers: Annotated[int, SPEED] = 1,
 ) -> None:
     """Write the contextual vectors of every sentence of a file.
 
@@ -41,6 +43,8 @@ def embed(
         input: Text file (.txt, .jsonl, .conll, .conllu; also .gz, .xz, .zst), or - for standard
             input.
         output: File to write (.h5, .npz, .parquet), or a folder .npy of memory-mapped shards.
+        shard: Embed only this share of the sentences, such as 1/4, 2/4, 3/4 or 4/4, for jobs that
+            run side by side.
         layers: Layers to write: all, top, average, an index from 0, or comma-separated weights.
         pooling: Write one vector per sentence, pooled from its tokens (default: one per token).
         dtype: Data type of the vectors.
@@ -50,6 +54,7 @@ def embed(
             original, float16 is slower for small ones.
         batch_tokens: Approximate number of tokens per batch.
         batch_size: Maximum number of sentences per batch (default: no maximum).
+        workers: Number of processes that embed side by side, each with its share of the threads.
     """
     given = {**locals(), **asdict(text), **asdict(options)}
     from elmokit.embed_file import EmbedOptions, embed_file
@@ -61,6 +66,7 @@ def embed(
         model=options.model,
         device=options.device,
         threads=options.threads,
+        workers=workers,
         format=None if format == "auto" else format,
         errors=text.errors,
         resume=resume,

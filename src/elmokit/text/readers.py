@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elmokit.errors import ElmokitError, plural
 from elmokit.io import lines
@@ -57,6 +58,8 @@ def read_sentences(
     field: str = "text",
     column: int | None = None,
     errors: str = "strict",
+    start: int = 0,
+    stop: int | None = None,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Line]:
     """Stream the sentences of a file, compressed (.gz, .xz, .zst) or not; "-" is standard input.
@@ -65,17 +68,61 @@ def read_sentences(
     which may be a dotted path), "conll" or "conllu" (words in `column`), or "auto": by extension.
     With `split`, text is running text: it is split into sentences, also across the lines of
     hard-wrapped paragraphs. An empty line of text or JSON keeps its index, unless split.
-    `errors="replace"` reads invalid UTF-8 as U+FFFD. `on_bytes(n)` is called after each read with
-    the number of bytes consumed (see `total_bytes`). Wrong options raise at once, problems of the
-    file when they are reached.
+    `errors="replace"` reads invalid UTF-8 as U+FFFD. Only the sentences with an index from `start`
+    up to, but without, `stop` are tokenized and yielded. `on_bytes(n)` is called after each read
+    with the number of bytes consumed (see `total_bytes`). Wrong options raise at once, problems of
+    the file when they are reached.
     """
     name = name_of(path)
     kind = kind_of(path) if kind == "auto" else kind
     _check_options(kind, errors, split=split, column=column)
-    tokenize = tokenizers.tokenizer(tokenizer)
+    tokenize = _Tokenize(tokenizers.tokenizer(tokenizer), is_on=start == 0)
     pieces = read_lines(path, errors=errors, on_bytes=on_bytes)
     sentences = sentences_of(pieces, name, kind, tokenize, split=split, field=field, column=column)
-    return _not_empty(sentences, name)
+    return _not_empty(_between(sentences, start, stop, tokenize), name)
+
+
+def count_sentences(
+    path: FilePath,
+    *,
+    kind: str = "auto",
+    split: bool = False,
+    field: str = "text",
+    column: int | None = None,
+    errors: str = "strict",
+) -> int:
+    """Return the number of sentences of a file, without tokenizing them; see `read_sentences`."""
+    name = name_of(path)
+    kind = kind_of(path) if kind == "auto" else kind
+    _check_options(kind, errors, split=split, column=column)
+    pieces = read_lines(path, errors=errors)
+    form: dict[str, Any] = {"split": split, "field": field, "column": column}
+    sentences = _not_empty(sentences_of(pieces, name, kind, lambda _: [], **form), name)
+    return sum(not line.continues for line in sentences)
+
+
+@dataclass
+class _Tokenize:
+    """A tokenizer that can be off: skipped sentences would take most of the time of reading."""
+
+    tokenize: Tokenize
+    is_on: bool
+
+    def __call__(self, text: str) -> list[str]:
+        return self.tokenize(text) if self.is_on else []
+
+
+def _between(
+    sentences: Iterable[Line], start: int, stop: int | None, tokenize: _Tokenize
+) -> Iterator[Line]:
+    """Yield the sentences from `start` up to `stop`, and switch the tokenizer on before them."""
+    for line in sentences:
+        if line.index >= start:
+            yield line
+        following = line.index if line.continues else line.index + 1
+        if following == stop:
+            return
+        tokenize.is_on = following >= start
 
 
 def sentences_of(
@@ -217,12 +264,9 @@ def _json_sentences(
     index = 0
     for piece in pieces:
         value = _json_field(piece, name, field) if piece.text.strip() else ""
-        if isinstance(value, list):
-            sentences = [value]
-        else:
-            sentences = [tokenize(text) for text in (split_sentences(value) if split else [value])]
-        for tokens in sentences:
-            yield Line(index, tokens)
+        texts = split_sentences(value) if split and isinstance(value, str) else [value]
+        for text in texts:
+            yield Line(index, tokenize(text) if isinstance(text, str) else text)
             index += 1
 
 

@@ -1,6 +1,6 @@
 """Vectors as Parquet: a row per sentence, with columns of a type that is taken as vectors.
 
-index, tokens      number of the sentence from 0, and its tokens
+index, tokens      index of the sentence in the input, from 0, and its tokens
 vector             a list of fixed size if the sentence is pooled, else one such list per token
 layer_0, layer_1   the same of each layer, instead of `vector`, if layers are kept apart
 """
@@ -48,7 +48,7 @@ def _columns(shards: VectorShards, span: range, schema: Any, pyarrow: Any) -> di
     """Return the columns of the sentences in `span`."""
     rows = [shards[i] for i in span]
     columns: dict[str, Any] = {
-        "index": list(span),
+        "index": [shards.start + i for i in span],
         "tokens": [[replace_surrogates(token) for token in tokens] for tokens, _ in rows],
     }
     offsets = np.cumsum([0, *(len(tokens) for tokens, _ in rows)], dtype=np.int32)

@@ -6,7 +6,8 @@ hours. So vectors go into a folder of parts, each of which is there completely o
     part-000000.npy     float array (layers, rows, dim): the rows of its sentences
     part-000000.json    index of the first sentence, rows and tokens of each sentence
     settings.json       what the vectors are made of
-    index.json          only when finished: number of sentences, first sentence of each part
+    index.json          only when finished: number of sentences, first sentence of each part; of a
+                        shard of an input also `start`, the index that its first sentence has there
 
 A sentence has one row per token, or exactly one row if its vectors are pooled. The json of a part
 is written after its npy is safe on the disk: it marks the part as committed.
@@ -81,22 +82,28 @@ def write_npy_header(file: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
     np.lib.format.write_array_header_1_0(file, description)
 
 
-def write_part(
-    folder: Path, index: int, first: int, sentences: Sequence[EmbeddedSentence], *, pooled: bool
+def write_rows(
+    folder: Path, index: int, sentences: Sequence[EmbeddedSentence], *, pooled: bool
 ) -> None:
-    """Commit sentences, the first of which has the index `first`, as one part."""
-    stem = folder / f"part-{index:06d}"
+    """Write the vectors of a part, which is committed by `commit_part`."""
+    file_path = folder / f"part-{index:06d}.npy"
     layers = [sentence.layers for sentence in sentences]
-    lengths = [1 if pooled else each.shape[1] for each in layers]
-    shape = (layers[0].shape[0], sum(lengths), layers[0].shape[-1])
-    with atomic_file(stem.with_suffix(".npy"), temporary=stem.with_suffix(".npy.tmp")) as file:
+    rows = sum(1 if pooled else each.shape[1] for each in layers)
+    shape = (layers[0].shape[0], rows, layers[0].shape[-1])
+    with atomic_file(file_path, temporary=file_path.with_suffix(".npy.tmp")) as file:
         write_npy_header(file, shape, layers[0].dtype)
         for layer in range(shape[0]):
             for each in layers:  # One by one, to avoid a second copy of the part in memory.
                 file.write(np.ascontiguousarray(each[layer]).data)
-    tokens = [list(sentence.tokens) for sentence in sentences]
-    description = {"first": first, "lengths": lengths, "tokens": tokens}
-    write_json(stem.with_suffix(".json"), description)
+
+
+def commit_part(
+    folder: Path, index: int, first: int, tokens: Sequence[Sequence[str]], *, pooled: bool
+) -> None:
+    """Commit the rows of sentences with these tokens; the first has the index `first`."""
+    lengths = [1 if pooled else len(sentence) for sentence in tokens]
+    description = {"first": first, "lengths": lengths, "tokens": list(map(list, tokens))}
+    write_json(folder / f"part-{index:06d}.json", description)
 
 
 def open_part(folder: Path, index: int, *, pooled: bool) -> Part:
@@ -172,6 +179,7 @@ class VectorShards:
             index = read_json(self.path / INDEX)
             self._length, self._firsts = int(index["sentences"]), list(map(int, index["firsts"]))
             self.pooled, self.squeeze = bool(index["pooled"]), bool(index["squeeze"])
+            self.start = int(index.get("start", 0))
         except (ElmokitError, ValueError, KeyError, TypeError) as error:
             raise ElmokitError(f"{path} is not a finished folder of vectors") from error
         # Every open map holds a file descriptor, so keep only a few.

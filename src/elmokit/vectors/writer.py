@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ from elmokit.vectors.shards import (
     SETTINGS,
     EmbeddedSentence,
     VectorShards,
+    commit_part,
     committed_parts,
     open_part,
     read_settings,
     remove_parts,
-    write_part,
+    write_rows,
 )
 
 SUFFIXES = {"h5": "hdf5", "hdf5": "hdf5", "npz": "npz", "parquet": "parquet", "npy": "npy"}
@@ -44,7 +46,8 @@ class VectorWriter(ResumableFolder):
 
     `settings` say what the vectors are made of (model, input, layers, dtype, …). `pooled`: a
     sentence has layers (K, dim), not (K, tokens, dim). `squeeze`: K is 1 and the output leaves that
-    axis out. `resume` continues after the `done` sentences that are committed.
+    axis out. `resume` continues after the `done` sentences that are committed. `start` is the index
+    of the first sentence in its input, if these are a shard of it.
     """
 
     KIND = "output of this format"
@@ -58,11 +61,12 @@ class VectorWriter(ResumableFolder):
         format: str | None = None,
         pooled: bool = False,
         squeeze: bool = False,
+        start: int = 0,
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
         self.format = output_format(out, format)
-        self.pooled, self.squeeze = pooled, squeeze
+        self.pooled, self.squeeze, self.start = pooled, squeeze, start
         self.done = 0
         """Number of sentences that need not be embedded again."""
         self.finished = False
@@ -90,17 +94,32 @@ class VectorWriter(ResumableFolder):
             raise ValueError(f"{self.out} is finished with {self.done} sentences")
         for sentence in sentences:
             self._check_kind(sentence)
-        self._check_size(sentences)
+        self.rows.write(self.parts, self.done, sentences)
+        self.commit([sentence.tokens for sentence in sentences])
+
+    @property
+    def parts(self) -> int:
+        """Number of parts that are committed, and the index of the next one."""
+        return len(self._firsts)
+
+    @property
+    def rows(self) -> RowWriter:
+        """What writes the vectors of a part, in this process or in another one."""
+        return RowWriter(self.out, self.folder, self.format, self.pooled)
+
+    def commit(self, tokens: Sequence[Sequence[str]]) -> None:
+        """Commit the next part, whose vectors are written already."""
         with explain_disk_errors(self.out):
-            write_part(self.folder, len(self._firsts), self.done, sentences, pooled=self.pooled)
+            commit_part(self.folder, self.parts, self.done, tokens, pooled=self.pooled)
         self._firsts.append(self.done)
-        self.done += len(sentences)
+        self.done += len(tokens)
 
     def finish(self) -> Path:
         """Put the complete output under its final name and delete the parts."""
         with explain_disk_errors(self.out):
             if not self.finished:
-                form = {"pooled": self.pooled, "squeeze": self.squeeze}
+                form: dict[str, Any] = {"pooled": self.pooled, "squeeze": self.squeeze}
+                form |= {"start": self.start} if self.start else {}
                 index = {"sentences": self.done, "firsts": self._firsts, **form}
                 write_json(self.folder / INDEX, index)
             if self.format == "npy":
@@ -153,17 +172,6 @@ class VectorWriter(ResumableFolder):
                 self._kind = part.array.shape[0], part.array.shape[2], part.array.dtype.name
 
     # ------------------------------------------------------------------ checks
-    def _check_size(self, sentences: Sequence[EmbeddedSentence]) -> None:
-        size = sum(sentence.layers.size for sentence in sentences)
-        if self.format != "parquet" or size <= MAX_PART_VALUES:
-            return
-        if len(sentences) == 1:
-            raise ElmokitError(
-                f"sentence {self.done} of {len(sentences[0].tokens):,} tokens is too long for "
-                "Parquet: write .h5 or .npy, or fewer layers"
-            )
-        raise ValueError(f"a part holds at most {MAX_PART_VALUES} values: write smaller ones")
-
     def _check_kind(self, sentence: EmbeddedSentence) -> None:
         layers, K = sentence.layers, len(sentence.layers)
         shape = (K,) if self.pooled else (K, len(sentence.tokens))
@@ -174,6 +182,33 @@ class VectorWriter(ResumableFolder):
         if kind[2] not in ("float16", "float32"):
             raise ValueError(f"layers must be float16 or float32, not {kind[2]}")
         self._kind = kind
+
+
+@dataclass(frozen=True)
+class RowWriter:
+    """Writes the vectors of parts; other processes get a copy of it."""
+
+    out: Path
+    folder: Path
+    format: str
+    pooled: bool
+
+    def write(self, index: int, first: int, sentences: Sequence[EmbeddedSentence]) -> None:
+        """Write the vectors of the part `index`, whose first sentence has the index `first`."""
+        self._check_size(first, sentences)
+        with explain_disk_errors(self.out):
+            write_rows(self.folder, index, sentences, pooled=self.pooled)
+
+    def _check_size(self, first: int, sentences: Sequence[EmbeddedSentence]) -> None:
+        size = sum(sentence.layers.size for sentence in sentences)
+        if self.format != "parquet" or size <= MAX_PART_VALUES:
+            return
+        if len(sentences) == 1:
+            raise ElmokitError(
+                f"sentence {first} of {len(sentences[0].tokens):,} tokens is too long for Parquet: "
+                "write .h5 or .npy, or fewer layers"
+            )
+        raise ValueError(f"a part holds at most {MAX_PART_VALUES} values: write smaller ones")
 
 
 def output_format(out: str | Path, format: str | None) -> str:
