@@ -25,6 +25,7 @@ LIBRARIES = [
     "onnx",
     "onnxruntime",
     "pandas",
+    "ray",
     "sentence_transformers",
     "sklearn",
     "spacy",

@@ -61,9 +61,9 @@ def test_an_error_in_a_worker_is_raised_here_with_its_traceback() -> None:
 
 
 def test_a_worker_that_cannot_begin_says_why() -> None:
-    with Workers(1, int, "x") as workers:
+    with Workers(1, partial, "x") as workers:
         workers.idle.clear()  # as if it had a task
-        with pytest.raises(ValueError, match="invalid literal"):
+        with pytest.raises(TypeError, match="must be callable"):
             workers.receive()
 
 

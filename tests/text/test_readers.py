@@ -633,7 +633,12 @@ def test_sentences_before_a_part_are_not_tokenized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    monkeypatch.setattr(readers.tokenizers, "tokenizer", lambda _: lambda t: read.append(t) or [t])
+
+    def tokenize(text: str) -> list[str]:
+        read.append(text)
+        return [text]
+
+    monkeypatch.setattr("elmokit.text.tokenize.tokenizer", lambda _: tokenize)
     path = write(tmp_path, "a.txt", "one\ntwo\nthree\nfour\n")
     readers.count_sentences(path)
     assert [line.tokens for line in read_sentences(path, start=2, stop=3)] == [["three"]]
