@@ -189,18 +189,11 @@ def induce(
     if max_uses < 3 or examples < 0:
         raise ElmokitError("--max-uses must be at least 3, and --examples at least 0")
     writing.check(corpus, model=options.model, file=out)
-    from elmokit.analysis.sampling import read_with_progress
+    from elmokit.analysis.sampling import sample_uses
     from elmokit.io.atomic import write_file
-    from elmokit.text.readers import whole_lines
-    from elmokit.text.tokenize import tokenizer as find_tokenizer
 
-    name = options.tokenizer_name()
-    tokens = find_tokenizer(name)(word)
-    if not tokens:
-        raise ElmokitError("the word is empty")
-    reading: Any = {"tokenizer": name, **asdict(text)}
-    lines = read_with_progress(corpus, name="uses", quiet=writing.quiet, **reading)
-    uses, total = analysis.sample(analysis.find_uses(whole_lines(lines), tokens), max_uses, seed)
+    reading: Any = {"tokenizer": options.tokenizer_name(), "name": "uses", **asdict(text)}
+    uses, total = sample_uses(corpus, word, max_uses, seed, quiet=writing.quiet, **reading)
     if len(uses) < max(3, clusters or 0):
         raise ElmokitError(f"{corpus} has {plural(total, 'use')} of {word!r}: too few for clusters")
     induced = analysis.induce_senses(
