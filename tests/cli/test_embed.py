@@ -898,6 +898,9 @@ def test_an_output_is_replaced_on_request_and_only_when_the_new_one_is_whole(emb
         (["--shard", "0/4"], "a shard is written 1/4, 2/4, 3/4 or 4/4, for 4 of them, not '0/4'"),
         (["--shard", "5/4"], "not '5/4'"),
         (["--shard", "half"], "not 'half'"),
+        (["--engine", "ray", "--threads", "2"], "--threads is for one machine"),
+        (["--engine", "ray", "--format", "npz"], "writes Parquet files, not --format npz"),
+        (["--engine", "ray", "--errors", "replace"], "--errors is for text files"),
         (["--shard", "1/12"], "text.txt has only 11 sentences, too few for 12 shards"),
     ],
 )
