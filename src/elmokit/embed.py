@@ -41,6 +41,7 @@ from elmokit.model.bilm import (
 )
 from elmokit.model.fast.linear import PRECISIONS, Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmokit.text.chinese import with_dictionary
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.indexers import make_indexer, refuse_strings
 from elmokit.text.readers import WINDOW_TOKENS
@@ -162,6 +163,7 @@ class Embedder:
         model: str | Path | Checkpoint | None = None,
         *,
         tokenizer: str | None = None,
+        jieba_dict: str | Path | None = None,
         device: str = "cpu",
         **settings: Any,
     ) -> Embedder:
@@ -170,6 +172,7 @@ class Embedder:
         Args:
             model: What `elmokit.load` takes, or a checkpoint that was read already.
             tokenizer: Tokenizer of strings (default: the one the model was trained with).
+            jieba_dict: Dictionary file for the tokenizer "chinese".
             device: Device to compute on, such as "cpu" or "cuda".
             **settings: Other arguments of `Embedder`.
         """
@@ -180,7 +183,7 @@ class Embedder:
             build_model(checkpoint),
             vocabulary=None if words is None else Vocabulary(words),
             dictionaries=checkpoint.dictionaries,
-            tokenizer=tokenizer or tokenizer_of(checkpoint.metadata),
+            tokenizer=with_dictionary(tokenizer or tokenizer_of(checkpoint.metadata), jieba_dict),
             metadata=checkpoint.metadata,
             source=checkpoint.source,
             **settings,

@@ -64,6 +64,8 @@ def embed(
             RAY_ADDRESS names one, and takes paths such as s3://bucket/*.parquet.
     """
     given = {**locals(), **asdict(text), **asdict(options)}
+    if options.jieba_dict is not None:
+        given["tokenizer"] = options.tokenizer_name()
     from elmokit.embed_file import EmbedOptions, embed_file
 
     chosen = EmbedOptions(**{field.name: given[field.name] for field in fields(EmbedOptions)})

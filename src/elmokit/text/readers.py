@@ -60,7 +60,7 @@ def read_sentences(
     errors: str = "strict",
     start: int = 0,
     stop: int | None = None,
-    on_bytes: Callable[[int], None] = lambda _: None,
+    on_bytes: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Line]:
     """Stream the sentences of a file, compressed (.gz, .xz, .zst) or not; "-" is standard input.
 

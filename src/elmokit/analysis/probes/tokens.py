@@ -82,7 +82,7 @@ def read_tagged_text(
         bad: Whether bad lines are skipped, and their count (default: raise at the first).
     """
     text, bad = TaggedText(), bad or BadLines()
-    columns: Any = {"column": column, "token_column": token_column}
+    columns: Any = {"label_column": column, "text_column": token_column}
     for example in read_tagged(path, **columns, kind=kind, scheme="plain", bad=bad):
         text.sentences.append(tuple(map(intern, example.texts[0])))
         text.labels.append(tuple(map(intern, example.tags or ())))

@@ -199,7 +199,11 @@ def surprisal(
     from elmokit.analysis.plots import maps
 
     tokenizer = options.tokenizer_name()
-    settings = {"text": text, "out": out, "options": replace(options, tokenizer=tokenizer)}
+    settings = {
+        "text": text,
+        "out": out,
+        "options": replace(options, tokenizer=tokenizer, jieba_dict=None),
+    }
     sentences, is_cut = maps.first_words(maps.read_text(text, tokenizer))
     if is_cut:
         warn(f"only the first {maps.MAX_TEXT} words are drawn")

@@ -115,6 +115,7 @@ def tag(
     format: Literal["tsv", "jsonl"] = "tsv",
     method: str = "mix + frequency",
     tokenizer: str | None = None,
+    jieba_dict: str | None = None,
     writing: WriteOptions = WriteOptions(),
     text: TextOptions = TextOptions(),
     options: RecordedModelOptions = RecordedModelOptions(),
@@ -129,6 +130,7 @@ def tag(
         format: One word per line (tsv) or one sentence per line (jsonl).
         method: How to choose a sense: "layer 0" and so on, "average", "mix" or "mix + frequency".
         tokenizer: Tokenizer of the text: elmokit, whitespace or chinese (default: the model's own).
+        jieba_dict: Dictionary file for the tokenizer chinese, a word per line.
     """
     file = None if out == "-" else out
     writing.check(inventory, input, model=options.model, file=file)
@@ -138,7 +140,7 @@ def tag(
 
     senses = analysis.load_inventory(inventory)
     senses.check_method(method)
-    name = options.resolve(senses.model, tokenizer).tokenizer_name()
+    name = options.resolve(senses.model, tokenizer, jieba_dict).tokenizer_name()
     reading: Any = {"tokenizer": name, **asdict(text)}
     lines = read_with_progress(input, name="senses", quiet=writing.quiet, **reading)
     sentences = whole_lines(lines)
