@@ -28,6 +28,7 @@ LIBRARIES = [
     "onnx",
     "onnxruntime",
     "pandas",
+    "ray",
     "sentence_transformers",
     "sklearn",
     "spacy",
