@@ -30,6 +30,7 @@ LIBRARIES = [
     "onnxruntime",
     "openai",
     "pandas",
+    "ray",
     "sentence_transformers",
     "schemathesis",
     "sklearn",
