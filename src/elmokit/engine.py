@@ -100,7 +100,8 @@ class Engine:
 
         Each sentence is read between `<S>` and `</S>`, which are not part of the result.
         """
-        return self.packed().run(self.token_vectors(sentences), lengths_of(sentences))
+        vectors = self.token_vectors(sentences)
+        return self._packed.run(vectors, lengths_of(sentences))
 
     def framed_layers(
         self, sentences: Sequence[Sequence[str]], state: BiLMState | None = None
@@ -110,7 +111,7 @@ class Engine:
         With a `state`, row i continues row i of the batch that returned it.
         """
         vectors = self.token_vectors(sentences)
-        return self.packed().run_with_state(vectors, lengths_of(sentences), state)
+        return self._packed.run_with_state(vectors, lengths_of(sentences), state)
 
 
 # ---------------------------------------------------------------------- forked processes

@@ -10,7 +10,7 @@ What makes it fast:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -192,6 +192,65 @@ class FastLSTMLayer:
             y.copy_(h)
 
 
+def run_sentence(
+    layers: Sequence[FastLSTMLayer], x: Tensor, start: Sequence[LayerState]
+) -> tuple[Tensor, list[LayerState]]:
+    """Run one layer of both directions over one sentence, step by step side by side.
+
+    For one row a step is a few tiny operations, and calling them costs more than computing them.
+    So both directions share each of them, and the views that they need are made in advance.
+
+    Args:
+        layers: the layer's forward and backward half.
+        x: what each direction reads, in its own order: (2, tokens, size).
+        start: outputs (1, size) and cell states (1, cells) of each direction before the sentence.
+
+    Returns:
+        The outputs, in each direction's own order (2, tokens, size), and the last states.
+    """
+    cells, cell_clip, clip = layers[0].cells, layers[0].cell_clip, layers[0].projection_clip
+    tokens, size = x.shape[1], layers[0].size
+    gates = torch.empty(tokens, 2, 4 * cells, device=x.device)
+    for direction, layer in enumerate(layers):
+        product = layer.from_input.into(x[direction], gates[:, direction])
+        if product.data_ptr() != gates[:, direction].data_ptr():
+            gates[:, direction] = product
+    outputs = torch.empty(tokens + 1, 2, size, device=x.device)  # of the start, then of each token
+    outputs[0] = torch.cat([h for h, _ in start])
+    c = torch.cat([c for _, c in start])  # (2, cells)
+    cell_output = torch.empty_like(c)
+    recurrent = [layer.recurrent.add_to for layer in layers]
+    projections = [layer.projection for layer in layers]
+    halves = list(cell_output.split(1))  # (1, cells) each
+    gate_rows, output_rows = (
+        [list(rows[:, direction : direction + 1].unbind()) for direction in (0, 1)]
+        for rows in (gates, outputs)
+    )  # [direction][token]: (1, 4 cells), (1, size)
+    sigmoids, candidates = gates[..., : 3 * cells].unbind(), gates[..., 3 * cells :].unbind()
+    inputs, forgets, exposed = gates[..., : 3 * cells].chunk(3, dim=2)
+    steps = zip(
+        sigmoids, candidates, inputs.unbind(), forgets.unbind(), exposed.unbind(), strict=True
+    )
+    for t, (sigmoid, candidate, gate_input, gate_forget, gate_output) in enumerate(steps):
+        for direction in (0, 1):
+            recurrent[direction](gate_rows[direction][t], output_rows[direction][t])
+        sigmoid.sigmoid_()
+        candidate.tanh_()
+        c.mul_(gate_forget).addcmul_(gate_input, candidate)
+        if cell_clip:
+            c.clamp_(-cell_clip, cell_clip)
+        torch.tanh(c, out=cell_output).mul_(gate_output)
+        for direction, projection in enumerate(projections):
+            y = output_rows[direction][t + 1]
+            h = halves[direction] if projection is None else projection.into(halves[direction], y)
+            if h is not y:
+                y.copy_(h)
+        if clip and projections[0] is not None:
+            outputs[t + 1].clamp_(-clip, clip)
+    last = zip(outputs[-1].split(1), c.split(1), strict=True)
+    return outputs[1:].transpose(0, 1), list(last)
+
+
 class FastBiLM:
     """A snapshot of a biLM for inference; make another one when the weights have changed."""
 
@@ -224,6 +283,8 @@ class FastBiLM:
         Returns:
             The hidden states in the same order: (L + 1, positions, dim).
         """
+        if len(lengths) == 1:
+            return self._run_sentence(vectors, self.start)[0]
         start = [
             [(h.expand(len(lengths), -1), c.repeat(len(lengths), 1)) for h, c in layers]
             for layers in self.start
@@ -238,9 +299,9 @@ class FastBiLM:
         Here the boundaries are tokens among the vectors. The state has one row per sentence of
         the batch; None starts from zeros.
         """
+        before = state or BiLMState.zeros(self.config, len(lengths), self.device)
         packing = pack(lengths)
         order = packing.order.to(self.device)
-        before = state or BiLMState.zeros(self.config, len(lengths), self.device)
         start = before.take(order)
         hidden_states, after = self._run(vectors, packing, [start.forward, start.backward])
         return hidden_states, before.put(order, BiLMState(*after))
@@ -249,11 +310,10 @@ class FastBiLM:
         self, vectors: Tensor, packing: Packing, start: list[list[LayerState]]
     ) -> tuple[Tensor, list[list[LayerState]]]:
         """Run both directions; return (L + 1, positions, dim) and their last states."""
-        size, n = self.config.projection_dim, len(vectors)
-        result = torch.empty(self.config.num_layers + 1, n, 2 * size, device=self.device)
-        result[0, :, :size] = vectors
-        result[0, :, size:] = vectors
-        if n == 0:
+        if packing.sizes[:1] == [1]:
+            return self._run_sentence(vectors, start)
+        size, result = self.config.projection_dim, self._make_result(vectors)
+        if len(vectors) == 0:
             return result, start
         sentence_major = (packing.sentence_major, packing.sentence_major[packing.reversed])
 
@@ -268,6 +328,29 @@ class FastBiLM:
             return states
 
         return result, run_both_directions(run, self.device, torch.inference_mode)
+
+    def _make_result(self, vectors: Tensor) -> Tensor:
+        """Return memory for all layers (L + 1, positions, dim), of which the first is filled."""
+        n, size = vectors.shape
+        result = torch.empty(self.config.num_layers + 1, n, 2 * size, device=self.device)
+        result[0].view(n, 2, size)[:] = vectors[:, None]
+        return result
+
+    def _run_sentence(
+        self, vectors: Tensor, start: list[list[LayerState]]
+    ) -> tuple[Tensor, list[list[LayerState]]]:
+        """Do what `_run` does for one sentence, both directions side by side."""
+        size, result = self.config.projection_dim, self._make_result(vectors)
+        x = torch.stack([vectors, vectors.flip(0)])  # (2, tokens, size)
+        states: list[list[LayerState]] = [[], []]
+        for i, layers in enumerate(zip(*self.directions, strict=True)):
+            y, last = run_sentence(layers, x, [start[0][i], start[1][i]])
+            for direction in (0, 1):
+                states[direction].append(last[direction])
+            x = y + x if i and self.config.skip_connections else y
+            result[i + 1, :, :size] = x[0]
+            result[i + 1, :, size:] = x[1].flip(0)
+        return result, states
 
     def _run_direction(
         self, direction: int, x: Tensor, sizes: list[int], start: list[LayerState]
