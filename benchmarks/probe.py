@@ -19,7 +19,7 @@ from speed import machine
 from elmokit.analysis.plots.draw import draw_probe
 from elmokit.analysis.probes.probe import probe_layers
 from elmokit.analysis.probes.tokens import read_tagged_text
-from elmokit.cli.analysis.probe import probe_table
+from elmokit.cli.analysis.measure import probe_table
 from elmokit.cli.options import ModelOptions
 from elmokit.figures import write_figure
 from elmokit.vectors.static.table import read_static_vectors

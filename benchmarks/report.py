@@ -32,7 +32,7 @@ def main() -> None:
         ("training_memory", training_memory), ("shapes", shapes), ("ngram", ngram), ("ptb", ptb),
         ("movies", movies), ("chinese", chinese), ("export", export), ("task_speed", task_speed),
         ("polysemy", polysemy), ("senses", senses), ("neighbours", neighbours), ("probe", probe),
-        ("spacy_ner", spacy_ner),
+        ("static", static), ("spacy_ner", spacy_ner),
     ):  # fmt: skip
         path = RESULTS / f"{name}.json"
         if path.exists():
@@ -512,6 +512,34 @@ def probe(result: dict[str, Any]) -> str:
         lines.append(f"| {row['name']} | {row['accuracy']:.1%} | {row['unseen']:.1%} |")
     shares = ", ".join(f"{share:.2f}" for share in result["mix"])
     lines += ["", f"Shares of the layers in the mix: {shares}.", "", "![accuracy](probe.png)"]
+    return "\n".join(lines) + "\n"
+
+
+def static(result: dict[str, Any]) -> str:
+    rows = result["rows"]
+    lines = [
+        *head("Static vectors out of contextual ones (`benchmarks/static.py`)", result),
+        f"The uses of each lower-cased word in {result['tokens']:,} tokens of Wikipedia, averaged",
+        "by layer of the shipped model. *Accuracy*: a linear classifier for the universal parts of",
+        "speech of English EWT on these vectors, on all dev tokens; *unseen*: on words that are",
+        "not in its training part. *Coverage*: dev tokens with a vector; the others count as 0.",
+        "The classifiers are trained for "
+        f"{result['training']['epochs']} epochs in batches of {result['training']['batch_size']}, "
+        "less than those of `probe.py`,",
+        "where layer 0 in full coverage and GloVe are measured too.",
+        "Nearest words are looked for among the "
+        f"{result['among']:,} most frequent words of each file.",
+        "",
+        "| vectors | words | columns | coverage | accuracy | unseen |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, row in rows.items():
+        shares = " | ".join(f"{row[key]:.1f}%" for key in ("coverage", "accuracy", "unseen"))
+        lines.append(f"| {name} | {row['words']:,} | {row['dim']} | {shares} |")
+    lines += ["", "| | " + " | ".join(rows) + " |", "|---|" + "---|" * len(rows)]
+    for word in next(iter(rows.values()))["nearest"]:
+        cells = " | ".join(", ".join(row["nearest"][word]) for row in rows.values())
+        lines.append(f"| *{word}* | {cells} |")
     return "\n".join(lines) + "\n"
 
 

@@ -21,7 +21,7 @@ from speed import machine
 
 from elmokit.analysis.senses.build import build_senses
 from elmokit.analysis.senses.data import TaggedCorpus, read_first_senses
-from elmokit.analysis.senses.score import score_senses
+from elmokit.analysis.senses.find import score_senses
 from elmokit.cli.options import ModelOptions
 from elmokit.cli.output import table
 from elmokit.store import LayerStore

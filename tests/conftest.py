@@ -22,12 +22,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Libraries whose tests skip where they are not installed, but never in CI.
 LIBRARIES = [
     "datasets",
+    "duckdb",
+    "faiss",
+    "gensim",
     "onnx",
     "onnxruntime",
     "pandas",
     "sentence_transformers",
     "sklearn",
     "spacy",
+    "usearch",
 ]
 LIBRARIES += ["mteb", "transformers"] if sys.version_info >= (3, 11) else ["transformers"]
 

@@ -40,7 +40,9 @@ NEEDED = {
     "how-to/datasets.md": ("datasets",),
     "how-to/onnx.md": ("onnx", "onnxruntime"),
     "how-to/scikit-learn.md": ("sklearn", "pandas"),
+    "how-to/search.md": ("duckdb", "faiss", "pandas", "pyarrow", "usearch"),
     "how-to/spacy.md": ("spacy",),
+    "how-to/static.md": ("gensim",),
     "how-to/transformers.md": ("transformers", "accelerate", "sentence_transformers"),
 }
 CHINESE = [page for page in PAGES if page.name.endswith(".zh-CN.md")]

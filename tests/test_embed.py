@@ -222,6 +222,9 @@ def test_a_single_string_has_one_vector_and_no_strings_none(elmo: Embedder) -> N
     np.testing.assert_allclose(one, elmo.sentence_vectors(["the river", "x"])[0], atol=1e-6)
     assert elmo.sentence_vectors([]).shape == (0, 12)
     assert elmo.sentence_vectors([], layers="all").shape == (0, 36)
+    unit = elmo.sentence_vectors(["the river", ""], normalize=True)
+    np.testing.assert_allclose(unit[0], one / np.sqrt((one**2).sum()), atol=1e-6)
+    assert not unit[1].any()
 
 
 def test_all_layers_stand_side_by_side_in_a_sentence_vector(elmo: Embedder) -> None:

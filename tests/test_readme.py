@@ -32,7 +32,7 @@ def workplace(
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     bilm.write(read_checkpoint("shipped"), tmp_path / "old")
     (tmp_path / "text").mkdir()
-    lines = [text for senses in SENTENCES.values() for texts in senses.values() for text in texts]
+    lines = [text for _, _, text in SENTENCES]
     (tmp_path / "text" / "a.txt").write_text("\n".join(lines * 4))
     (tmp_path / "text" / "b.txt").write_text("\n".join(lines * 2))
     (tmp_path / "reports.txt").write_text("\n".join(lines))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields
 from typing import Any, Literal, NoReturn
 
@@ -25,17 +25,15 @@ def _choice(*choices: str) -> Any:
     return field(default=choices[0], metadata={"choices": choices})
 
 
-def _integer(
-    default: int, low: int, high: int = MAX_SIZE, *, unicode_low: int | None = None
+def _number(
+    default: float, low: float, high: float = MAX_SIZE, *, unicode_low: float | None = None
 ) -> Any:
-    """Return a field for integers; `unicode_low` replaces `low` with token_encoder="unicode"."""
+    """Return a field for integers, or for real numbers if the default is a float.
+
+    `unicode_low` replaces `low` with token_encoder="unicode".
+    """
     lows = (low, low if unicode_low is None else unicode_low)
     return field(default=default, metadata={"lows": lows, "high": high})
-
-
-def _number(default: float, low: float, high: float) -> Any:
-    """Return a field for real numbers."""
-    return field(default=default, metadata={"lows": (low, low), "high": high})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,33 +48,33 @@ class BiLMConfig:
     )
     """Compute token vectors by a CNN over bytes ("characters"), by a table of word vectors
     ("words"), or from Unicode characters and words that dictionaries list ("unicode")."""
-    character_dim: int = _integer(16, 1, unicode_low=0)
+    character_dim: int = _number(16, 1, unicode_low=0)
     """Size of a character vector; 0 for no characters, with token_encoder="unicode"."""
-    n_characters: int = _integer(261, 261, unicode_low=0)
+    n_characters: int = _number(261, 261, unicode_low=0)
     """Rows of the character table: 256 bytes and 5 marks, or the entries of a dictionary."""
     character_encoder: Literal["cnn", "lstm"] = _choice("cnn", "lstm")
     """Network that reads the characters of a word, with token_encoder="unicode"."""
-    word_dim: int = _integer(0, 0)
+    word_dim: int = _number(0, 0)
     """Size of a word's own vector beside its characters, with token_encoder="unicode"."""
-    max_characters: int = _integer(50, 3, 10_000)
+    max_characters: int = _number(50, 3, 10_000)
     """Maximum number of characters per word, including two boundary marks; the rest is cut."""
     filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS
     """Convolutions as (width in characters, number of filters)."""
     activation: Literal["relu", "tanh"] = _choice("relu", "tanh")
     """Activation of each filter's maximum."""
-    highway_layers: int = _integer(1, 0, 100)
+    highway_layers: int = _number(1, 0, 100)
     """Number of highway layers between the convolutions and the projection."""
     project_tokens: bool = True
     """Project the filters to `projection_dim`; False needs exactly that many filters."""
-    n_words: int = _integer(0, 0, MAX_WORDS)
+    n_words: int = _number(0, 0, MAX_WORDS)
     """Rows of the word table, with token_encoder="words" or a `word_dim`."""
-    lstm_dim: int = _integer(1024, 1)
+    lstm_dim: int = _number(1024, 1)
     """Number of cells of an LSTM layer in one direction."""
-    projection_dim: int = _integer(128, 1)
+    projection_dim: int = _number(128, 1)
     """Size of a token vector and of each direction's output."""
     project_state: bool = True
     """Project the LSTM's output to `projection_dim`; False needs lstm_dim of the same size."""
-    num_layers: int = _integer(2, 1, 100)
+    num_layers: int = _number(2, 1, 100)
     """Number of LSTM layers in each direction."""
     cell_clip: float = _number(3.0, 0.0, 1e6)
     """Bound of the cell state; 0 for none."""
@@ -86,7 +84,7 @@ class BiLMConfig:
     """Add a layer's input to its output, from the second layer on."""
     forget_bias: float = _number(1.0, -100.0, 100.0)
     """Constant added to the forget gate; not part of the stored bias."""
-    vocabulary_size: int = _integer(0, 0, MAX_WORDS)
+    vocabulary_size: int = _number(0, 0, MAX_WORDS)
     """Number of words of the softmax (and lines of vocab.txt); 0 for a model without softmax."""
     dropout: float = _number(0.1, 0.0, 0.99)
     """Dropout of each LSTM layer's input, in training."""
@@ -97,7 +95,8 @@ class BiLMConfig:
             self._check_field(each)
             if isinstance(each.default, float):
                 object.__setattr__(self, each.name, float(getattr(self, each.name)))
-        self._check_together()
+        for name, allowed in self._contradictions():
+            _refuse(name, getattr(self, name), allowed)
 
     def _check_field(self, field: Field[Any]) -> None:
         """Raise unless the value of one field is of its type and in its range."""
@@ -118,38 +117,33 @@ class BiLMConfig:
         if not valid:
             _refuse(field.name, value, allowed)
 
-    def _check_together(self) -> None:
-        """Raise if the values of several fields contradict each other."""
+    def _contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield the fields whose values contradict those of others, and what they may be."""
         if self.token_encoder == "words" and self.n_words < 3:
-            _refuse("n_words", self.n_words, "at least 3 when token_encoder is 'words'")
+            yield "n_words", "at least 3 when token_encoder is 'words'"
         if self.token_encoder == "unicode":
-            self._check_unicode()
+            yield from self._unicode_contradictions()
         else:
             for name, default in _UNICODE_ONLY.items():
-                if (value := getattr(self, name)) != default:
-                    _refuse(name, value, f"{default!r} unless token_encoder is 'unicode'")
-        if self.has_filters:
-            self._check_filters()
+                if getattr(self, name) != default:
+                    yield name, f"{default!r} unless token_encoder is 'unicode'"
+        if self.has_filters and self.n_filters > MAX_SIZE:
+            yield "filters", f"at most {MAX_SIZE} in all"
+        if self.has_filters and max(width for width, _ in self.filters) > self.max_characters:
+            yield "filters", f"of width at most {self.max_characters}"
+        if self.has_filters and not self.project_tokens and self.n_filters != self.projection_dim:
+            yield "project_tokens", f"true unless filters sum to {self.projection_dim}"
         if not self.project_state and self.lstm_dim != self.projection_dim:
-            _refuse("project_state", False, "true unless lstm_dim equals projection_dim")
+            yield "project_state", "true unless lstm_dim equals projection_dim"
 
-    def _check_filters(self) -> None:
-        if self.n_filters > MAX_SIZE:
-            _refuse("filters", self.filters, f"at most {MAX_SIZE} in all")
-        if max(width for width, _ in self.filters) > self.max_characters:
-            _refuse("filters", self.filters, f"of width at most {self.max_characters}")
-        if not self.project_tokens and self.n_filters != self.projection_dim:
-            allowed = f"true unless filters sum to {self.projection_dim}"
-            _refuse("project_tokens", False, allowed)
-
-    def _check_unicode(self) -> None:
+    def _unicode_contradictions(self) -> Iterator[tuple[str, str]]:
         if not self.character_dim and not self.word_dim:
-            _refuse("word_dim", self.word_dim, "at least 1 when character_dim is 0")
+            yield "word_dim", "at least 1 when character_dim is 0"
         for size, rows in (("character_dim", "n_characters"), ("word_dim", "n_words")):
             if getattr(self, size) and not getattr(self, rows):
-                _refuse(rows, getattr(self, rows), f"at least 1 when {size} is not 0")
+                yield rows, f"at least 1 when {size} is not 0"
         if not self.project_tokens:
-            _refuse("project_tokens", False, "true when token_encoder is 'unicode'")
+            yield "project_tokens", "true when token_encoder is 'unicode'"
 
     @property
     def has_filters(self) -> bool:
@@ -220,9 +214,7 @@ def _pairs(filters: object) -> tuple[tuple[int, int], ...]:
     if not isinstance(filters, list | tuple) or not 1 <= len(filters) <= MAX_FILTER_WIDTHS:
         _refuse("filters", filters, allowed)
     for pair in filters:
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
+        values = pair if isinstance(pair, list | tuple) and len(pair) == 2 else [0]
+        if not all(type(value) is int and 1 <= value <= MAX_SIZE for value in values):
             _refuse("filters", filters, allowed)
-        for value in pair:
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
-                _refuse("filters", filters, allowed)
     return tuple((width, count) for width, count in filters)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat
 from elmokit.formats import bilm, many_langs, native
-from elmokit.formats.checkpoint import Checkpoint, new_model_folder
+from elmokit.formats.checkpoint import Checkpoint, new_model_folder, renamed
 from elmokit.formats.detect import read_checkpoint
 from elmokit.io.paths import is_inside
 
@@ -53,11 +53,10 @@ class Conversion:
     @property
     def perplexity_difference(self) -> float:
         """Relative difference of the perplexities, 0 where one has none."""
-        if self.perplexity is None or self.new_perplexity is None:
+        before, after = self.perplexity, self.new_perplexity
+        if before is None or after is None or before == after:  # Both may be infinite.
             return 0.0
-        if self.perplexity == self.new_perplexity:  # Both may be infinite.
-            return 0.0
-        return abs(self.new_perplexity / self.perplexity - 1)
+        return abs(after / before - 1)
 
 
 def convert(
@@ -87,8 +86,17 @@ def convert(
     samples = _samples(checkpoint)
     before, perplexity = _run(checkpoint, samples)  # First: a damaged source writes nothing.
     with new_model_folder(Path(target), overwrite=overwrite) as folder:
-        _write(checkpoint, folder, to, dtype)
-        after, new_perplexity = _run(_read_again(folder, target), samples)
+        if to == "native":
+            metadata = {"converted_from": checkpoint.format, **checkpoint.metadata}
+            is_native = checkpoint.format == "native"
+            written = checkpoint if is_native else replace(checkpoint, metadata=metadata)
+            native.write(written, folder, dtype=dtype, overwrite=True)  # The folder is empty.
+        else:
+            write = bilm.write if to == "bilm" else many_langs.write
+            write(checkpoint, folder, overwrite=True)
+        with renamed(folder, target):
+            after, new_perplexity = _run(read_checkpoint(folder), samples)
+        pairs = zip(before, after, strict=True)
         result = Conversion(
             source=str(source),
             source_format=checkpoint.format,
@@ -96,10 +104,7 @@ def convert(
             target=Path(target),
             format=to,
             dtype=dtype,
-            max_difference=max(
-                float(np.abs(one - other).max(initial=0.0))
-                for one, other in zip(before, after, strict=True)
-            ),
+            max_difference=max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs),
             perplexity=perplexity,
             new_perplexity=new_perplexity,
         )
@@ -145,22 +150,3 @@ def _run(
             f"{checkpoint.source} gives vectors that are not finite: its weights are damaged"
         )
     return layers, elmo.perplexity(samples).average if predicts else None
-
-
-def _write(checkpoint: Checkpoint, folder: Path, to: Format, dtype: Stored) -> None:
-    """Write a checkpoint, replacing an empty folder."""
-    if to != "native":
-        write = bilm.write if to == "bilm" else many_langs.write
-        write(checkpoint, folder, overwrite=True)
-        return
-    if checkpoint.format != "native":
-        metadata = {"converted_from": checkpoint.format, **checkpoint.metadata}
-        checkpoint = replace(checkpoint, metadata=metadata)
-    native.write(checkpoint, folder, dtype=dtype, overwrite=True)
-
-
-def _read_again(folder: Path, target: str | Path) -> Checkpoint:
-    try:
-        return read_checkpoint(folder)
-    except ElmokitError as error:  # Name the target instead of the temporary folder.
-        raise type(error)(str(error).replace(str(folder), str(target))) from None

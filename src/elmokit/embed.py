@@ -29,7 +29,7 @@ from elmokit.formats.checkpoint import Checkpoint, tokenizer_of
 from elmokit.formats.detect import read_checkpoint
 from elmokit.io.scratch import scratch_array
 from elmokit.language import Filling, Perplexity, Surprisal, Text
-from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool
+from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool, unit
 from elmokit.model.bilm import (
     BiLM,
     BiLMOutput,
@@ -41,6 +41,7 @@ from elmokit.model.bilm import (
 )
 from elmokit.model.fast.linear import PRECISIONS, Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmokit.text.chinese import with_dictionary
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.indexers import make_indexer, refuse_strings
 from elmokit.text.readers import WINDOW_TOKENS
@@ -162,6 +163,7 @@ class Embedder:
         model: str | Path | Checkpoint | None = None,
         *,
         tokenizer: str | None = None,
+        jieba_dict: str | Path | None = None,
         device: str = "cpu",
         **settings: Any,
     ) -> Embedder:
@@ -170,6 +172,7 @@ class Embedder:
         Args:
             model: What `elmokit.load` takes, or a checkpoint that was read already.
             tokenizer: Tokenizer of strings (default: the one the model was trained with).
+            jieba_dict: Dictionary file for the tokenizer "chinese".
             device: Device to compute on, such as "cpu" or "cuda".
             **settings: Other arguments of `Embedder`.
         """
@@ -180,7 +183,7 @@ class Embedder:
             build_model(checkpoint),
             vocabulary=None if words is None else Vocabulary(words),
             dictionaries=checkpoint.dictionaries,
-            tokenizer=tokenizer or tokenizer_of(checkpoint.metadata),
+            tokenizer=with_dictionary(tokenizer or tokenizer_of(checkpoint.metadata), jieba_dict),
             metadata=checkpoint.metadata,
             source=checkpoint.source,
             **settings,
@@ -355,6 +358,7 @@ class Embedder:
         layers: Layers = "average",
         *,
         pooling: Pooling = "mean",
+        normalize: bool = False,
         batch_size: int | None = None,
     ) -> NDArray[np.float32]:
         """Return one vector for a string: (dim,), or for each text of a list: (texts, dim).
@@ -364,6 +368,7 @@ class Embedder:
             layers: As for `embed`; "all" puts the layers side by side.
             pooling: "mean", "max", "min" or "sum" over the tokens, the "first" or "last" token,
                 or "ends": the forward half of the last and the backward half of the first.
+            normalize: Scale every vector to length 1; zero vectors stay zero.
             batch_size: Maximum number of sentences in a batch.
         """
         check_pooling(pooling)
@@ -372,6 +377,8 @@ class Embedder:
             pool(sentence.layers, pooling).reshape(-1)
             for sentence in self.stream(texts, layers, batch_size=batch_size)
         ]
+        if normalize:
+            vectors = [unit(vector) for vector in vectors]
         if isinstance(text, str):
             return vectors[0]
         columns = len(layer_weights(layers, self.config.num_layers)) * self.dim

@@ -13,20 +13,23 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
 from tqdm import tqdm
 
+from elmokit.errors import ElmokitError
 from elmokit.io.atomic import locked
 from elmokit.io.lines import FilePath
 from elmokit.io.resumable import check_unused, input_identity, other_input
-from elmokit.layers import Pooling, check_pooling, layer_weights, parse_layers, pool
+from elmokit.layers import Pooling, check_pooling, layer_weights, parse_layers, pool, unit
 from elmokit.progress import check_threads, use_threads
-from elmokit.text.readers import Line, read_sentences, total_bytes, whole_lines
-from elmokit.vectors.shards import EmbeddedSentence, Vectors
-from elmokit.vectors.writer import VectorWriter
+from elmokit.text.readers import Line, join_lines, read_sentences, total_bytes
+from elmokit.vectors.parquet import DEFAULT_COLUMNS, parse_columns
+from elmokit.vectors.shards import Columns, EmbeddedSentence, Vectors
+from elmokit.vectors.writer import VectorWriter, output_format
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -40,6 +43,10 @@ class EmbedOptions:
     """Layer selector: see `elmokit.layers.parse_layers`."""
     pooling: Pooling | None = None
     """How to pool the tokens of a sentence; None keeps a vector per token."""
+    normalize: bool = False
+    """Whether to scale every vector to length 1; zero vectors stay zero."""
+    columns: str = DEFAULT_COLUMNS
+    """Columns of Parquet beside the vectors: some of id, text and tokens, with commas between."""
     dtype: Literal["float32", "float16"] = "float32"
     """Data type of the output: float32 or float16."""
     precision: Literal["float32", "float16", "int8"] = "float32"
@@ -52,6 +59,8 @@ class EmbedOptions:
     """Whether the input is running text, to be split into sentences."""
     field: str = "text"
     """JSONL field of the text."""
+    id_field: str | None = None
+    """JSONL field of the column id; None numbers the sentences from 0."""
     column: int | None = None
     """CoNLL column of the words."""
     batch_tokens: int = 2048
@@ -72,12 +81,12 @@ class EmbedResult:
     seconds: float
 
 
-class PooledSentence(NamedTuple):
-    """A sentence with one vector per layer."""
+class EmbeddedLine(NamedTuple):
+    """A sentence as it is written."""
 
     tokens: Sequence[str]
     layers: Vectors
-    """Pooled layers: (K, dim)."""
+    """Layers (K, tokens, dim), or (K, dim) if they are pooled."""
 
 
 def embed_file(
@@ -118,6 +127,9 @@ def embed_file(
     check_threads(threads)
     if options.pooling is not None:
         check_pooling(options.pooling)
+    is_parquet = output_format(os.fspath(output), format) == "parquet"
+    if (options.id_field or "text" in parse_columns(options.columns)) and not is_parquet:
+        raise ElmokitError("ids and texts are columns of Parquet: write a file .parquet")
     start = time.perf_counter()
     consumed: list[int] = []  # bytes of the input since the bar moved
     tokenizer = options.tokenizer or own_tokenizer(model)
@@ -127,6 +139,7 @@ def embed_file(
         tokenizer=tokenizer,
         split=options.split,
         field=options.field,
+        id_field=options.id_field,
         column=options.column,
         errors=errors,
         on_bytes=consumed.append,
@@ -174,7 +187,9 @@ def _write_windows(
         return 0
     sentences = tokens = 0
     start = time.perf_counter()
-    for window in elmo.windows(whole_lines(lines), kept=elmo.config.num_layers + 1):
+    texts, sources = tee(join_lines(lines))
+    for window in elmo.windows((line.tokens for line in texts), kept=elmo.config.num_layers + 1):
+        columns = _columns(list(islice(sources, len(window))), options)
         first, sentences = sentences, sentences + len(window)
         if first < writer.done:  # written before the run was stopped
             if not writer.holds(first, window):
@@ -182,7 +197,7 @@ def _write_windows(
             elmo.warm(window)
             start = time.perf_counter()
         else:
-            writer.write(list(_embed_window(elmo, window, options)))
+            writer.write(list(_embed_window(elmo, window, options)), columns)
             tokens += sum(map(len, window))
             speed = tokens / (time.perf_counter() - start)
             bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
@@ -193,13 +208,25 @@ def _write_windows(
     return tokens
 
 
+def _columns(lines: Sequence[Line], options: EmbedOptions) -> Columns:
+    """Return what the output has of the lines themselves."""
+    columns: Columns = {} if options.id_field is None else {"id": [line.id for line in lines]}
+    if "text" in parse_columns(options.columns):
+        columns["text"] = [
+            " ".join(line.tokens) if line.text is None else line.text for line in lines
+        ]
+    return columns
+
+
 def _embed_window(
     elmo: Embedder, window: Sequence[Sequence[str]], options: EmbedOptions
 ) -> Iterator[EmbeddedSentence]:
     """Yield the sentences of a window with the layers that are asked for."""
     layers = parse_layers(options.layers)
     for sentence in elmo.stream(window, layers, batch_size=options.batch_size, dtype=options.dtype):
-        if options.pooling is None:
-            yield sentence
-        else:
-            yield PooledSentence(sentence.tokens, pool(sentence.layers, options.pooling))
+        array = sentence.layers
+        if options.pooling is not None:
+            array = pool(array, options.pooling)
+        if options.normalize:
+            array = unit(array.astype(np.float32)).astype(array.dtype)
+        yield EmbeddedLine(sentence.tokens, array)

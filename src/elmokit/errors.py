@@ -14,6 +14,8 @@ The children are standard exceptions too, so that callers can catch what they wo
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 
@@ -62,6 +64,30 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
             f"{purpose} needs the package {module.partition('.')[0]}: "
             f"pip install 'elmokit[{extra}]'"
         ) from None
+
+
+@contextmanager
+def explained(
+    sentence: str,
+    *kinds: type[Exception],
+    raising: type[ElmokitError] = ElmokitError,
+    reason: bool = True,
+) -> Iterator[None]:
+    """Turn errors of these kinds in the block into a sentence, with or without their reason.
+
+    Errors that are sentences already stay as they are, also those that are OSErrors too.
+
+    >>> with explained("cannot read x", ValueError):
+    ...     int("a")
+    Traceback (most recent call last):
+    elmokit.errors.ElmokitError: cannot read x: invalid literal for int() with base 10: 'a'
+    """
+    try:
+        yield
+    except ElmokitError:
+        raise
+    except kinds as error:
+        raise raising(f"{sentence}: {reason_of(error)}" if reason else sentence) from None
 
 
 def plural(count: int, noun: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -87,18 +88,20 @@ def legend_entries(figure: Any) -> dict[str, Any]:
 
 def write_figure(figure: Any, path: str) -> None:
     """Write a figure in the format of its extension; warn about characters that no font has."""
-    if missing := missing_characters(figure):
+    kind = Path(path).suffix.lower().removeprefix(".")
+    options: Any = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": DPI}
+    content = io.BytesIO()
+    with styled(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")  # matplotlib warns of each missing character.
+        figure.savefig(content, format=kind, **options)
+    codes = (re.match(r"Glyph (\d+) .*missing", str(warning.message)) for warning in caught)
+    characters = {chr(int(code[1])) for code in codes if code}
+    if missing := sorted(filter(str.isprintable, characters)):
         named = " ".join(missing[:MAX_NAMED]) + (" …" if len(missing) > MAX_NAMED else "")
         logger.warning(
             f"no installed font has {named}: {path} shows boxes instead; install a font that has "
             "them, such as Noto Sans CJK (on Debian and Ubuntu: apt install fonts-noto-cjk)"
         )
-    kind = Path(path).suffix.lower().removeprefix(".")
-    options: Any = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": DPI}
-    content = io.BytesIO()
-    with styled(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # matplotlib warns of each missing character.
-        figure.savefig(content, format=kind, **options)
     write_file(Path(path).expanduser(), content.getvalue())
 
 
@@ -128,21 +131,3 @@ def _chinese_font() -> str | None:
     names = sorted({entry.name for entry in fontManager.ttflist})
     begins = [begin.strip() for begin in CHINESE.split(",")]
     return next((name for begin in begins for name in names if name.startswith(begin)), None)
-
-
-@styled()
-def missing_characters(figure: Any) -> list[str]:
-    """Return the characters of a figure's texts that none of its fonts has, sorted."""
-    from matplotlib.text import Text
-
-    texts = {text.get_text() for text in figure.findobj(Text)}
-    special = {c for text in texts for c in text if ord(c) > 126 and c.isprintable()}
-    return sorted(c for c in special if not any(ord(c) in _characters(name) for name in fonts()))
-
-
-@cache
-def _characters(family: str) -> frozenset[int]:
-    """Return the code points that a font has."""
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
-    return frozenset(get_font(findfont(FontProperties(family=[family]))).get_charmap())

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Text: TypeAlias = "str | Sequence[str]"
 GAP = "___"
-MAX_LOGITS = 16 << 20  # Logits in memory at once.
 CANDIDATES = 100  # Words that are tried in the whole sentence.
 
 
@@ -83,7 +82,8 @@ class Perplexity:
     @classmethod
     def of(cls, losses: NDArray[np.float64], tokens: int) -> Perplexity:
         """Return the perplexity for summed negative log likelihoods of both directions, (2,)."""
-        forward, backward = (_exp(loss / tokens) for loss in losses)
+        means = (losses / tokens).tolist()
+        forward, backward = (math.exp(mean) if mean < 700 else math.inf for mean in means)
         return cls(forward, backward, tokens)
 
     @property
@@ -93,15 +93,7 @@ class Perplexity:
 
     def to_dict(self) -> dict[str, float]:
         """Return rounded values for logs and metadata."""
-        return {
-            "forward": round(self.forward, 4),
-            "backward": round(self.backward, 4),
-            "average": round(self.average, 4),
-        }
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
+        return {name: round(getattr(self, name), 4) for name in ("forward", "backward", "average")}
 
 
 @dataclass(frozen=True)
@@ -115,15 +107,12 @@ class Filling:
 
 def surprisal(elmo: Reader, sentence: Text) -> Surprisal:
     """Return the surprisal of each word of a sentence, in both directions."""
-    vocabulary = _vocabulary(elmo)
+    vocabulary = vocabulary_of(elmo)
     (read,) = elmo.stream([sentence], "top", boundaries=True)
     tokens = read.tokens[1:-1]
-    forward, backward = _split_directions(read.vectors)
-    targets = vocabulary.encode(tokens).astype(np.int64)
-    bits = [
-        -_log_probabilities(elmo, rows, targets) / np.log(2)
-        for rows in (forward[:-2], backward[2:])
-    ]
+    forward, backward = np.split(read.vectors, 2, axis=-1)
+    targets = vocabulary.encode(tokens)
+    bits = [_losses(elmo, rows, targets) / np.log(2) for rows in (forward[:-2], backward[2:])]
     known = np.array([token in vocabulary for token in tokens], bool)
     return Surprisal(tokens, bits[0], bits[1], known)
 
@@ -138,13 +127,16 @@ def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
     """
     if k < 1:
         raise ElmokitError(f"k must be at least 1, not {k}")
-    vocabulary = _vocabulary(elmo)
+    vocabulary = vocabulary_of(elmo)
     tokens = _with_gap(elmo, sentence)
     gap = tokens.index(GAP)
     (read,) = elmo.stream([tokens], "top", boundaries=True)
-    forward, backward = _split_directions(read.vectors)
+    forward, backward = np.split(read.vectors, 2, axis=-1)
     around = np.stack([forward[gap], backward[gap + 2]])  # Before and after the gap.
-    proposed = functional.log_softmax(_logits(elmo, torch.from_numpy(around)), dim=1).sum(0)
+    assert elmo.model.softmax is not None
+    with torch.no_grad():
+        logits = elmo.model.softmax(torch.from_numpy(around).to(elmo.device)).cpu()  # (2, words)
+        proposed = functional.log_softmax(logits, dim=1).sum(0)
     proposed[[vocabulary.ids[mark] for mark in SPECIAL]] = -torch.inf  # (words,)
     count = min(max(CANDIDATES, k), len(vocabulary) - len(SPECIAL))
     at_gap, ids = proposed.topk(count)
@@ -165,14 +157,14 @@ def _context_scores(elmo: Reader, filled: list[list[str]], gap: int) -> Tensor:
     direction before it. The rest is the same for all sentences.
     """
     top = np.stack([read.vectors for read in elmo.stream(filled, "top", boundaries=True)])
-    forward, backward = _split_directions(top)  # (sentences, n + 2, projection_dim)
-    words = _vocabulary(elmo).encode([BEGIN_SENTENCE, *filled[0], END_SENTENCE]).astype(np.int64)
+    forward, backward = np.split(top, 2, axis=-1)  # (sentences, n + 2, projection_dim)
+    words = vocabulary_of(elmo).encode([BEGIN_SENTENCE, *filled[0], END_SENTENCE])
     position = gap + 1  # The first token is <S>.
     rows = np.concatenate([forward[:, position:-1], backward[:, 1 : position + 1]], axis=1)
     targets = np.concatenate([words[position + 1 :], words[:position]])  # (n + 1,)
     flat = rows.reshape(-1, rows.shape[-1])
-    scores = _log_probabilities(elmo, flat, np.tile(targets, len(filled)))
-    return torch.from_numpy(scores.reshape(len(filled), -1).sum(1))
+    losses = _losses(elmo, flat, np.tile(targets, len(filled)))
+    return torch.from_numpy(-losses.reshape(len(filled), -1).sum(1))
 
 
 def perplexity(elmo: Reader, sentences: Iterable[Text]) -> Perplexity:
@@ -193,43 +185,28 @@ def sentence_losses(
 
     Each sentence is read alone, with its boundaries.
     """
-    vocabulary = _vocabulary(elmo)
+    vocabulary = vocabulary_of(elmo)
     for read in elmo.stream(sentences, "top", boundaries=True):
-        targets = vocabulary.encode(read.tokens).astype(np.int64)
-        forward, backward = _split_directions(read.vectors)
-        next_words = _log_probabilities(elmo, forward[:-1], targets[1:])
-        previous_words = _log_probabilities(elmo, backward[1:], targets[:-1])
+        targets = vocabulary.encode(read.tokens)
+        forward, backward = np.split(read.vectors, 2, axis=-1)
+        next_words = _losses(elmo, forward[:-1], targets[1:])
+        previous_words = _losses(elmo, backward[1:], targets[:-1])
         sums = [values.sum(dtype=np.float64) for values in (next_words, previous_words)]
-        yield read.tokens[1:-1], -np.array(sums)
+        yield read.tokens[1:-1], np.array(sums)
 
 
-def _split_directions(top: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    half = top.shape[-1] // 2
-    return top[..., :half], top[..., half:]
-
-
-def _log_probabilities(
-    elmo: Reader, rows: NDArray[np.float32], targets: NDArray[np.int64]
+def _losses(
+    elmo: Reader, rows: NDArray[np.float32], targets: NDArray[np.int32]
 ) -> NDArray[np.float32]:
-    """Return the log probability of each target word by the full softmax: (rows,)."""
-    pieces = [torch.empty(0)]
-    size = max(1, MAX_LOGITS // len(_vocabulary(elmo)))
-    for start in range(0, len(rows), size):
-        logits = _logits(elmo, torch.from_numpy(np.ascontiguousarray(rows[start : start + size])))
-        words = torch.from_numpy(targets[start : start + size, None])
-        pieces.append(logits.gather(1, words)[:, 0] - logits.logsumexp(1))
-    return torch.cat(pieces).numpy()
-
-
-@torch.inference_mode()
-def _logits(elmo: Reader, rows: Tensor) -> Tensor:
-    """Return logits (n, words) for outputs of one direction (n, projection_dim)."""
+    """Return -log p of each target word by the full softmax, after outputs of one direction."""
     assert elmo.model.softmax is not None
-    logits: Tensor = elmo.model.softmax(rows.to(elmo.device))
-    return logits.cpu()
+    outputs, words = (torch.from_numpy(np.ascontiguousarray(array)) for array in (rows, targets))
+    losses = elmo.model.softmax.losses(outputs.to(elmo.device), words.long().to(elmo.device))
+    return losses.cpu().numpy()
 
 
-def _vocabulary(elmo: Reader) -> Vocabulary:
+def vocabulary_of(elmo: Reader) -> Vocabulary:
+    """Return the words that a model predicts; raise if it cannot predict words."""
     if elmo.model.softmax is None:
         raise ElmokitError(f"{elmo.source} has no softmax and so cannot predict words")
     if elmo.vocabulary is None:

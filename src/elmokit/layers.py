@@ -122,6 +122,12 @@ def pool(layers: NDArray[Any], pooling: Pooling) -> NDArray[Any]:
     return getattr(layers, pooling)(axis=1)  # type: ignore[no-any-return]
 
 
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale vectors to length 1 along the last axis; zero vectors stay 0."""
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(length, 1e-12)  # type: ignore[no-any-return]
+
+
 def check_pooling(pooling: str) -> None:
     """Raise if `pooling` is unknown."""
     if pooling not in POOLINGS:

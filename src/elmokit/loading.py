@@ -17,6 +17,7 @@ def load(
     *,
     precision: Literal["float32", "float16", "int8"] = "float32",
     tokenizer: str | None = None,
+    jieba_dict: str | Path | None = None,
     device: str = "cpu",
     **settings: Any,
 ) -> Embedder:
@@ -32,6 +33,8 @@ def load(
             for models as large as the original; "float16" is slower for small ones.
         tokenizer: Tokenizer of strings: "elmokit", "whitespace" or "chinese" (default: "chinese"
             for a model that elmokit trained with it, "elmokit" for all others).
+        jieba_dict: Dictionary file for the tokenizer "chinese", instead of the model's own: a word
+            per line, with a frequency and a part of speech if you like.
         device: Device to compute on, such as "cpu" or "cuda".
         **settings: Other arguments of `Embedder`.
     """
@@ -39,7 +42,12 @@ def load(
     from elmokit.embed import Embedder
 
     return Embedder.from_pretrained(
-        checkpoint, precision=precision, tokenizer=tokenizer, device=device, **settings
+        checkpoint,
+        precision=precision,
+        tokenizer=tokenizer,
+        jieba_dict=jieba_dict,
+        device=device,
+        **settings,
     )
 
 

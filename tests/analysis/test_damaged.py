@@ -18,8 +18,8 @@ from elmokit.analysis.neighbours.indexing import index_uses
 from elmokit.analysis.neighbours.nearest import find_neighbours
 from elmokit.analysis.senses.build import build_senses
 from elmokit.analysis.senses.data import Instance, TaggedSentence
+from elmokit.analysis.senses.find import tag_senses
 from elmokit.analysis.senses.inventory import load_inventory
-from elmokit.analysis.senses.tag import tag_senses
 from elmokit.analysis.uses import Use
 from elmokit.store import LayerStore
 
@@ -40,7 +40,7 @@ def folders(store: LayerStore, tmp_path: Path) -> Path:
     settings = {"model": "tiny", "tokenizer": "elmokit"}
     index_uses(store.elmo, SENTENCES * 3, tmp_path / "index", settings=settings)
     tagged = [
-        TaggedSentence(SENTENCES[i % 2], (Instance("x", 2 - i % 2, 3 - i % 2, "bank", "", (key,)),))
+        TaggedSentence(SENTENCES[i % 2], (Instance(2 - i % 2, 3 - i % 2, "bank", "", (key,)),))
         for i, key in enumerate(["a%1", "b%1"] * 3)
     ]
     build_senses(store, tagged, model_name="tiny").save(tmp_path / "inventory")

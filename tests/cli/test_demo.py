@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +32,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_every_word_occurs_once_in_each_of_its_sentences() -> None:
-    for word, senses in demonstration.SENTENCES.items():
-        for texts in senses.values():
-            assert len(texts) == len(set(texts)) == 4
-            assert all(f" {word} " in f" {text.strip('.')} " for text in texts)
+    senses = Counter((word, sense) for word, sense, _ in set(demonstration.SENTENCES))
+    assert list(senses.values()) == [4] * 6
+    for word, _, text in demonstration.SENTENCES:
+        assert f" {word} " in f" {text.strip('.')} "
     uses = demonstration.find_uses(random_model().tokenize)
     for word, of_word in uses.items():
         assert len(of_word) == 8
@@ -91,12 +92,10 @@ def test_the_printed_tables_name_every_layer_and_every_use(
     assert "\x1b" not in out  # no colors where there is no terminal
     header = ["layer", "0", "layer", "1", "layer", "2", "average"]
     assert sum(line.split() == header for line in lines) == 4  # each word, and the summary
-    for word, senses in demonstration.SENTENCES.items():
+    for word, _, text in demonstration.SENTENCES:
         assert any(line.startswith(f"{word}: ") for line in lines)
-        for texts in senses.values():
-            for text in texts:
-                begin = text.split(f" {word} ")[0]
-                assert begin in out or begin.split(word)[0] in out
+        begin = text.split(f" {word} ")[0]
+        assert begin in out or begin.split(word)[0] in out
     neighbours = [line for line in lines if line.startswith(("  right ", "  wrong "))]
     assert len(neighbours) == 24
     within = [line.split() for line in lines if line.startswith("  within a sense")]

@@ -262,11 +262,62 @@ def test_parquet_has_a_row_a_sentence(embed: Run, expected: list[Vectors]) -> No
     parquet = pytest.importorskip("pyarrow.parquet")
     embed("text.txt", "vectors.parquet")
     rows = parquet.read_table("vectors.parquet").to_pylist()
-    assert [row["index"] for row in rows] == list(range(len(TOKENS)))
+    assert [row["id"] for row in rows] == list(range(len(TOKENS)))
     assert [row["tokens"] for row in rows] == TOKENS
     layers = [[row[f"layer_{k}"] for k in range(len(expected[0]))] for row in rows]
     pairs = zip(layers, expected, strict=True)
     check([np.reshape(each, array.shape) for each, array in pairs], expected)
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_parquet_has_the_columns_that_are_asked_for(
+    embed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    options = ("--pooling=mean", "--layers=top", "--columns=text,id", "--batch-tokens", 4)
+    embed("text.txt", "numbered.parquet", *options)
+    table = parquet.read_table("numbered.parquet")
+    assert str(table.schema.field("vector").type) == "fixed_size_list<element: float>[16]"
+    assert table.column_names == ["id", "text", "vector"]
+    assert table["id"].to_pylist() == list(range(len(SENTENCES)))
+    assert table["text"].to_pylist() == SENTENCES
+    assert [tokens for _, tokens, _ in read_vectors("numbered.parquet")] == [None] * len(SENTENCES)
+
+    texts = ["Rain fell. It\ud800 rained.", ["no", "split here"], "The end. " * 9]
+    rows = [{"key": {"id": i}, "text": text} for i, text in zip((7, "b", -1), texts, strict=True)]
+    Path("rows.jsonl").write_text("\n".join([json.dumps(row) for row in rows[:2]] + ["", ""]))
+    with Path("rows.jsonl").open("a") as file:
+        file.write(json.dumps(rows[2]))
+    own = ("rows.jsonl", "whole.parquet", "--split", "--id-field=key.id", *options)
+    embed(*own)
+    rows = parquet.read_table("whole.parquet", columns=["id", "text"]).to_pylist()
+    assert rows[:3] == [
+        {"id": "7", "text": "Rain fell."},
+        {"id": "7", "text": "It\ufffd rained."},
+        {"id": "b", "text": "no split here"},
+    ]
+    assert rows[3:] == [{"id": "-1", "text": "The end."}] * 9
+    stop_after(monkeypatch, embed, 1, own[0], "stopped.parquet", *own[2:])
+    embed(own[0], "stopped.parquet", *own[2:], "--resume")
+    assert content_of(Path("stopped.parquet")) == content_of(Path("whole.parquet"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_vectors_have_length_1_on_request(
+    embed: Run, expected: list[Vectors], name: str, dtype: str
+) -> None:
+    if name == "vectors.parquet":
+        pytest.importorskip("pyarrow")
+    embed("text.txt", name, "--normalize", "--dtype", dtype)
+    embed("text.txt", "pooled-" + name, "--normalize", "--dtype", dtype, "--pooling", "mean")
+    tolerance = 1e-5 if dtype == "float32" else 2e-3
+    for result, array in zip(found_in(Path(name)), expected, strict=True):
+        lengths = np.sqrt((array.astype(np.float64) ** 2).sum(axis=2, keepdims=True))
+        np.testing.assert_allclose(result, array / lengths, rtol=0, atol=tolerance)
+    for result, array in zip(found_in(Path("pooled-" + name)), expected, strict=True):
+        length = np.sqrt((result.astype(np.float64) ** 2).sum(axis=1))
+        np.testing.assert_allclose(length, float(array.shape[1] > 0), rtol=0, atol=tolerance)
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -375,10 +426,10 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, embed: Run, parts: int, *argumen
     """Leave an unfinished run of that many parts behind, as Ctrl-C does."""
     real, calls = VectorWriter.write, iter(range(parts))
 
-    def write(writer: VectorWriter, sentences: Any) -> None:
+    def write(writer: VectorWriter, *part: Any) -> None:
         if next(calls, None) is None:
             raise KeyboardInterrupt
-        real(writer, sentences)
+        real(writer, *part)
 
     with monkeypatch.context() as patch:
         patch.setattr(VectorWriter, "write", write)
@@ -595,9 +646,9 @@ def test_a_stopped_run_resumes_where_it_was(
     again: list[int] = []
     real = VectorWriter.write
 
-    def write(writer: VectorWriter, sentences: Any) -> None:
+    def write(writer: VectorWriter, *part: Any) -> None:
         again.append(writer.done)
-        real(writer, sentences)
+        real(writer, *part)
 
     monkeypatch.setattr(VectorWriter, "write", write)
     embed("text.txt", name, *options, "--resume")
@@ -894,6 +945,9 @@ def test_an_output_is_replaced_on_request_and_only_when_the_new_one_is_whole(emb
         (["--layers", "1,,2"], "layer weights must be comma-separated numbers"),
         (["--layers", "1,nan,1"], "layers must be"),
         (["--pooling", "median"], "median"),
+        (["--columns", "id,words"], "columns are some of id,text,tokens, not 'words'"),
+        (["--columns", "text"], "ids and texts are columns of Parquet"),
+        (["--format", "parquet", "--id-field", "id"], "id_field is for jsonl files"),
     ],
 )
 def test_a_wrong_option_is_refused(embed: Run, options: list[str], sentence: str) -> None:

@@ -51,6 +51,7 @@ RESUMABLE = [
     "embed text.txt OUT --format hdf5 --model model",
     "neighbours index text.txt OUT --model model",
     "senses build uses.tsv OUT --model model",
+    "static text.txt OUT --vocabulary words.vec --model model",
 ]
 FOLDERS = {"task": "config.json", "inventory": "senses.tsv", "bank.index": "index.json"}
 FOLDERS |= {"model": "config.json"}
@@ -217,7 +218,8 @@ def test_the_table_has_every_command_that_writes() -> None:
         return {name for argument in arguments for name in argument.names}
 
     tested = {command for command in COMMANDS if any(c.startswith(command) for c in CASES)}
-    tested |= {"embed", "convert", "export"}  # tests/test_conversion.py, integrations/test_onnx.py
+    # The last two are in tests/test_conversion.py and tests/integrations/test_onnx.py.
+    tested |= {"embed", "static", "convert", "export"}
     folders = {c for c in COMMANDS if c.startswith(("train ", "compare ", "pretrain", "adapt"))}
     outputs = {"--json", "--out", "--sentences", "--figure"}
     for command in set(COMMANDS) - folders - {"info"}:

@@ -19,7 +19,8 @@ from safetensors.numpy import load_file
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.tasks import load_task, predict, score, train
-from elmokit.tasks.task import TASKS, find_task
+from elmokit.tasks.settings import SETTINGS
+from elmokit.tasks.task import find_task
 
 SMALL = {"hidden": 16, "char_dim": 8, "epochs": 6, "lr": 0.02, "batch_size": 8, "quiet": True}
 RUN = "import sys; from elmokit.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -326,7 +327,7 @@ def test_a_comparison_has_seeds_and_no_seed(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("verb", ["train", "compare"])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", SETTINGS)
 def test_every_task_has_a_command_with_its_settings_in_groups(
     verb: str, task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,7 @@ from elmokit.data import schemes
 from elmokit.data.columns import read_tagged
 from elmokit.data.examples import Tagged
 from elmokit.data.labeled import BadLines
-from elmokit.data.schemes import PLAIN, SCHEMES, are_spans, scheme_of, to_iob2
+from elmokit.data.schemes import PLAIN, SCHEMES, scheme_of, to_iob2
 from elmokit.errors import ElmokitError
 from elmokit.text.tokenize import tokenize
 
@@ -93,12 +93,12 @@ def test_words_and_tags_are_the_first_and_the_last_column(tmp_path: Path, separa
 
 def test_another_column_can_be_requested(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", NAMES)
-    assert pairs(path, column=2)[1] == ["Oslo/NNP", "Kiel/NNP"]
-    assert pairs(path, column="-2")[1] == ["Oslo/B-NP", "Kiel/B-NP"]
-    assert pairs(path, column=1, token_column="2")[1] == ["NNP/Oslo", "NNP/Kiel"]
+    assert pairs(path, label_column=2)[1] == ["Oslo/NNP", "Kiel/NNP"]
+    assert pairs(path, label_column="-2")[1] == ["Oslo/B-NP", "Kiel/B-NP"]
+    assert pairs(path, label_column=1, text_column="2")[1] == ["NNP/Oslo", "NNP/Kiel"]
     for column in (5, -5, 0, "UPOS"):
-        assert "has no column" in complaint(partial(pairs, path, column=column))
-    assert "choose another column" in complaint(lambda: pairs(path, column=1))
+        assert "has no column" in complaint(partial(pairs, path, label_column=column))
+    assert "choose another column" in complaint(lambda: pairs(path, label_column=1))
 
 
 SENTENCES_UD = """\
@@ -119,11 +119,11 @@ SENTENCES_UD = """\
 def test_ranges_and_empty_nodes_of_conllu_are_not_words(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", SENTENCES_UD)
     assert pairs(path) == [["de/ADP", "le/DET", "pain/NOUN"], ["#/SYM", "New York/PROPN"]]
-    assert pairs(path, column="XPOS")[0] == ["de/E", "le/R", "pain/S"]
-    assert pairs(path, column="xpos")[0] == ["de/E", "le/R", "pain/S"]
-    assert pairs(path, column=8, token_column="LEMMA")[1] == ["#/root", "New York/flat"]
-    assert pairs(path, column="FEATS")[0] == ["de/_", "le/Gender=Masc", "pain/_"]
-    assert "it has ID, FORM" in complaint(lambda: pairs(path, column="POS"))
+    assert pairs(path, label_column="XPOS")[0] == ["de/E", "le/R", "pain/S"]
+    assert pairs(path, label_column="xpos")[0] == ["de/E", "le/R", "pain/S"]
+    assert pairs(path, label_column=8, text_column="LEMMA")[1] == ["#/root", "New York/flat"]
+    assert pairs(path, label_column="FEATS")[0] == ["de/_", "le/Gender=Masc", "pain/_"]
+    assert "it has ID, FORM" in complaint(lambda: pairs(path, label_column="POS"))
 
 
 def test_a_tag_that_is_missing_in_conllu_is_bad(tmp_path: Path) -> None:
@@ -307,7 +307,6 @@ def test_schemes_say_the_same_in_other_letters(tmp_path: Path, scheme: str) -> N
 def test_a_scheme_is_recognized_by_its_tags(tags: str, scheme: str) -> None:
     split = ["I-New York", "O"] if "York" in tags else tags.split()
     assert scheme_of([split]) == scheme
-    assert are_spans(split) == (scheme != "plain")
 
 
 @pytest.mark.parametrize(
@@ -404,7 +403,7 @@ def test_real_parts_of_speech(shared: Path) -> None:
     rows = [[row for row in b if row[0].isdigit()] for b in blocks(path)]
     assert file_scheme(path) == "plain"
     for column, index in {None: 3, "XPOS": 4}.items():
-        result = read(path, column=column)
+        result = read(path, label_column=column)
         assert [e.tags for e in result] == [tuple(row[index] for row in b) for b in rows]
         assert [e.texts[0] for e in result] == [tuple(row[1] for row in b) for b in rows]
 

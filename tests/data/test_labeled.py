@@ -397,7 +397,7 @@ def test_pairs_of_json_without_an_agreed_label_are_left_out_and_counted(tmp_path
 
 def test_columns_of_pairs_are_given(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", lines([("x", *pair) for pair in PAIRS], "\t"))
-    assert pairs(path, first_column=3, second_column=4, label_column=2) == PAIRS
+    assert pairs(path, text_column=3, second_column=4, label_column=2) == PAIRS
     message = complaint(lambda: pairs(path))
     assert "the first text" in message
     assert "text_column" in message
@@ -460,7 +460,7 @@ def test_summaries_are_fields_of_json(tmp_path: Path) -> None:
     assert rewritten(path) == [("a b c", "a")]
     assert rewritten(path, labeled=False) == [("a b c", None)]
     deep = write(tmp_path, "b.jsonl", '{"translation": {"en": "a dog", "de": "ein Hund"}}\n')
-    columns = {"text_column": "translation.en", "summary_column": "translation.de"}
+    columns = {"text_column": "translation.en", "label_column": "translation.de"}
     assert rewritten(deep, **columns) == [("a dog", "ein Hund")]
     table = write(tmp_path, "a.tsv", "a b c\ta\n")
     assert rewritten(table) == [("a b c", "a")]

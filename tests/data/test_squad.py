@@ -15,7 +15,7 @@ from tiny import complaint
 
 from elmokit.data.examples import Question, Span
 from elmokit.data.labeled import BadLines
-from elmokit.data.squad import read_squad, write_answers
+from elmokit.data.squad import read_squad
 from elmokit.text.tokenize import tokenize
 
 PASSAGE = "Zoë’s café\u00a0opened in 1999–2000.  It cost $3.5m 😀 (about €3m), they said."
@@ -163,14 +163,6 @@ def test_a_file_that_is_not_squad_is_an_error(tmp_path: Path, content: str, sent
         message = complaint(partial(questions, path, bad=BadLines(skip)))
         assert message.startswith(f"{path} is not a SQuAD file: ")
         assert sentence in message
-
-
-def test_answers_are_written_by_their_ids(tmp_path: Path) -> None:
-    result = questions(write(tmp_path, entry("q1", "It"), entry("q2", "café")))
-    text = "".join(write_answers(result, ['a "b"', "café 😀", ""]))
-    assert json.loads(text) == {"q1": 'a "b"', "q2": "café 😀", "last": ""}
-    assert text.endswith("\n")
-    assert "café 😀" in text
 
 
 @settings(

@@ -34,6 +34,7 @@ from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
 from elmokit.formats import allennlp, detect, many_langs, native
 from elmokit.formats.detect import lasting_name, own_tokenizer, read_checkpoint, recorded_model
 from elmokit.formats.tensorflow import variables
+from elmokit.io.jsonfile import read_json
 from elmokit.tasks.folder import load_task
 from elmokit.tasks.task import find_task
 
@@ -285,6 +286,37 @@ def test_the_tokenizer_is_known_without_the_weights(tmp_path: Path) -> None:
     assert own_tokenizer(tmp_path / "source") == "elmokit"
     assert own_tokenizer(tmp_path / "source" / "weights.hdf5") == "elmokit"
     assert own_tokenizer() == own_tokenizer("shipped") == "elmokit"
+
+
+def test_the_words_of_a_users_dictionary_come_with_the_model(tmp_path: Path) -> None:
+    pytest.importorskip("jieba")
+    folder, text = trained_with(tmp_path, "chinese\n石墨烯\n芯片很 99999"), "石墨烯芯片很快。"
+    assert (folder / "jieba.txt").read_text(encoding="utf-8") == "石墨烯\n芯片很 99999\n"
+    training = read_json(folder / "config.json")["metadata"]["training"]
+    assert (training["tokenizer"], training["dictionary"]) == ("chinese", "jieba.txt")
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as file:
+        for path in folder.iterdir():
+            file.write(path, path.name)
+    elmokit.load(folder).save_pretrained(tmp_path / "again")
+    for model in (folder, tmp_path / "model.zip", tmp_path / "again"):
+        assert own_tokenizer(model) == "chinese\n石墨烯\n芯片很 99999"
+        assert elmokit.load(model).embed(text).tokens == ["石墨烯", "芯片很", "快", "。"]
+    (tmp_path / "mine.txt").write_text("很快。\n", encoding="utf-8")
+    mine = elmokit.load(folder, jieba_dict=tmp_path / "mine.txt")  # what is named wins
+    assert mine.embed(text).tokens == ["石墨", "烯", "芯片", "很快", "。"]
+    assert "石墨烯" not in json.dumps(read_checkpoint(folder).describe(), ensure_ascii=False)
+
+
+def test_a_model_without_its_dictionary_or_with_a_bad_one_is_refused(tmp_path: Path) -> None:
+    folder = trained_with(tmp_path, "chinese\n石墨烯")
+    (folder / "jieba.txt").write_text("石墨烯\n芯片 多\n", encoding="utf-8")
+    start = f"{folder / 'jieba.txt'}:2: an entry of a dictionary"
+    assert complaint(lambda: own_tokenizer(folder)).startswith(start)
+    assert complaint(lambda: read_checkpoint(folder)).startswith(start)
+    (folder / "jieba.txt").unlink()
+    expected = f"{folder} lacks jieba.txt, the dictionary of its tokenizer"
+    assert complaint(lambda: own_tokenizer(folder)) == expected
+    assert complaint(lambda: read_checkpoint(folder)) == expected
 
 
 def test_the_commands_take_the_models_tokenizer_too(tmp_path: Path) -> None:

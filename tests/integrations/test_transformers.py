@@ -466,6 +466,20 @@ def test_a_model_trained_on_chinese_text_is_tokenized_with_jieba(tmp_path: Path)
     assert again(text)["character_ids"] == tokenizer(text)["character_ids"]
 
 
+def test_the_dictionary_of_a_model_comes_with_its_tokenizer(tmp_path: Path) -> None:
+    elmo, text = tiny_elmo(), "石墨烯芯片很快。"
+    elmo.metadata = {"training": {"tokenizer": "chinese\n石墨烯"}}
+    elmo.save_pretrained(tmp_path / "native")
+    folder = tmp_path / "native"
+    for name in ("first", "second"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        assert tokenizer.tokenize(text) == ["石墨烯", "芯片", "很快", "。"]
+        transformers.AutoModel.from_pretrained(folder).save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+        assert elmokit.load(tmp_path / name).tokenize(text) == tokenizer.tokenize(text)
+        folder = tmp_path / name
+
+
 # ---------------------------------------------------------------------- pipelines and training
 def test_the_pipeline_of_features(tiny: tuple[Embedder, Path]) -> None:
     elmo, folder = tiny

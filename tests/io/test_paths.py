@@ -13,7 +13,7 @@ from elmokit.conversion import convert
 from elmokit.data.columns import read_tagged
 from elmokit.data.labeled import BadLines, read_labeled
 from elmokit.embed_file import embed_file
-from elmokit.errors import UnsupportedFormat
+from elmokit.errors import MissingFile, UnsupportedFormat
 from elmokit.io.jsonfile import read_json, read_text, read_yaml
 from elmokit.io.paths import check_regular, file_inside, find_files, is_inside
 from elmokit.text.readers import read_sentences
@@ -82,8 +82,12 @@ def test_only_a_file_that_ends_is_regular(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
     (tmp_path / "zero").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "pipe")
-    for name in ("file", "link", "nothing", "x" * 300):
+    for name in ("file", "link"):
         check_regular(tmp_path / name)
+    for name in ("nothing", "x" * 300):
+        check_regular(tmp_path / name, missing_ok=True)
+        with pytest.raises(MissingFile, match="there is no file"):
+            check_regular(tmp_path / name)
     for path in (tmp_path / "zero", tmp_path / "pipe", tmp_path):
         for read in (check_regular, read_json, read_text):
             with pytest.raises(UnsupportedFormat, match="not a regular file"):

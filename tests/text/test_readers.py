@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from elmokit.errors import ElmokitError, MissingExtra
 from elmokit.io import lines as line_module
 from elmokit.text import readers
-from elmokit.text.readers import Line, chunk_tokens, total_bytes, whole_lines
+from elmokit.text.readers import Line, chunk_tokens, join_lines, total_bytes, whole_lines
 
 POEM = "Der Mond ist aufgegangen .\nLa lune s' est levée\n月 が 出 た\nقمر\n"
 POEM_TOKENS = [
@@ -280,6 +280,30 @@ def test_a_field_of_json_is_text_or_tokens(tmp_path: Path) -> None:
 def test_a_field_of_json_may_be_a_path_or_a_name_with_dots(tmp_path: Path) -> None:
     path = write(tmp_path, "a.ndjson", '{"a": {"b": "deep"}}\n{"a.b": "flat"}\n')
     assert tokens_of(path, field="a.b") == [["deep"], ["flat"]]
+
+
+def test_a_sentence_has_its_text_and_its_own_id(tmp_path: Path) -> None:
+    rows = ['{"text": "One.  Two. ", "n": 7}', "", '{"text": ["a", "b c"], "n": "x"}']
+    path = write(tmp_path, "a.jsonl", "\n".join(rows))
+    lines = read_sentences(path, id_field="n")
+    assert [(line.text, line.id) for line in lines] == [
+        ("One.  Two. ", "7"),
+        ("", None),
+        (None, "x"),
+    ]
+    lines = read_sentences(path, id_field="n", split=True)
+    assert [(line.text, line.id) for line in lines] == [("One.", "7"), ("Two.", "7"), (None, "x")]
+    for value in ("true", "null", "1.5", "[1]"):
+        path = write(tmp_path, "b.jsonl", f'{{"text": "a", "n": {value}}}')
+        with pytest.raises(ElmokitError, match=r"line 1 of .* neither a string nor an integer"):
+            list(read_sentences(path, id_field="n"))
+
+
+def test_a_line_in_pieces_has_its_whole_text(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "one two  three\nfour\n")
+    lines = list(join_lines(read_sentences(path, max_line_bytes=6)))
+    assert [line.text for line in lines] == ["one two  three", "four"]
+    assert [line.tokens for line in lines] == [["one", "two", "three"], ["four"]]
 
 
 def test_documents_of_json_can_be_split(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import ElmokitError, MissingExtra
+from elmokit.text import chinese
 from elmokit.text import tokenize as module
+from elmokit.text.chinese import segment_chinese
 from elmokit.text.tokenize import (
-    segment_chinese,
     split_sentences,
     token_offsets,
     token_span,
@@ -227,7 +228,7 @@ def test_chinese_is_segmented_into_words(capfd: pytest.CaptureFixture[str]) -> N
 
 
 def test_chinese_without_jieba_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    module._jieba.cache_clear()
+    chinese._jieba.cache_clear()
     monkeypatch.setitem(sys.modules, "jieba", None)
     with pytest.raises(MissingExtra, match=r"elmokit\[chinese\]"):
         segment_chinese("我们")

@@ -46,7 +46,7 @@ def test_a_vocabulary_comes_back_from_its_file(
 ) -> None:
     """Whatever the words are: tabs, spaces, empty, other line separators of Unicode."""
     path = tmp_path_factory.getbasetemp() / "vocab.txt"
-    path.write_bytes(Vocabulary([*SPECIAL, *words]).text().encode())
+    Vocabulary([*SPECIAL, *words]).write(path)
     assert Vocabulary.read(path).words == [*SPECIAL, *words]
 
 
@@ -57,9 +57,10 @@ def test_a_missing_last_newline_and_those_of_windows_are_read(tmp_path: Path, te
 
 
 @pytest.mark.parametrize("word", ["two\nlines", "return\r", "\ud800"])
-def test_a_word_that_would_not_come_back_is_not_written(word: str) -> None:
+def test_a_word_that_would_not_come_back_is_not_written(word: str, tmp_path: Path) -> None:
     with pytest.raises(ElmokitError, match="cannot be a line of a vocabulary file"):
-        Vocabulary([*SPECIAL, word]).text()
+        Vocabulary([*SPECIAL, word]).write(tmp_path / "vocab.txt")
+    assert not any(tmp_path.iterdir())
 
 
 def test_missing_and_repeated_words_are_named() -> None:

@@ -214,13 +214,13 @@ def test_parquet_has_a_row_a_sentence_and_a_row_group_a_part(tmp_path: Path) -> 
         table = file.read()
     vectors = "list<element: fixed_size_list<element: halffloat>[5]>"
     assert {name: str(table.schema.field(name).type) for name in table.column_names} == {
-        "index": "int64",
+        "id": "int64",
         "tokens": "list<element: string>",
         "layer_0": vectors,
         "layer_1": vectors,
         "layer_2": vectors,
     }
-    assert table["index"].to_pylist() == list(range(len(written)))
+    assert table["id"].to_pylist() == list(range(len(written)))
     assert table["tokens"].to_pylist()[2] == TEXTS[2]
     for k in range(3):
         assert np.array_equal(table[f"layer_{k}"][2].as_py(), written[2].layers[k])
@@ -234,7 +234,7 @@ def test_pandas_and_arrow_take_a_column_of_parquet_as_vectors(tmp_path: Path, po
     written = sentences(layers=1, pooled=pooled)
     out = write(tmp_path / "vectors.parquet", written, pooled=pooled, squeeze=True)
     table = parquet.read_table(out)
-    assert table.column_names == ["index", "tokens", "vector"]
+    assert table.column_names == ["id", "tokens", "vector"]
     kind = str(table.schema.field("vector").type)
     fixed = "fixed_size_list<element: float>[5]"
     assert kind == (fixed if pooled else f"list<element: {fixed}>")

@@ -9,13 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from elmokit.analysis.drift.measure import (
-        DriftResult,
-        SampledUses,
-        WordChange,
-        measure_drift,
-        sample_both,
-    )
+    from elmokit.analysis.drift.measure import DriftResult, WordChange, measure_drift, sample_both
     from elmokit.analysis.neighbours.approximate import build_graphs, open_graphs
     from elmokit.analysis.neighbours.index import Index, open_index
     from elmokit.analysis.neighbours.indexing import index_uses
@@ -39,18 +33,25 @@ if TYPE_CHECKING:
     from elmokit.analysis.sampling import Corpus, find_uses, sample
     from elmokit.analysis.senses.build import build_senses
     from elmokit.analysis.senses.data import TaggedCorpus, read_first_senses, read_tagged
+    from elmokit.analysis.senses.find import (
+        SenseScores,
+        SentenceTags,
+        score_first_senses,
+        score_senses,
+        tag_senses,
+    )
     from elmokit.analysis.senses.induce import InducedSenses, induce_senses
     from elmokit.analysis.senses.inventory import Inventory, load_inventory
-    from elmokit.analysis.senses.score import SenseScores, score_first_senses, score_senses
-    from elmokit.analysis.senses.tag import SentenceTags, tag_senses
     from elmokit.analysis.similarity.pairs import Pair, read_pairs
     from elmokit.analysis.similarity.rate import SimilarityResult, rate_similarity
+    from elmokit.analysis.static import StaticResult, average_uses
     from elmokit.analysis.uses import Use, embed_uses, marked_use, read_uses
 
 __all__ = [
     "Corpus", "DriftResult", "Index", "InducedSenses", "Inventory", "Neighbour", "Pair",
-    "ProbeResult", "QueryResult", "SampledUses", "SenseScores", "SentenceTags", "SimilarityResult",
-    "TaggedCorpus", "TaggedText", "TokenPair", "Use", "WordChange", "WordMap", "build_graphs",
+    "ProbeResult", "QueryResult", "SenseScores", "SentenceTags", "SimilarityResult",
+    "StaticResult", "TaggedCorpus", "TaggedText", "TokenPair", "Use", "WordChange", "WordMap",
+    "average_uses", "build_graphs",
     "build_senses", "compare_tokens", "draw_pair", "draw_probe", "draw_surprisal", "draw_uses",
     "draw_weights", "embed_uses", "find_neighbours", "find_uses", "index_uses", "induce_senses",
     "load_inventory", "map_clusters", "map_uses", "marked_use", "measure_drift", "open_graphs",
@@ -61,7 +62,7 @@ __all__ = [
 
 # module: the public names that it defines
 MODULES = {
-    "drift.measure": "DriftResult SampledUses WordChange measure_drift sample_both",
+    "drift.measure": "DriftResult WordChange measure_drift sample_both",
     "neighbours.approximate": "build_graphs open_graphs",
     "neighbours.index": "Index open_index",
     "neighbours.indexing": "index_uses",
@@ -73,12 +74,12 @@ MODULES = {
     "sampling": "Corpus find_uses sample",
     "senses.build": "build_senses",
     "senses.data": "TaggedCorpus read_first_senses read_tagged",
+    "senses.find": "SenseScores SentenceTags score_first_senses score_senses tag_senses",
     "senses.induce": "InducedSenses induce_senses",
     "senses.inventory": "Inventory load_inventory",
-    "senses.score": "SenseScores score_first_senses score_senses",
-    "senses.tag": "SentenceTags tag_senses",
     "similarity.pairs": "Pair read_pairs",
     "similarity.rate": "SimilarityResult rate_similarity",
+    "static": "StaticResult average_uses",
     "uses": "Use embed_uses marked_use read_uses",
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elmokit.errors import ElmokitError
+from elmokit.layers import unit as unit
 
 Array = NDArray[np.float32]
 
@@ -24,12 +25,6 @@ MAX_ROUNDS = 100
 
 
 # ---------------------------------------------------------------------- cosines
-def unit(vectors: Array) -> Array:
-    """Scale vectors to length 1 along the last axis; zero vectors stay 0."""
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.maximum(length, 1e-12)  # type: ignore[no-any-return]
-
-
 def cosine(first: Array, second: Array) -> Array:
     """Return the cosines of vectors in the last axis; 0 where one is a zero vector."""
     return (unit(first) * unit(second)).sum(axis=-1)  # type: ignore[no-any-return]

@@ -19,7 +19,8 @@ from tqdm import tqdm
 from elmokit.analysis.uses import Use
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of
-from elmokit.text.readers import Line, chunk_tokens, read_sentences, total_bytes
+from elmokit.text.readers import Line, chunk_tokens, read_sentences, total_bytes, whole_lines
+from elmokit.text.tokenize import tokenizer as find_tokenizer
 
 MAX_SENTENCE = 512  # tokens; a longer sentence is cut, so that none fills the memory
 
@@ -84,6 +85,20 @@ def read_with_progress(
         bar.update(sum(read))
 
 
+def sample_uses(
+    path: FilePath, word: str, max_uses: int, seed: int, *, tokenizer: str, **reading: Any
+) -> tuple[list[Use], int]:
+    """Return a fair sample of the uses of a word in a text, and how many there are.
+
+    `reading` are options of `read_with_progress`.
+    """
+    tokens = find_tokenizer(tokenizer)(word)
+    if not tokens:
+        raise ElmokitError("the word is empty")
+    lines = read_with_progress(path, tokenizer=tokenizer, **reading)
+    return sample(find_uses(whole_lines(lines), tokens), max_uses, seed)
+
+
 class Corpus:
     """The sentences of a text file, read again each time they are iterated over."""
 
@@ -111,7 +126,11 @@ class Corpus:
             raise ElmokitError(f"{name_of(path)} has no sentences")
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return _cut(read_with_progress(self.path, quiet=self.quiet, **self.reading))
+        return self.sentences(quiet=self.quiet)
+
+    def sentences(self, *, quiet: bool) -> Iterator[tuple[str, ...]]:
+        """Yield the sentences, without progress if `quiet`."""
+        return _cut(read_with_progress(self.path, quiet=quiet, **self.reading))
 
     def counts(self) -> Counter[str]:
         """Count the words."""

@@ -10,11 +10,12 @@ read the sentence. ("play" is a noun in one sense and a verb in the other, which
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from elmokit.cli.main import call, guard
+from elmokit.cli.main import APP_SETTINGS, call, guard
 from elmokit.cli.options import WriteOptions
 from elmokit.figures import write_figure
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from elmokit.analysis.uses import Use
     from elmokit.embed import Embedder
 
-# word: sense: sentences, in each of which the word occurs once. Models with random weights find the
+# Word, sense and a sentence, in which the word occurs once. Models with random weights find the
 # same sense in them as often as a guess does: the position of the word and the words beside it do
 # not give the sense away.
 TEXT = """
@@ -52,12 +53,7 @@ cell prison: The cell had no window, only an iron door.
 cell prison: She wrote letters from her cell to the other prisoners.
 cell prison: Every cell of the prison was full that year.
 """
-SENTENCES: dict[str, dict[str, tuple[str, ...]]] = {}
-for _line in TEXT.strip().splitlines():
-    _names, _sentence = _line.split(": ")
-    _word, _sense = _names.split()
-    _senses = SENTENCES.setdefault(_word, {})
-    _senses[_sense] = (*_senses.get(_sense, ()), _sentence)
+SENTENCES: list[tuple[str, str, str]] = re.findall(r"(\w+) (\w+): (.+)", TEXT)
 COLORS = {"right": "32", "wrong": "31", "bold": "1", "faint": "2"}  # codes of terminals
 NEXT = """\
   elmokit embed my.txt vectors.h5                 the vectors of a file, one sentence per line
@@ -76,13 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo and return the exit code."""
     from cyclopts import App
 
-    app = App(
-        name="python -m elmokit.cli.demo",
-        help_format="plaintext",
-        version_flags=[],
-        result_action="return_value",
-        suppress_keyboard_interrupt=False,
-    )
+    app = App(name="python -m elmokit.cli.demo", **APP_SETTINGS)
     app.default(demo)
     return guard(lambda: call(app, sys.argv[1:] if arguments is None else arguments))
 
@@ -120,12 +110,11 @@ def find_uses(tokenize: Callable[[str], Sequence[str]]) -> dict[str, list[Use]]:
     """Find the words in their sentences."""
     from elmokit.analysis.uses import Use
 
-    uses: dict[str, list[Use]] = {word: [] for word in SENTENCES}
-    for word, senses in SENTENCES.items():
-        for sense, texts in senses.items():
-            for tokens in map(tuple, map(tokenize, texts)):
-                start = tokens.index(word)
-                uses[word].append(Use(tokens, start, start + 1, word, sense))
+    uses: dict[str, list[Use]] = {}
+    for word, sense, text in SENTENCES:
+        tokens = tuple(tokenize(text))
+        start = tokens.index(word)
+        uses.setdefault(word, []).append(Use(tokens, start, start + 1, word, sense))
     return uses
 
 
@@ -194,8 +183,7 @@ def neighbours(uses: list[Use], cosines: Array) -> Iterator[str]:
     import numpy as np
 
     width = max(len(use.sense) for use in uses)
-    for i, use in enumerate(uses):
-        others = np.where(np.arange(len(uses)) == i, -np.inf, cosines[i])
+    for use, others in zip(uses, np.where(np.eye(len(uses)), -np.inf, cosines), strict=True):
         near = uses[int(others.argmax())]
         verdict = "right" if near.sense == use.sense else "wrong"
         yield f"  {'':>5} {'':>5}  {use.sense:<{width}}  {use.marked()}"

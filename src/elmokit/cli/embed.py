@@ -26,8 +26,11 @@ def embed(
     pooling: Annotated[
         Literal["mean", "max", "min", "sum", "first", "last", "ends"] | None, OUTPUT
     ] = None,
+    normalize: Annotated[Flag, OUTPUT] = False,
     dtype: Annotated[Literal["float32", "float16"], OUTPUT] = "float32",
     format: Annotated[Literal["auto", "hdf5", "npz", "parquet", "npy"], OUTPUT] = "auto",
+    columns: Annotated[str, OUTPUT] = "id,tokens",
+    id_field: Annotated[str | None, INPUT] = None,
     resume: Annotated[Flag, OUTPUT] = False,
     writing: Annotated[WriteOptions, OUTPUT] = WriteOptions(),
     options: ModelOptions = ModelOptions(),
@@ -43,8 +46,12 @@ def embed(
         output: File to write (.h5, .npz, .parquet), or a folder .npy of memory-mapped shards.
         layers: Layers to write: all, top, average, an index from 0, or comma-separated weights.
         pooling: Write one vector per sentence, pooled from its tokens (default: one per token).
+        normalize: Scale every vector to length 1; zero vectors stay zero.
         dtype: Data type of the vectors.
         format: Format of the output; auto means by its extension.
+        columns: Columns of Parquet beside the vectors: some of id, text and tokens,
+            comma-separated.
+        id_field: JSONL field of the column id of Parquet (default: the sentences are numbered).
         resume: Continue a run that was stopped.
         precision: Precision of the weights; float16 and int8 are faster for models as large as the
             original, float16 is slower for small ones.
@@ -52,6 +59,8 @@ def embed(
         batch_size: Maximum number of sentences per batch (default: no maximum).
     """
     given = {**locals(), **asdict(text), **asdict(options)}
+    if options.jieba_dict is not None:
+        given["tokenizer"] = options.tokenizer_name()
     from elmokit.embed_file import EmbedOptions, embed_file
 
     result = embed_file(

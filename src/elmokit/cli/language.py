@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from elmokit.cli.options import ComputeOptions, ModelOptions, WriteOptions
 from elmokit.cli.output import table
 from elmokit.errors import plural
 from elmokit.io.paths import find_files
-
-if TYPE_CHECKING:
-    from elmokit.pretrain.evaluation import EvaluationResult
 
 
 def evaluate(
@@ -39,18 +36,13 @@ def evaluate(
 
     settings: Any = {"state": state, "stretches": stretches, "quiet": writing.quiet}
     result = evaluate(options.load_model(model), text, sentences=sentences, **settings)
-    print(format_evaluation(result))
-
-
-def format_evaluation(result: EvaluationResult) -> str:
-    """Return a table of perplexities and bits per word."""
     measured = result.perplexity
     values = (measured.forward, measured.backward, measured.average)
     bits = (f"{math.log2(value):.3f}" for value in values)
     rows: list[list[object]] = [["perplexity", *values], ["bits per word", *bits]]
     ends = plural(measured.tokens - result.words, "sentence end")
-    return (
-        f"{table(['', 'forward', 'backward', 'average'], rows)}\n"
+    print(table(["", "forward", "backward", "average"], rows))
+    print(
         f"{plural(result.words, 'word')} and {ends}; "
         f"{result.unknown / max(result.words, 1):.1%} of the words are outside the vocabulary and "
         "counted as <UNK>"

@@ -62,9 +62,10 @@ COMMANDS = {
         ("plot weights", "analysis.plot:weights", "draw the layer weights of task models"),
         ("plot pair", "analysis.plot:pair", "draw how similar the words of two sentences are"),
         ("plot surprisal", "analysis.plot:surprisal", "draw how unexpected each word of a text is"),
-        ("probe", "analysis.probe:probe", "measure what a linear classifier finds in each layer"),
-        ("similarity", "analysis.similarity:similarity", "compare cosines with human judgements"),
-        ("drift", "analysis.drift:drift", "find words that two corpora use differently"),
+        ("static", "analysis.static:static", "average the uses of each word in a corpus"),
+        ("probe", "analysis.measure:probe", "measure what a linear classifier finds in each layer"),
+        ("similarity", "analysis.measure:similarity", "compare cosines with human judgements"),
+        ("drift", "analysis.measure:drift", "find words that two corpora use differently"),
         ("info", "models:info", "describe a checkpoint of any format"),
         ("convert", "models:convert", "rewrite a checkpoint in another format"),
         ("export", "models:export", "write a model as ONNX for other languages"),
@@ -74,6 +75,12 @@ CONFIG_HELP = (
     "--config FILE reads options from a YAML file; options on the command line override it."
 )
 
+APP_SETTINGS: dict[str, Any] = {  # of cyclopts
+    "help_format": "plaintext",
+    "version_flags": [],
+    "result_action": "return_value",
+    "suppress_keyboard_interrupt": False,
+}
 KINDS: dict[Any, str] = {int: "an integer", float: "a number", bool: "true or false"}
 TORCH_OUT_OF_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 
@@ -115,16 +122,15 @@ def explain(error: Exception) -> str | None:
     """Return the sentence for an error that the user can fix, None for a bug."""
     if isinstance(error, ElmokitError):
         return str(error)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = f" at {error.filename}" if error.filename else ""
+    number, name = getattr(error, "errno", None), getattr(error, "filename", None)
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        where = f" at {name}" if name else ""
         return f"the disk is full{where}: free some space or write to another disk"
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return f"the file name {str(error.filename)[:40]}… is too long"
+    if number == errno.ENAMETOOLONG:
+        return f"the file name {str(name)[:40]}… is too long"
     # Of torch running out of memory on the CPU only the text of its error says so.
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and (type(error).__name__ == "OutOfMemoryError" or TORCH_OUT_OF_MEMORY in str(error))
-    ):
+    by_name = type(error).__name__ == "OutOfMemoryError" or TORCH_OUT_OF_MEMORY in str(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and by_name):
         return "out of memory: try a smaller batch or shorter texts"
     return None
 
@@ -161,28 +167,28 @@ def call(app: App, arguments: Sequence[str]) -> int:
 def build_app(config: str | None = None) -> App:
     """Return the cyclopts application of all commands; `config` names a YAML file of options."""
     from cyclopts import App, Parameter
+    from cyclopts.config import Dict
 
+    from elmokit.io.jsonfile import read_yaml
+
+    files = [] if config is None else [config]
     app = App(
         name="elmokit",
         help=ABOUT,
-        help_format="plaintext",
         help_formatter=unwrapping_formatter(),
         help_epilogue="elmokit COMMAND --help shows the options of a command.",
-        version_flags=[],
-        result_action="return_value",
-        suppress_keyboard_interrupt=False,
+        **APP_SETTINGS,
         default_parameter=Parameter(
             negative_iterable=(), consume_multiple=True, validator=check_number
         ),
-        config=() if config is None else (read_config(config),),
+        config=[Dict(read_yaml(f), use_commands_as_keys=False, source=f) for f in files],
     )
-    families = {name: App(name=name, help=line) for name, line in FAMILIES.items()}
-    for family in families.values():
-        app.command(family)
+    parents = {"": app} | {name: App(name=name, help=line) for name, line in FAMILIES.items()}
+    for name in FAMILIES:
+        app.command(parents[name])
     for command, (function, line) in COMMANDS.items():
-        *family_name, name = command.split()
-        parent = families[family_name[0]] if family_name else app
-        parent.command(function, name=name, help=line, help_epilogue=CONFIG_HELP)
+        family, _, name = command.rpartition(" ")
+        parents[family].command(function, name=name, help=line, help_epilogue=CONFIG_HELP)
 
     def completion(shell: Literal["bash", "zsh", "fish"] = "bash", /) -> None:
         """Print a script that completes commands and options in a shell.
@@ -230,52 +236,34 @@ def take_config(arguments: list[str]) -> tuple[list[str], str | None]:
     config = None
     remaining = iter(arguments)
     for argument in remaining:
+        name, equals, value = argument.partition("=")
         if argument == "--":
             rest += [argument, *remaining]
-        elif argument == "--config":
-            config = next(remaining, None)
-            if config is None:
-                raise ElmokitError("--config needs the name of a YAML file")
-        elif argument.startswith("--config="):
-            config = argument.partition("=")[2]
-        else:
+        elif name != "--config":
             rest.append(argument)
+        elif (config := value if equals else next(remaining, None)) is None:
+            raise ElmokitError("--config needs the name of a YAML file")
     return rest, config
-
-
-def read_config(path: str) -> Any:
-    """Return the options of a YAML file as cyclopts takes them."""
-    from cyclopts.config import Dict
-
-    from elmokit.io.jsonfile import read_yaml
-
-    return Dict(read_yaml(path), use_commands_as_keys=False, source=path)
 
 
 def usage_error(error: CycloptsError) -> str:
     """Return cyclopts' complaint about the arguments as one sentence of ours."""
-    from cyclopts import (
-        CoercionError,
-        MissingArgumentError,
-        UnknownCommandError,
-        UnknownOptionError,
-        UnusedCliTokensError,
-    )
+    import cyclopts
 
     chain = list(error.command_chain or ())
-    if isinstance(error, UnknownCommandError):  # Its own text would import every command.
+    if isinstance(error, cyclopts.UnknownCommandError):  # Its own text would import every command.
         return unknown_command(" ".join([*chain, (error.unused_tokens or ["?"])[0]]))
     message = " ".join(str(error).split()).rstrip(".")
     message = message[:1].lower() + message[1:]
-    if isinstance(error, UnknownOptionError):
+    if isinstance(error, cyclopts.UnknownOptionError):
         message = message.replace("unknown option: ", "there is no option ")
         message = message.replace(". Did you mean", ": did you mean")
-    elif isinstance(error, UnusedCliTokensError):
+    elif isinstance(error, cyclopts.UnusedCliTokensError):
         message = f"unexpected argument {' '.join(error.unused_tokens or [])!r}"
-    elif isinstance(error, MissingArgumentError) and error.argument is not None:
+    elif isinstance(error, cyclopts.MissingArgumentError) and error.argument is not None:
         name = error.keyword or error.argument.name
         message = f"{name} needs a value" if error.keyword else f"{name} is missing"
-    elif isinstance(error, CoercionError) and error.token and error.target_type in KINDS:
+    elif isinstance(error, cyclopts.CoercionError) and error.token and error.target_type in KINDS:
         name = error.token.keyword or (error.argument.name if error.argument else "the value")
         message = f"{name} must be {KINDS[error.target_type]}, not {error.token.value!r}"
     help_line = " ".join(["elmokit", *chain, "--help"])

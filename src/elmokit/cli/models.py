@@ -22,11 +22,10 @@ def info(model: str, /, *, json: Flag = False) -> None:
         model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
         json: Print JSON.
     """
-    from elmokit.formats.describe import describe
     from elmokit.loading import read_valid
 
     checkpoint = read_valid(model)
-    description = describe(checkpoint)
+    description = checkpoint.describe()
     as_json = dumps(description, indent=2, ensure_ascii=False)
     _print([as_json] if json else _info_lines(description, checkpoint.config))
 

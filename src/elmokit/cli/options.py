@@ -35,11 +35,10 @@ def model_files(model: str | None) -> list[str | Path | None]:
     """Return what a model is read from: its folder, or its file and those that belong to it."""
     from elmokit.formats.detect import SIDECARS
 
-    files: list[str | Path | None] = [model]
-    if model is not None and is_file(Path(model)):
-        names = [*SIDECARS, "vocab*.txt"]
-        files += [file for name in names for file in Path(model).parent.glob(name)]
-    return files
+    if model is None or not is_file(Path(model)):
+        return [model]
+    names = (*SIDECARS, "vocab*.txt")
+    return [model, *(file for name in names for file in Path(model).parent.glob(name))]
 
 
 @Parameter(name="*")
@@ -119,6 +118,8 @@ class ComputeOptions(DeviceOptions):
 
     tokenizer: str | None = None
     """Tokenizer of running text: elmokit, whitespace or chinese (default: the model's own)."""
+    jieba_dict: str | None = None
+    """Dictionary file for the tokenizer chinese, a word per line (default: the model's own)."""
 
     def load_model(self, model: str) -> Embedder:
         """Load a model."""
@@ -126,7 +127,8 @@ class ComputeOptions(DeviceOptions):
         from elmokit.progress import set_threads
 
         set_threads(self.threads)
-        return load(model, tokenizer=self.tokenizer, device=self.device)
+        given: Any = {"tokenizer": self.tokenizer, "jieba_dict": self.jieba_dict}
+        return load(model, device=self.device, **given)
 
 
 @Parameter(name="*", group=MODEL_GROUP)
@@ -148,10 +150,11 @@ class ModelOptions(ComputeOptions):
         return LayerStore(self.load())
 
     def tokenizer_name(self) -> str:
-        """Return the name of the tokenizer, without loading the model."""
+        """Return the tokenizer with its dictionary, without loading the model."""
         from elmokit.formats.detect import own_tokenizer
+        from elmokit.text.chinese import with_dictionary
 
-        return self.tokenizer or own_tokenizer(self.model)
+        return with_dictionary(self.tokenizer or own_tokenizer(self.model), self.jieba_dict)
 
 
 @Parameter(name="*", group=MODEL_GROUP)
@@ -162,9 +165,11 @@ class RecordedModelOptions(DeviceOptions):
     model: str | None = None
     """Path of the model, if it has moved (default: the one that the folder names)."""
 
-    def resolve(self, recorded: str, tokenizer: str | None = None) -> ModelOptions:
+    def resolve(
+        self, recorded: str, tokenizer: str | None = None, jieba_dict: str | None = None
+    ) -> ModelOptions:
         """Return the options of the model, which is `recorded` if no other is named."""
         from elmokit.formats.detect import recorded_model
 
         given = asdict(self) | {"model": self.model or recorded_model(recorded)}
-        return ModelOptions(tokenizer=tokenizer, **given)
+        return ModelOptions(tokenizer=tokenizer, jieba_dict=jieba_dict, **given)

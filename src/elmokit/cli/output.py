@@ -22,7 +22,11 @@ def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """
     lines = [list(names), *([format_cell(value) for value in row] for row in rows)]
     widths = [max(map(text_width, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(_join(cells, widths) for cells in lines)
+    for line in lines:
+        for i, (cell, width) in enumerate(zip(line, widths, strict=True)):
+            padding = " " * (width - text_width(cell))
+            line[i] = padding + cell if i else cell + padding
+    return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
 def format_cell(value: object) -> str:
@@ -30,12 +34,6 @@ def format_cell(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def _join(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padding = [" " * (width - text_width(cell)) for cell, width in zip(cells, widths, strict=True)]
-    right = [space + cell for space, cell in zip(padding[1:], cells[1:], strict=True)]
-    return "  ".join([cells[0] + padding[0], *right]).rstrip()
 
 
 def percent(share: float | None) -> float | None:
@@ -62,12 +60,8 @@ def write_result(
     from elmokit import __version__
     from elmokit.io.atomic import write_file
 
-    content = {"command": command, "elmokit": __version__, "settings": _flatten(settings), **result}
-    write_file(Path(path).expanduser(), [json.dumps(content, indent=1, ensure_ascii=False) + "\n"])
-
-
-def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         flat |= asdict(value) if is_dataclass(type(value)) else {name: value}
-    return flat
+    content = {"command": command, "elmokit": __version__, "settings": flat, **result}
+    write_file(Path(path).expanduser(), [json.dumps(content, indent=1, ensure_ascii=False) + "\n"])

@@ -17,181 +17,126 @@ from cyclopts import Group, Parameter
 from elmokit.cli.main import TASKS
 from elmokit.cli.options import FileOrDash, Flag, ResultOptions, WriteOptions
 from elmokit.progress import log_to_stderr
-from elmokit.tasks.settings import (
-    ClassifierSettings,
-    CoreferenceSettings,
-    PairSettings,
-    QuestionSettings,
-    RelationSettings,
-    SummarizeSettings,
-    TaggerSettings,
-    TrainSettings,
-    TranslateSettings,
-)
+from elmokit.tasks.settings import SETTINGS, RunOptions, TrainSettings
 
 if TYPE_CHECKING:
-    from elmokit.tasks.task import TaskName
+    from elmokit.tasks.settings import TaskName
 
 Data, Elmo, Network, Training, Output = (
     Parameter(group=Group(name, sort_key=index))
     for index, name in enumerate(("Data", "ELMo", "Network", "Training", "Output"), start=1)
 )
-# Groups of the settings; those that are not named here are of the network.
+# Groups of the options; those that are not named here are of the network.
 GROUPS = {
-    **dict.fromkeys(
-        """tokenizer text_column second_column label_column predicate_column scheme
-        max_tokens""".split(),
-        Data,
-    ),
-    **dict.fromkeys(
-        "layers placement l2 elmo_dropout layer_norm tune_elmo elmo_lr target_elmo".split(), Elmo
-    ),
-    **dict.fromkeys("epochs patience batch_size lr weight_decay clip seed".split(), Training),
+    Data: """train dev dev_fraction train_fraction skip_bad jieba_dict vary sample_efficiency
+        tokenizer target_tokenizer text_column second_column label_column predicate_column scheme
+        max_tokens""",
+    Elmo: """elmo no_elmo cache cache_gb layers placement l2 elmo_dropout layer_norm tune_elmo
+        elmo_lr target_elmo""",
+    Training: "device threads seeds epochs patience batch_size lr weight_decay clip seed",
+    Output: "out quiet",
 }
+FLAGS = ("skip_bad", "quiet", "no_elmo")  # They have no --no-quiet.
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """The options that `train` and `compare` share, besides the settings of a task."""
-
-    train: Annotated[str, Data]
-    """File of examples to learn from; also .gz, .xz, .zst."""
-    dev: Annotated[str | None, Data] = None
-    """File of examples for early stopping (default: a part of the training data)."""
-    dev_fraction: Annotated[float, Data] = 0.1
-    """Fraction of the training data to measure on, without --dev."""
-    skip_bad: Annotated[Flag, Data] = False
-    """Skip bad lines and count them, instead of stopping at the first."""
-    elmo: Annotated[str, Elmo] = "shipped"
-    """A biLM folder, weights file, archive or Hub name; "shipped" is elmokit's own."""
-    cache: Annotated[str | None, Elmo] = None
-    """Folder of the vectors of a frozen biLM (default: ~/.cache/elmokit)."""
-    cache_gb: Annotated[float, Elmo] = 8.0
-    """Maximum size of that folder."""
-    vectors: Annotated[str | None, Network] = None
-    """Static word vectors: GloVe, word2vec (text or binary) or fastText .vec."""
-    device: Annotated[str, Training] = "cpu"
-    """Device to compute on, such as cpu or cuda."""
-    threads: Annotated[int | None, Training] = None
-    """Number of threads (default: all cores)."""
-    out: Annotated[str, Output]
-    """Folder to write."""
-    quiet: Annotated[Flag, Output] = False
-    """Show no progress and no messages."""
-
-
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(RunOptions):
     """The options of `train`."""
 
-    train_fraction: Annotated[float, Data] = 1.0
+    out: str
+    """Folder to write."""
+    train_fraction: float = 1.0
     """Fraction of the training data to learn from."""
-    no_elmo: Annotated[Flag, Elmo] = False
-    """Train without ELMo, for comparison."""
+    no_elmo: bool = False
+    """Train without ELMo, for comparison, on the tokens of the tokenizer of --elmo."""
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(RunOptions):
     """The options of `compare`."""
 
-    vary: Annotated[tuple[Literal["layers", "placement", "elmo"], ...], Data] = ("layers",)
+    out: str
+    """Folder to write."""
+    vary: tuple[Literal["layers", "placement", "elmo"], ...] = ("layers",)
     """What to compare, one or more; elmo is only with and without."""
-    seeds: Annotated[tuple[int, ...], Training] = (1, 2, 3)
+    seeds: tuple[int, ...] = (1, 2, 3)
     """Seeds of the runs of each condition."""
-    sample_efficiency: Annotated[tuple[float, ...] | None, Data] = None
+    sample_efficiency: tuple[float, ...] | None = None
     """Percentages of the training data to train on too, such as 1 10 100 (default: none)."""
 
 
-def train_command(task: TaskName, settings: type[TrainSettings]) -> Callable[..., int]:
-    """Return the command that trains one task."""
+def train(task: TaskName, run: TrainOptions, settings: TrainSettings) -> int:
+    """Train a task model; return an exit code."""
+    from elmokit.formats.detect import own_tokenizer
+    from elmokit.tasks import train
+    from elmokit.tasks.report import mixes_table, scores_table
 
-    def command(*, run: TrainOptions, settings: Any) -> int:
-        from elmokit.tasks import train
-        from elmokit.tasks.report import mixes_table, scores_table
-
-        options = asdict(run)
-        if options.pop("no_elmo"):
-            options["elmo"] = None
-        log_to_stderr(quiet=run.quiet)
-        result = train(task, **options, **asdict(settings))
-        if result.stopped_by:
-            return 128 + result.stopped_by
-        if not run.quiet:
-            print(scores_table(result.scores))
-            print(mixes_table(result.mixes), end="")
-            if result.report["note"]:
-                print(result.report["note"])
-        return 0
-
-    return with_settings(command, settings, f"Train a task model: {TASKS[task]}.")
+    options = asdict(run) | asdict(settings)
+    if options.pop("no_elmo"):
+        tokenizer = settings.tokenizer or own_tokenizer(run.elmo)
+        options |= {"elmo": None, "tokenizer": tokenizer}
+    log_to_stderr(quiet=run.quiet)
+    result = train(task, **options)
+    if not result.stopped_by and not run.quiet:
+        print(scores_table(result.scores))
+        print(mixes_table(result.mixes), end="")
+        if result.report["note"]:
+            print(result.report["note"])
+    return 128 + result.stopped_by if result.stopped_by else 0
 
 
-def compare_command(task: TaskName, settings: type[TrainSettings]) -> Callable[..., int]:
-    """Return the command that compares one task with and without ELMo."""
+def compare(task: TaskName, run: CompareOptions, settings: TrainSettings) -> int:
+    """Compare one task with and without ELMo; return an exit code."""
+    from elmokit.tasks.compare import compare
 
-    def command(*, run: CompareOptions, settings: Any) -> int:
-        from elmokit.tasks.compare import compare
-
-        options, own = asdict(run), asdict(settings)
-        options["sample_efficiency"] = run.sample_efficiency or ()
-        del own["seed"]
-        log_to_stderr(quiet=run.quiet)
-        comparison = compare(task, **options, **own)
-        if comparison.stopped_by:
-            return 128 + comparison.stopped_by
-        print(comparison.table(), end="")
-        return 0
-
-    about = f"Compare ELMo's layers and placements in a task model: {TASKS[task]}."
-    return with_settings(command, settings, about, hidden=("seed",))
+    options = asdict(run) | asdict(settings)
+    options["sample_efficiency"] = run.sample_efficiency or ()
+    del options["seed"]
+    log_to_stderr(quiet=run.quiet)
+    comparison = compare(task, **options)
+    print(comparison.table(), end="")
+    return 128 + comparison.stopped_by if comparison.stopped_by else 0
 
 
-def with_settings(
-    command: Callable[..., int],
-    settings: type[TrainSettings],
-    about: str,
-    *,
-    hidden: tuple[str, ...] = (),
+def make_command(
+    function: Callable[..., int], task: TaskName, about: str, run: type, settings: type
 ) -> Callable[..., int]:
-    """Give a command the settings of a task as its options, without those that are `hidden`."""
-    options = grouped(settings, hidden)
-    command.__doc__ = f"{about}\n\nThe same command resumes a run that was stopped."
-    command.__annotations__["settings"] = Annotated[options, Parameter(name="*")]
-    command.__kwdefaults__ = {"settings": options()}
+    """Return the command of a task, with the fields of two dataclasses as its options."""
+
+    def command(*, run: Any, settings: Any) -> int:
+        return function(task, run, settings)
+
+    command.__doc__ = f"{about}: {TASKS[task]}.\n\nThe same command resumes a run that was stopped."
+    for name, options in (("run", run), ("settings", settings)):
+        command.__annotations__[name] = Annotated[options, Parameter(name="*")]
+    command.__kwdefaults__ = {"settings": settings()}
     return command
 
 
-def grouped(settings: type[TrainSettings], hidden: tuple[str, ...]) -> type:
-    """Return a subclass of the settings whose fields say their group of the help."""
-    hints = get_type_hints(settings)
+def grouped(options: type[Any], hidden: tuple[str, ...] = ()) -> type:
+    """Return a subclass of a dataclass whose fields say their group of the help."""
+    hints = get_type_hints(options)
+    groups = {name: group for group, names in GROUPS.items() for name in names.split()}
     annotated: list[Any] = []
-    for field in fields(settings):
-        assert field.default is not MISSING
-        group = GROUPS.get(field.name, Network)
-        parse = Parameter(parse=None if field.name not in hidden else False)
-        annotated.append((field.name, Annotated[hints[field.name], group, parse], field.default))
-    own = make_dataclass(settings.__name__, annotated, bases=(settings,), frozen=True, kw_only=True)
-    own.__module__ = settings.__module__
-    own.__doc__ = settings.__doc__
+    for field in fields(options):
+        more = Parameter(
+            parse=False if field.name in hidden else None,
+            negative="" if field.name in FLAGS else None,
+        )
+        group = groups.get(field.name, Network)
+        default = () if field.default is MISSING else (field.default,)
+        annotated.append((field.name, Annotated[hints[field.name], group, more], *default))
+    own = make_dataclass(options.__name__, annotated, bases=(options,), frozen=True, kw_only=True)
+    own.__module__, own.__doc__ = options.__module__, options.__doc__
     return own
 
 
-SETTINGS: dict[TaskName, type[TrainSettings]] = {
-    "classifier": ClassifierSettings,
-    "tagger": TaggerSettings,
-    "pair": PairSettings,
-    "relation": RelationSettings,
-    "question": QuestionSettings,
-    "coreference": CoreferenceSettings,
-    "translate": TranslateSettings,
-    "summarize": SummarizeSettings,
-}
+_TRAIN, _COMPARE = grouped(TrainOptions), grouped(CompareOptions)
 for _task, _settings in SETTINGS.items():  # The table in main.py has these names.
-    globals()[f"train_{_task}"] = train_command(_task, _settings)
-    globals()[f"compare_{_task}"] = compare_command(_task, _settings)
+    _about = "Train a task model", "Compare ELMo's layers and placements in a task model"
+    _own = grouped(_settings), grouped(_settings, hidden=("seed",))
+    globals()[f"train_{_task}"] = make_command(train, _task, _about[0], _TRAIN, _own[0])
+    globals()[f"compare_{_task}"] = make_command(compare, _task, _about[1], _COMPARE, _own[1])
 
 
 @Parameter(name="*")

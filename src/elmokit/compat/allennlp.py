@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from elmokit.compat.allennlp_bilm import CharacterBiLM, with_rows
 from elmokit.embed import Embedder
-from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat, reason_of
+from elmokit.errors import InvalidInput, UnsupportedFormat, explained
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.formats.detect import read_checkpoint
@@ -165,12 +165,8 @@ class Elmo(nn.Module):
             outputs, mask = [output[:, 1:-1] for output in outputs], mask[:, 2:]
         outputs = [self._dropout(output * mask.unsqueeze(-1)) for output in outputs]
         outer = shape[:-1] if len(shape) > 2 else mask.shape[:1]
-        return {
-            "elmo_representations": [
-                output.reshape(*outer, *output.shape[1:]) for output in outputs
-            ],
-            "mask": mask.reshape(*outer, mask.shape[1]),
-        }
+        outputs = [output.reshape(*outer, *output.shape[1:]) for output in outputs]
+        return {"elmo_representations": outputs, "mask": mask.reshape(*outer, mask.shape[1])}
 
 
 class ElmoTokenEmbedder(nn.Module):
@@ -312,20 +308,18 @@ class ElmoEmbedder:
         keys = sentences if use_sentence_keys else list(map(str, range(len(sentences))))
         embedded = self.embed_sentences(map(str.split, sentences), batch_size)
         path = Path(output_file_path).expanduser()
-        try:
-            with (
-                atomic_file(path) as target,
-                DeferredErrors(target.raw) as deferred,
-                h5py.File(deferred, "w") as file,
-            ):
-                for key, layers in zip(keys, embedded, strict=True):
-                    _add(file, key, OUTPUT_FORMATS[output_format](layers))
-                if not forget_sentences and not use_sentence_keys:
-                    index = dict(zip(sentences, keys, strict=True))
-                    text = h5py.string_dtype()
-                    file.create_dataset("sentence_to_index", (1,), text, [json.dumps(index)])
-        except OSError as error:
-            raise ElmokitError(f"cannot write {path}: {reason_of(error)}") from None
+        with (
+            explained(f"cannot write {path}", OSError),
+            atomic_file(path) as target,
+            DeferredErrors(target.raw) as deferred,
+            h5py.File(deferred, "w") as file,
+        ):
+            for key, layers in zip(keys, embedded, strict=True):
+                _add(file, key, OUTPUT_FORMATS[output_format](layers))
+            if not forget_sentences and not use_sentence_keys:
+                index = dict(zip(sentences, keys, strict=True))
+                text = h5py.string_dtype()
+                file.create_dataset("sentence_to_index", (1,), text, [json.dumps(index)])
 
 
 def _add(file: Any, key: str, vectors: NDArray[np.float32]) -> None:
@@ -342,7 +336,9 @@ def _add(file: Any, key: str, vectors: NDArray[np.float32]) -> None:
 # ---------------------------------------------------------------------- trained mixes
 def scalar_mixes(elmo: Embedder, *, trainable: bool = True) -> list[scalar_mix.ScalarMix]:
     """Return the trained mixes of a task model of AllenNLP, or of a model converted from one."""
-    try:
+    problem = f"{elmo.source} has no trained scalar mixes"
+    kinds = (KeyError, TypeError, ValueError)
+    with explained(problem, *kinds, raising=UnsupportedFormat, reason=False):
         return [
             scalar_mix.ScalarMix(
                 elmo.config.num_layers + 1,
@@ -353,10 +349,6 @@ def scalar_mixes(elmo: Embedder, *, trainable: bool = True) -> list[scalar_mix.S
             )
             for mix in elmo.metadata["scalar_mixes"]
         ]
-    except ElmokitError:
-        raise
-    except (KeyError, TypeError, ValueError):
-        raise UnsupportedFormat(f"{elmo.source} has no trained scalar mixes") from None
 
 
 def trained_layer(elmo: Embedder, *, dropout: float = 0.5, trainable: bool = False) -> ElmoLayer:

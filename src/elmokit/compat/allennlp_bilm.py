@@ -16,13 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import BiLMConfig
-from elmokit.engine import build_model
+from elmokit.engine import Engine, build_model
 from elmokit.errors import InvalidInput, UnsupportedFormat
 from elmokit.formats import allennlp
 from elmokit.formats.checkpoint import Checkpoint
 from elmokit.model.batch import TokenBatch, token_mask, with_boundaries
-from elmokit.model.bilm import BiLMOutput, BiLMState, unflatten, weights_version
-from elmokit.model.fast.inference import FastBiLM
+from elmokit.model.bilm import BiLMOutput, BiLMState, unflatten
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING_ID, CharacterIndexer
 
 
@@ -50,7 +49,7 @@ class CharacterBiLM(nn.Module):
         self.words: Tensor
         self.register_buffer("words", words, persistent=False)
         self.reset_states()
-        self._packed_version: tuple[int, ...] = ()
+        self._engine = Engine(self.bilm, indexer, precision="float32", cache_bytes=0)
 
     def get_output_dim(self) -> int:
         """Return the size of a vector."""
@@ -106,25 +105,12 @@ class CharacterBiLM(nn.Module):
     def _fast_layers(self, batch: TokenBatch, state: BiLMState | None) -> BiLMOutput:
         """Compute the layers without gradients."""
         with torch.inference_mode():
-            engine = self._engine()
+            engine = self._engine.packed()
             index, lengths = with_boundaries(batch)
             vectors = engine.encode(batch.features)[index[token_mask(lengths, index.shape[1])]]
             layers, after = engine.run_with_state(vectors, lengths.cpu(), state)
         padded = unflatten(layers.clone(), lengths.clone(), index.shape[1])
         return BiLMOutput(padded, lengths.clone(), after.map(Tensor.clone))
-
-    def _engine(self) -> FastBiLM:
-        """Return the packed weights; pack them again when a parameter has changed or moved."""
-        version = weights_version(self.bilm)
-        if version != self._packed_version:
-            self._fast = FastBiLM(self.bilm, self.boundaries)
-            self._packed_version = version
-        return self._fast
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied or pickled: not the packed weights."""
-        kept = {name: value for name, value in self.__dict__.items() if name != "_fast"}
-        return kept | {"_packed_version": ()}
 
     # ------------------------------------------------------------------ AllenNLP's names
     def state_dict(self, *args: Any, prefix: str = "", **settings: Any) -> dict[str, Any]:  # type: ignore[override]

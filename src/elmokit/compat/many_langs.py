@@ -40,13 +40,10 @@ class Embedder:
         """
         if isinstance(sents, str):
             raise InvalidInput("sents must be a list of sentences (lists of tokens), not a string")
-        layers = self._layers(output_layer)
-        sentences = self.elmo.stream(map(list, sents), layers, batch_size=self.batch_size)
-        return [each.layers if output_layer == -2 else each.vectors for each in sentences]
-
-    def _layers(self, output_layer: int) -> Layers:
         top = self.elmo.config.num_layers
         if isinstance(output_layer, bool) or output_layer not in range(-2, top + 1):
             allowed = f"0 to {top}, -1 (average) or -2 (all)"
             raise InvalidInput(f"output_layer must be {allowed}, not {output_layer!r}")
-        return {-1: "average", -2: "all"}.get(output_layer, output_layer)
+        layers: Layers = {-1: "average", -2: "all"}.get(output_layer, output_layer)
+        sentences = self.elmo.stream(map(list, sents), layers, batch_size=self.batch_size)
+        return [each.layers if output_layer == -2 else each.vectors for each in sentences]

@@ -102,8 +102,8 @@ class ElmoModel:
         del warmup, session
         sentences = self._layers(texts, layers)
         longest = max((array.shape[1] for array in sentences), default=0)
-        size = (self.n_layers if layers == "all" else 1, longest, self.vector_size)
-        vectors = np.zeros((len(sentences), *size))
+        rows = self.n_layers if layers == "all" else 1
+        vectors = np.zeros((len(sentences), rows, longest, self.vector_size))
         for row, array in zip(vectors, sentences, strict=True):
             row[:, : array.shape[1]] = array
         return vectors if layers == "all" else vectors[:, 0]
@@ -122,9 +122,8 @@ class ElmoModel:
         """
         del warmup, session
         sentences = self._layers(texts, layers)
-        means = np.zeros(
-            (len(sentences), self.n_layers if layers == "all" else 1, self.vector_size)
-        )
+        rows = self.n_layers if layers == "all" else 1
+        means = np.zeros((len(sentences), rows, self.vector_size))
         for row, array in zip(means, sentences, strict=True):
             if array.shape[1]:
                 row[:] = array.mean(axis=1, dtype=np.float64)
@@ -170,12 +169,8 @@ class ElmoModel:
             forward = self._best(sentence.vectors[:-2, :half], topn, excluded, vocabulary)
             backward = self._best(sentence.vectors[2:, half:], topn, excluded, vocabulary)
             words = [vocabulary.words[i] for i in vocabulary.encode(sentence.tokens[1:-1])]
-            result.append(
-                [
-                    {"word": word, "forward": one, "backward": other}
-                    for word, one, other in zip(words, forward, backward, strict=True)
-                ]
-            )
+            rows = zip(words, forward, backward, strict=True)
+            result.append([{"word": w, "forward": f, "backward": b} for w, f, b in rows])
         return result
 
     @torch.inference_mode()
@@ -191,13 +186,9 @@ class ElmoModel:
             scores[:, excluded] = -torch.inf
             values, ids = scores.topk(topn)
             for best, best_scores in zip(ids.tolist(), values.double().tolist(), strict=True):
-                result.append(
-                    {
-                        "candidates": best,
-                        "candidate_words": [vocabulary.words[i] for i in best],
-                        "logp": [round(value, 4) for value in best_scores],
-                    }
-                )
+                words = [vocabulary.words[i] for i in best]
+                logp = [round(value, 4) for value in best_scores]
+                result.append({"candidates": best, "candidate_words": words, "logp": logp})
         return result
 
 

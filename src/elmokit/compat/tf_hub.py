@@ -139,8 +139,6 @@ def _aggregation(elmo: Embedder) -> tuple[NDArray[np.float32], np.float32]:
 
 
 def _text(token: object) -> str:
-    if isinstance(token, bytes):
-        return token.decode("utf-8", "replace")
-    if not isinstance(token, str):
+    if not isinstance(token, str | bytes):
         raise InvalidInput(f"the module takes strings, not {token!r:.80}")
-    return token
+    return token if isinstance(token, str) else token.decode("utf-8", "replace")

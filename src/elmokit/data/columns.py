@@ -39,10 +39,8 @@ KINDS = ("auto", "conll", "conllu", "text")
 class Layout(NamedTuple):
     """The columns of a file; they count from 0."""
 
-    tokens: int
-    tags: int | None  # None if they are not read, or not in one column.
+    of: dict[str, int]  # The columns of "token", "tag" and "predicate" that are read.
     no_tag: str  # What marks a missing tag.
-    predicate: int | None
     has_roles: bool  # Whether the tags of each predicate are in the columns after it.
     width: int | None  # Required number of columns, if one is counted from the end.
 
@@ -50,8 +48,8 @@ class Layout(NamedTuple):
 def read_tagged(
     path: FilePath,
     *,
-    column: Column = None,
-    token_column: Column = None,
+    label_column: Column = None,
+    text_column: Column = None,
     predicate_column: Column = None,
     scheme: str = "auto",
     kind: str = "auto",
@@ -81,7 +79,7 @@ def read_tagged(
         kind = "conllu" if extension == ".conllu" else "text" if is_text else "conll"
     if kind == "text":
         return _plain_sentences(path, tokenize, bad)
-    requested = {"token": token_column, "tag": column, "predicate": predicate_column}
+    requested = {"token": text_column, "tag": label_column, "predicate": predicate_column}
     examples = _examples(path, kind, requested, labeled=labeled, bad=bad)
     if labeled:
         return _with_spans_in_iob2(examples, scheme, bad)
@@ -123,7 +121,7 @@ def _examples(
     for rows, problem in _sentences(path, is_conllu=kind == "conllu"):
         if layout is None and rows:
             width = len(rows[0][1])
-            layout = _layout(name_of(path), kind, width, **requested, labeled=labeled)
+            layout = _layout(name_of(path), kind, width, requested, labeled=labeled)
         problem = problem or (_misfit(rows, layout) if layout else None)
         if problem:
             bad(*problem)
@@ -137,12 +135,13 @@ def _examples(
 
 def _examples_of(rows: Sequence[Row], layout: Layout) -> Iterator[Tagged]:
     columns = list(zip(*(cells for _, cells in rows), strict=False))
-    texts, where = (columns[layout.tokens],), rows[0][0]
-    if layout.predicate is None:
-        yield Tagged(texts, where, None if layout.tags is None else columns[layout.tags])
+    texts, where = (columns[layout.of["token"]],), rows[0][0]
+    if "predicate" not in layout.of:
+        yield Tagged(texts, where, columns[layout.of["tag"]] if "tag" in layout.of else None)
         return
-    for order, token in enumerate(_predicates(rows, layout.predicate), start=1):
-        tags = columns[layout.predicate + order] if layout.has_roles else None
+    predicate = layout.of["predicate"]
+    for order, token in enumerate(_predicates(rows, predicate), start=1):
+        tags = columns[predicate + order] if layout.has_roles else None
         yield Tagged(texts, where, tags, predicate=token)
 
 
@@ -154,35 +153,25 @@ def _predicates(rows: Sequence[Row], column: int) -> list[int]:
 
 
 def _layout(
-    name: str,
-    kind: str,
-    width: int,
-    *,
-    token: Column,
-    tag: Column,
-    predicate: Column,
-    labeled: bool,
+    name: str, kind: str, width: int, requested: dict[str, Column], *, labeled: bool
 ) -> Layout:
     """Return the requested columns, or the usual ones; `width` is that of the first row."""
-    has_tags = labeled and predicate is None
-    usual = ("FORM", "UPOS") if kind == "conllu" else (1, -1)
-    columns: list[str | int] = [usual[0] if token is None else token]
-    if has_tags:
-        columns.append(usual[1] if tag is None else tag)
-    if predicate is not None:
-        columns.append(predicate)
-    indices = [_index(name, kind, column, width) for column in columns]
-    if len(set(indices)) < len(indices):
+    usual = {"token": "FORM", "tag": "UPOS"} if kind == "conllu" else {"token": 1, "tag": -1}
+    given = {what: column for what, column in requested.items() if column is not None}
+    chosen = {**usual, **given}
+    if "predicate" in chosen or not labeled:
+        del chosen["tag"]
+    columns = {what: _index(name, kind, column, width) for what, column in chosen.items()}
+    if len(set(columns.values())) < len(columns):
+        first = columns["token"] + 1
         raise ElmokitError(
-            f"{name} has the tokens in column {indices[0] + 1}: choose another column for the rest"
+            f"{name} has the tokens in column {first}: choose another column for the rest"
         )
     return Layout(
-        tokens=indices[0],
-        tags=indices[1] if has_tags else None,
-        no_tag="_" if has_tags and columns[1] in NEVER_EMPTY else "",
-        predicate=None if predicate is None else indices[1],
-        has_roles=labeled and predicate is not None,
-        width=width if any(str(column).startswith("-") for column in columns) else None,
+        columns,
+        no_tag="_" if chosen.get("tag") in NEVER_EMPTY else "",
+        has_roles=labeled and "predicate" in columns,
+        width=width if any(str(column).startswith("-") for column in chosen.values()) else None,
     )
 
 
@@ -202,21 +191,19 @@ def _index(name: str, kind: str, column: str | int, width: int) -> int:
 
 def _misfit(rows: Sequence[Row], layout: Layout) -> Problem | None:
     """Return the problem of the first row that lacks something."""
-    needed = {"token": layout.tokens, "tag": layout.tags, "predicate": layout.predicate}
     for where, cells in rows:
         count = count_columns(len(cells))
         if layout.width not in (None, len(cells)):
             return where, f"the line has {count}, but the first one has {layout.width}"
-        for what, column in needed.items():
-            if column is not None and column >= len(cells):
+        for what, column in layout.of.items():
+            if column >= len(cells):
                 return where, f"the line has {count}, but the {what} is in column {column + 1}"
-            if column is not None and cells[column] in ("", layout.no_tag * (what == "tag")):
+            if cells[column] in ("", layout.no_tag * (what == "tag")):
                 return where, f"the {what} is empty"
-    if layout.predicate is None or not layout.has_roles:
-        return None
-    predicates = len(_predicates(rows, layout.predicate))
-    for where, cells in rows:
-        tags = cells[layout.predicate + 1 :]
+    predicate = layout.of.get("predicate", 0)
+    predicates = len(_predicates(rows, predicate))
+    for where, cells in rows if layout.has_roles else ():
+        tags = cells[predicate + 1 :]
         if len(tags) != predicates or not all(tags):
             filled = sum(map(bool, tags))
             return where, f"tags in the line: {filled}, predicates in its sentence: {predicates}"

@@ -112,7 +112,7 @@ def read_pairs(
     path: FilePath,
     *,
     tokenize: Tokenize,
-    first_column: Column = None,
+    text_column: Column = None,
     second_column: Column = None,
     label_column: Column = None,
     labeled: bool = True,
@@ -124,7 +124,7 @@ def read_pairs(
     Pairs of SNLI whose label is "-" are skipped and counted in `bad.undecided`.
     """
     specs = [
-        ColumnSpec("first text", "text_column", FIRST, first_column),
+        ColumnSpec("first text", "text_column", FIRST, text_column),
         ColumnSpec("second text", "second_column", SECOND, second_column),
         ColumnSpec("label", "label_column", LABEL, label_column, needed=labeled),
     ]
@@ -141,13 +141,15 @@ def read_parallel(
     target_path: FilePath | None,
     *,
     tokenize: Tokenize,
+    tokenize_target: Tokenize | None = None,
     bad: BadLines,
 ) -> Iterator[Translated]:
     """Read the parallel lines of two files; without a second file, only sources."""
+    both = tokenize, tokenize_target or tokenize
     if target_path is None:
         for where, text in filled_lines(source_path, bad):
             with reporting(bad, where):
-                yield _translated(where, text, None, tokenize, labeled=False)
+                yield _translated(where, text, None, both, labeled=False)
         return
     counts = [0, 0]
     for source, target in zip_longest(decoded_lines(source_path), decoded_lines(target_path)):
@@ -162,7 +164,7 @@ def read_parallel(
             bad(location(target_path, target[0]), target[2])
         else:
             with reporting(bad, where):
-                yield _translated(where, source[1], target[1], tokenize, labeled=True)
+                yield _translated(where, source[1], target[1], both, labeled=True)
     if counts[0] != counts[1]:
         raise ElmokitError(
             f"{name_of(source_path)} has {counts[0]:,} lines and {name_of(target_path)} has "
@@ -174,8 +176,9 @@ def read_summaries(
     path: FilePath,
     *,
     tokenize: Tokenize,
+    tokenize_target: Tokenize | None = None,
     text_column: Column = None,
-    summary_column: Column = None,
+    label_column: Column = None,
     labeled: bool = True,
     bad: BadLines,
 ) -> Iterator[Translated]:
@@ -186,12 +189,13 @@ def read_summaries(
     if not labeled and is_text_file(path, is_table=text_column is not None, labeled=False):
         yield from read_parallel(path, None, tokenize=tokenize, bad=bad)
         return
+    both = tokenize, tokenize_target or tokenize
     specs = [ColumnSpec("text", "text_column", SOURCE, text_column)]
     if labeled:
-        specs.append(ColumnSpec("summary", "label_column", SUMMARY, summary_column))
+        specs.append(ColumnSpec("summary", "label_column", SUMMARY, label_column))
     for where, (text, *rest) in read_table(path, specs, bad):
         with reporting(bad, where):
-            yield _translated(where, text, rest[0] if rest else None, tokenize, labeled=labeled)
+            yield _translated(where, text, rest[0] if rest else None, both, labeled=labeled)
 
 
 def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
@@ -244,14 +248,14 @@ def _labeled(
 
 
 def _translated(
-    where: str, text: Value, target: Value, tokenize: Tokenize, *, labeled: bool
+    where: str, text: Value, target: Value, tokenize: tuple[Tokenize, Tokenize], *, labeled: bool
 ) -> Translated:
-    tokens = words(text, tokenize)
+    tokens = words(text, tokenize[0])
     if not tokens:
         raise BadRecord("the text is empty")
     if not labeled:
         return Translated((tokens,), where, None, None)
-    target_tokens = words(target, tokenize)
+    target_tokens = words(target, tokenize[1])
     if not target_tokens:
         raise BadRecord("the target is empty")
     reference = " ".join(target) if isinstance(target, list) else target

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from elmokit.errors import ElmokitError
 
@@ -35,15 +35,6 @@ def check_scheme(scheme: str) -> None:
 def is_tag_of(tag: str, scheme: str) -> bool:
     """Tell whether a scheme has such a tag."""
     return scheme == PLAIN or tag == "O" or _letter(tag) in SCHEMES[scheme]
-
-
-def are_spans(tags: Iterable[str]) -> bool:
-    """Tell whether tags mark spans, in any scheme.
-
-    >>> are_spans(["O", "B-LOC", "I-LOC"]), are_spans(["DET", "NOUN"])
-    (True, False)
-    """
-    return scheme_of([tuple(tags)]) != PLAIN
 
 
 def scheme_of(sentences: Sequence[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Reader of questions in the format of SQuAD 1.1, and writer of answers to them.
+"""Reader of questions in the format of SQuAD 1.1.
 
 Positions are characters of the original passage, so that an answer is an exact part of it.
 """
@@ -6,7 +6,7 @@ Positions are characters of the original passage, so that an answer is an exact 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from elmokit.data.examples import Question, Span
@@ -49,13 +49,6 @@ def read_squad(
                         tuple(passage[start:end] for start, end in answers),
                         token_span(offsets, *answers[0]) if answers else None,
                     )
-
-
-def write_answers(questions: Iterable[Question], answers: Iterable[str]) -> Iterator[str]:
-    """Yield the text of a file {identifier: answer}, which SQuAD's own script reads."""
-    pairs = zip(questions, answers, strict=True)
-    result = {question.identifier: answer for question, answer in pairs}
-    yield json.dumps(result, ensure_ascii=False, indent=1) + "\n"
 
 
 def _paragraphs(path: FilePath, bad: BadLines) -> Iterator[tuple[str, dict[str, Any]]]:

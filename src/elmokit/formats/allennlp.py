@@ -99,12 +99,16 @@ def read(folder: Path) -> Checkpoint:
         parts = (prefix + BILM, f"{prefix}scalar_mix_")
         return [name for name in names if name.startswith(parts)]
 
+    def is_other(entry: tuple[str, object]) -> bool:
+        return f"token_embedder_{entry[0].rpartition('.')[2]}." not in prefix
+
     stored = state_dict.read(path, choose=of_elmo)
     prefix = _find_prefix(list(stored), path)
-    tensors = {name.removeprefix(prefix + BILM): array for name, array in stored.items()}
     # First the entry whose path, such as `token_embedders.elmo`, matches `token_embedder_elmo.`.
-    names = {path: f"token_embedder_{path.rpartition('.')[2]}." for path, _ in _entries(settings)}
-    entries = sorted(_entries(settings), key=lambda entry: names[entry[0]] not in prefix)
+    entries = sorted(_entries(settings), key=is_other)
+    of_bilm = {name: array for name, array in stored.items() if name.startswith(prefix + BILM)}
+    of_bilm.pop(prefix + BILM + CACHED_WORDS, None)
+    tensors = {name.removeprefix(prefix + BILM): array for name, array in of_bilm.items()}
     options, origin = _find_options(folder, entries) or (_options_of(tensors, path), INFERRED)
     # bilm.config_of looks for these datasets: AllenNLP always projects tokens and states.
     projections = {"CNN_proj/W_proj": (), f"{bilm.CELL.format(0, 0)}/W_P_0": ()}
@@ -115,18 +119,9 @@ def read(folder: Path) -> Checkpoint:
         "configuration": origin,
         "scalar_mixes": _mixes(stored, prefix, config.num_layers + 1, normed, path),
     }
-    shapes = {
-        name: array.shape
-        for name, array in stored.items()
-        if name.startswith(prefix + BILM) and name != prefix + BILM + CACHED_WORDS
-    }
-    ours = read_rows(
-        (row._replace(theirs=prefix + BILM + row.theirs) for row in rows(config)),
-        shapes,
-        stored.__getitem__,
-        path,
-        known_by="the ELMo's options",
-    )
+    table = (row._replace(theirs=prefix + BILM + row.theirs) for row in rows(config))
+    shapes, known_by = {name: a.shape for name, a in of_bilm.items()}, "the ELMo's options"
+    ours = read_rows(table, shapes, stored.__getitem__, path, known_by=known_by)
     return Checkpoint(config, ours, metadata=metadata, source=str(folder), format="allennlp")
 
 

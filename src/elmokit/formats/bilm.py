@@ -60,8 +60,12 @@ def _character_rows(config: BiLMConfig) -> list[Row]:
     n, size, dim = config.n_filters, config.projection_dim, config.character_dim
     table = [same("char_embed", (config.n_characters, dim), "characters")]
     for i, (width, count) in enumerate(config.filters):
-        table.append(_convolution(i, (1, width, dim, count)))
-        table.append(same(f"CNN/b_cnn_{i}", (count,), f"convolutions.{i}.bias"))
+        kernel = same(f"CNN/W_cnn_{i}", (1, width, dim, count), f"convolutions.{i}.weight")
+        kernel = kernel._replace(  # to (filters, character_dim, width)
+            read=lambda array: (array[0].transpose(2, 1, 0),),
+            write=lambda array: array.transpose(2, 1, 0)[None],
+        )
+        table += [kernel, same(f"CNN/b_cnn_{i}", (count,), f"convolutions.{i}.bias")]
     for k in range(config.highway_layers):
         for theirs, ours in (("carry", "gate"), ("transform", "transform")):
             weight, bias = (f"highways.{k}.{ours}.{part}" for part in ("weight", "bias"))
@@ -71,17 +75,6 @@ def _character_rows(config: BiLMConfig) -> list[Row]:
         table.append(transposed("CNN_proj/W_proj", (n, size), "projection.weight"))
         table.append(same("CNN_proj/b_proj", (size,), "projection.bias"))
     return [row._replace(ours=(f"token_encoder.{row.ours[0]}",)) for row in table]
-
-
-def _convolution(i: int, shape: Shape) -> Row:
-    """Map (1, width, character_dim, filters) to (filters, character_dim, width)."""
-    return Row(
-        f"CNN/W_cnn_{i}",
-        shape,
-        (f"convolutions.{i}.weight",),
-        lambda array: (array[0].transpose(2, 1, 0),),
-        lambda array: array.transpose(2, 1, 0)[None],
-    )
 
 
 def _lstm_rows(config: BiLMConfig, direction: int, layer: int) -> list[Row]:
@@ -149,8 +142,11 @@ def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
 
 def _layers_beside(table: Path) -> Path:
     """Return the weights file beside a table of token vectors."""
-    beside = sorted(file for s in SUFFIXES for file in table.parent.glob(f"[!.]*{s}"))
-    matches = [path for path in beside if path != table and _has_layers(path)]
+    beside = {file for s in SUFFIXES for file in table.parent.glob(f"[!.]*{s}")}
+    matches = []
+    for path in sorted(beside - {table}):
+        with open_hdf5(path) as file, suppress(OSError, RuntimeError, KeyError, ValueError):
+            matches += [path] if "RNN_0" in file else []
     if len(matches) == 1:
         return matches[0]
     only = f"{table} has token vectors only"
@@ -158,12 +154,6 @@ def _layers_beside(table: Path) -> Path:
         raise MissingFile(f"{only}: put the weights file of its model beside it")
     names = ", ".join(file.name for file in matches)
     raise UnsupportedFormat(f"{only}, and several files beside it have layers: {names}; keep one")
-
-
-def _has_layers(path: Path) -> bool:
-    with open_hdf5(path) as file, suppress(OSError, RuntimeError, KeyError, ValueError):
-        return "RNN_0" in file
-    return False
 
 
 def without_padding(checkpoint: Checkpoint, words: object = None) -> Checkpoint:
@@ -204,12 +194,9 @@ def find_options(weights: Path) -> Path:
     It has the same name with "options" for "weights", or is `options.json`, or the only candidate.
     """
     named = [weights.stem.replace("weights", "options") + ".json", OPTIONS]
-    for candidate in map(weights.with_name, named):
-        if candidate.is_file():
-            return candidate
     others = sorted(weights.parent.glob("*options*.json"))
-    if len(others) == 1:
-        return others[0]
+    if chosen := _choose([weights.with_name(name) for name in named], others):
+        return chosen
     if others:
         names = ", ".join(file.name for file in others)
         raise UnsupportedFormat(f"{weights} may belong to {names}: rename one to {named[0]}")
@@ -271,11 +258,13 @@ def find_vocabulary(folder: Path) -> Path:
     If there is none, or several, return the path of a `vocab.txt` that does not exist.
     """
     standard = [folder / VOCABULARY, folder / f"{VOCABULARY}.gz"]
-    for path in standard:
-        if path.is_file():
-            return path
-    others = _vocabularies(folder)
-    return others[0] if len(others) == 1 else standard[0]
+    return _choose(standard, _vocabularies(folder)) or standard[0]
+
+
+def _choose(standard: list[Path], others: list[Path]) -> Path | None:
+    """Return the first standard file that exists, else the only other one."""
+    existing = (path for path in standard if path.is_file())
+    return next(existing, others[0] if len(others) == 1 else None)
 
 
 def _vocabularies(folder: Path) -> list[Path]:
@@ -311,8 +300,7 @@ def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> N
             for name, array in write_rows(rows(config), checkpoint.tensors):
                 file.create_dataset(name, data=array)
         if checkpoint.vocabulary is not None:
-            text = Vocabulary(checkpoint.vocabulary).text()
-            (temporary / VOCABULARY).write_text(text, encoding="utf-8", newline="")
+            Vocabulary(checkpoint.vocabulary).write(temporary / VOCABULARY)
 
 
 def _options(config: BiLMConfig) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,31 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, UnsupportedFormat
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.jsonfile import read_json
+from elmokit.text.chinese import CHINESE
 from elmokit.text.dictionaries import Dictionaries
 
 Tensors = dict[str, NDArray[np.float32]]
 Shapes = Mapping[str, tuple[int, ...]]
+JIEBA = "jieba.txt"  # the user dictionary of a Chinese tokenizer, in a native folder
 # All files that the native, the bilm and the many_langs format write.
 MODEL_FILES = (
     *("config.json", "model.safetensors", "vocab.txt", "characters.txt", "words.txt"),
+    JIEBA,
     *("options.json", "weights.hdf5"),
     *("char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl", "cnn_*.json", "lstm_*.json"),
 )
+
+PARTS = {  # How the names of the tensors of a part begin.
+    "token_encoder.characters": "characters",
+    "token_encoder.words": "words",
+    "token_encoder.character_lstm": "character LSTM",
+    "token_encoder.convolutions": "convolutions",
+    "token_encoder.highways": "highway layers",
+    "token_encoder.projection": "token projection",
+    "forward_layers": "forward LSTMs",
+    "backward_layers": "backward LSTMs",
+    "softmax": "softmax",
+}
 
 
 @dataclass(frozen=True)
@@ -63,15 +78,45 @@ class Checkpoint:
                 digest.update(np.ascontiguousarray(self.tensors[name]).data)
         return digest.hexdigest()
 
+    def describe(self) -> dict[str, Any]:
+        """Describe a checkpoint whose tensors have been checked, as JSON takes it."""
+        by_part = dict.fromkeys(PARTS.values(), 0)
+        for name, tensor in self.tensors.items():
+            part = next(label for prefix, label in PARTS.items() if name.startswith(prefix))
+            by_part[part] += tensor.size
+        return {
+            "model": self.source,
+            "format": self.format,
+            "num_layers": self.config.num_layers,
+            "dim": self.config.dim,
+            "parameters": sum(by_part.values()),
+            "parameters_by_part": {part: count for part, count in by_part.items() if count},
+            "vocabulary_size": None if self.vocabulary is None else len(self.vocabulary),
+            "fingerprint": self.fingerprint(),
+            "config": self.config.to_dict(),
+            "metadata": split_dictionary(self.metadata)[0],
+        }
+
 
 def tokenizer_of(metadata: Mapping[str, Any]) -> str:
     """Return the tokenizer that fits a model: "chinese" if it was trained with it, else "elmokit".
 
-    The tokenizer of pre-tokenized training text is unknown.
+    The words of a user dictionary follow the name: see `elmokit.text.chinese`. The tokenizer of
+    pre-tokenized training text is unknown.
     """
     training = metadata.get("training")
     name = training.get("tokenizer") if isinstance(training, Mapping) else None
-    return "chinese" if name == "chinese" else "elmokit"
+    is_chinese = isinstance(name, str) and name.partition("\n")[0] == CHINESE
+    return str(name) if is_chinese else "elmokit"
+
+
+def split_dictionary(metadata: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the metadata for config.json, and the words for `jieba.txt`."""
+    name, _, words = tokenizer_of(metadata).partition("\n")
+    if not words:
+        return metadata, ""
+    training = {**metadata["training"], "tokenizer": name, "dictionary": JIEBA}
+    return {**metadata, "training": training}, words
 
 
 def check_tensors(checkpoint: Checkpoint, expected: Shapes) -> None:
@@ -125,23 +170,29 @@ def check_fixed(config: BiLMConfig, format: str, fixed: Mapping[str, Any]) -> No
 def _check_sizes(checkpoint: Checkpoint) -> None:
     """Raise unless vocabulary and dictionaries have as many entries as their tensors have rows."""
     config, source = checkpoint.config, checkpoint.source
-    if checkpoint.vocabulary is not None:
-        words = len(checkpoint.vocabulary)
-        table = config.n_words if config.token_encoder == "words" else 0
-        for part, size in (("softmax", config.vocabulary_size), ("table of word vectors", table)):
-            if size not in (0, words):
-                counts = f"{words} words but the {part} has {size}"
-                raise UnsupportedFormat(f"{source}: the vocabulary has {counts}")
+    vocabulary, words = checkpoint.vocabulary, len(checkpoint.vocabulary or [])
+    table = config.n_words if config.token_encoder == "words" else 0
+    for part, size in (("softmax", config.vocabulary_size), ("table of word vectors", table)):
+        if vocabulary is not None and size not in (0, words):
+            counts = f"{words} words but the {part} has {size}"
+            raise UnsupportedFormat(f"{source}: the vocabulary has {counts}")
     if config.token_encoder == "unicode":
-        dictionaries = checkpoint.dictionaries or Dictionaries()
-        characters = config.n_characters if config.character_dim else 0
-        for name, entries, rows in (
-            ("characters", dictionaries.characters, characters),
-            ("words", dictionaries.words, config.n_words if config.word_dim else 0),
-        ):
-            if (count := len(entries or [])) != rows:
-                sizes = f"{count} entries but the model has {rows}"
-                raise UnsupportedFormat(f"{source}: the dictionary of {name} has {sizes}")
+        dictionaries = asdict(checkpoint.dictionaries or Dictionaries())
+        sizes = {"characters": config.character_dim, "words": config.word_dim}
+        for name, entries in dictionaries.items():
+            count, rows = len(entries or []), getattr(config, f"n_{name}") if sizes[name] else 0
+            if count != rows:
+                counts = f"{count} entries but the model has {rows}"
+                raise UnsupportedFormat(f"{source}: the dictionary of {name} has {counts}")
+
+
+@contextmanager
+def renamed(temporary: Path, path: str | Path) -> Iterator[None]:
+    """Name `path` in the errors of the block instead of a temporary folder."""
+    try:
+        yield
+    except ElmokitError as error:
+        raise type(error)(str(error).replace(str(temporary), str(path))) from None
 
 
 def new_model_folder(folder: Path, *, overwrite: bool = False) -> AbstractContextManager[Path]:
@@ -151,7 +202,6 @@ def new_model_folder(folder: Path, *, overwrite: bool = False) -> AbstractContex
 
 def published_metadata(folder: Path) -> dict[str, Any]:
     """Return the contents of `meta.json`, which archives of the NLPL repository have."""
-    try:
+    with suppress(ElmokitError):  # The file is missing or of another kind.
         return {"meta": read_json(folder / "meta.json")}
-    except ElmokitError:  # The file is missing or of another kind.
-        return {}
+    return {}

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
+from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, explained
 from elmokit.io.jsonfile import read_json
 from elmokit.io.marker import read_marker
 from elmokit.io.paths import is_file
@@ -88,7 +88,11 @@ def own_tokenizer(model: str | Path | None = None) -> str:
 
     path = PRETRAINED if model is None or model == SHIPPED else _path(model)
     if path.is_dir():
-        return tokenizer_of(_metadata(path))
+        if not _has(path, NATIVE) or not is_file(path / "config.json"):
+            return tokenizer_of({})
+        from elmokit.formats.native import metadata_of
+
+        return tokenizer_of(metadata_of(read_json(path / "config.json"), path))
     if any(path.match(name) for name in BILM):  # These files do not name a tokenizer.
         return tokenizer_of({})
     return tokenizer_of(read_checkpoint(model).metadata)
@@ -106,22 +110,14 @@ def _exists(path: Path) -> bool:
     return path.exists() or _is_prefix(path) or any(outer.is_file() for outer in path.parents)
 
 
-def _metadata(folder: Path) -> dict[str, Any]:
-    """Return the metadata of a native folder, empty for other formats."""
-    if not _has(folder, NATIVE) or not is_file(folder / "config.json"):
-        return {}
-    metadata = read_json(folder / "config.json").get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
-
-
 def _path(model: str | Path) -> Path:
     if model == "":
         raise InvalidInput("the name of the model is empty")
-    try:
+    # The name may be too long, or ~user unknown.
+    problem = f"cannot look for {str(model)[:99]}"
+    with explained(problem, OSError, RuntimeError, raising=InvalidInput):
         path = Path(model).expanduser()
         path.exists()
-    except (OSError, RuntimeError) as error:  # The name is too long, or ~user is unknown.
-        raise InvalidInput(f"cannot look for {str(model)[:99]}: {reason_of(error)}") from None
     return path
 
 
@@ -136,7 +132,7 @@ def _read_path(path: Path) -> Checkpoint | None:
     if path.is_file():
         return _read_file(path)
     if _is_prefix(path):
-        return _read_training(path)
+        return _read_file(path.with_name(f"{path.name}.index"))
     for outer in path.parents:
         if outer.is_file() and ".." not in path.relative_to(outer).parts:
             return _read_archive(outer, path)
@@ -148,19 +144,15 @@ def _is_prefix(path: Path) -> bool:
     return is_file(path.with_name(f"{path.name}.index"))
 
 
-def _read_training(prefix: Path) -> Checkpoint:
-    from elmokit.formats.tensorflow import variables
-
-    return variables.read_training(prefix)
-
-
 def _read_file(path: Path) -> Checkpoint:
     if any(path.match(name) for name in BILM):
         from elmokit.formats import bilm
 
         return bilm.read(path)
     if path.suffix == ".index":
-        return _read_training(path.with_suffix(""))
+        from elmokit.formats.tensorflow import variables
+
+        return variables.read_training(path.with_suffix(""))
     if path.name in (*NATIVE, *MANY_LANGS, *ALLENNLP, *SIDECARS):
         return _read_folder(path.parent)
     return _read_archive(path, path)
@@ -173,14 +165,13 @@ def _read_archive(path: Path, requested: Path) -> Checkpoint:
     if not path.name.lower().endswith(archive.SUFFIXES):
         known = f"a folder, an .hdf5 file or an archive ({', '.join(archive.SUFFIXES)})"
         raise UnsupportedFormat(f"{path} is not a model: give {known}")
-    with archive.unpacked(path) as folder:
+    from elmokit.formats.checkpoint import renamed
+
+    with archive.unpacked(path) as folder, renamed(folder, path):
         inside = folder / requested.relative_to(path)
-        try:
-            checkpoint = _read_path(inside if inside != folder else _inner_folder(folder))
-            if checkpoint is None:
-                raise MissingFile(f"there is no file or folder {inside}")
-        except ElmokitError as error:  # Name the archive instead of the temporary folder.
-            raise type(error)(str(error).replace(str(folder), str(path))) from None
+        checkpoint = _read_path(inside if inside != folder else _inner_folder(folder))
+        if checkpoint is None:
+            raise MissingFile(f"there is no file or folder {inside}")
     weights = checkpoint.weights.replace(str(folder), str(path))
     return replace(checkpoint, source=str(requested), weights=weights)
 

@@ -63,8 +63,7 @@ def token_rows(config: BiLMConfig) -> list[Row]:
         for i, (width, count) in enumerate(config.filters):
             rows += _linear(f"convolutions.{i}", (count, size, width))
         for k in range(config.highway_layers):
-            rows.append(_highway(k, "weight", (2 * read, read)))
-            rows.append(_highway(k, "bias", (2 * read,)))
+            rows += [_highway(k, "weight", (2 * read, read)), _highway(k, "bias", (2 * read,))]
     elif size:
         read = 2 * size
         for direction in ("", "_reverse"):
@@ -140,21 +139,16 @@ def read(folder: Path) -> Checkpoint:
     except KeyError as error:
         raise UnsupportedFormat(f"{folder / origin} lacks {error.args[0]!r}") from None
     except (TypeError, AttributeError):
-        raise UnsupportedFormat(
-            f"{folder / origin} does not have the layout of an ELMoForManyLangs configuration"
-        ) from None
+        problem = "does not have the layout of an ELMoForManyLangs configuration"
+        raise UnsupportedFormat(f"{folder / origin} {problem}") from None
     tensors: Tensors = {}
+    known_by = "its configuration and dictionaries"
     for table, stored, file in (
-        (token_rows(config), tokens, TOKENS),
-        (layer_rows(config), state_dict.read(folder / LAYERS), LAYERS),
+        (token_rows(config), tokens, folder / TOKENS),
+        (layer_rows(config), state_dict.read(folder / LAYERS), folder / LAYERS),
     ):
-        tensors |= read_rows(
-            table,
-            {name: array.shape for name, array in stored.items()},
-            stored.__getitem__,
-            folder / file,
-            known_by="its configuration and dictionaries",
-        )
+        shapes = {name: array.shape for name, array in stored.items()}
+        tensors |= read_rows(table, shapes, stored.__getitem__, file, known_by=known_by)
     return Checkpoint(
         config=config,
         tensors=tensors,

@@ -1,7 +1,8 @@
 """Our own format: a folder with `config.json`, `model.safetensors` and often `vocab.txt`.
 
 A model on Unicode characters has its dictionaries in `characters.txt` and `words.txt`, one entry
-per line, its id being the line number; only a newline ends a line.
+per line, its id being the line number; only a newline ends a line. The user dictionary of jieba
+with which the training text was segmented is in `jieba.txt`.
 
 A repository on the Hugging Face Hub has the same layout. Weights are stored as float32 or float16
 and are float32 in memory.
@@ -26,10 +27,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
-from elmokit.formats.checkpoint import Checkpoint, Tensors, check_finite, new_model_folder
+from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, explained
+from elmokit.formats.checkpoint import (
+    JIEBA,
+    Checkpoint,
+    Tensors,
+    check_finite,
+    new_model_folder,
+    split_dictionary,
+)
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.paths import check_regular
+from elmokit.text.chinese import CHINESE, with_dictionary
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.vocabulary import Vocabulary
 
@@ -64,19 +73,37 @@ def read(folder: Path) -> Checkpoint:
     except ElmokitError as error:
         raise UnsupportedFormat(f"{folder / CONFIG}: {error}") from None
     tensors, mix = _split_head(read_tensors(folder / WEIGHTS)[0], folder / WEIGHTS)
-    metadata = values.get("metadata")
-    metadata = dict(metadata) if isinstance(metadata, dict) else {}
+    metadata = metadata_of(values, folder)
     metadata |= _mix_metadata(mix, config.num_layers + 1, folder / WEIGHTS)
+    is_unicode = config.token_encoder == "unicode"
+    words = _lookup(folder, VOCABULARY, config.vocabulary_size or config.token_encoder == "words")
     return Checkpoint(
         config=config,
         tensors=tensors,
-        vocabulary=_read_vocabulary(folder, config),
+        vocabulary=Vocabulary.read(words).words if words else None,
         metadata=metadata,
         source=str(folder),
         format="native",
-        dictionaries=_read_dictionaries(folder, config),
+        dictionaries=_read_dictionaries(folder, config) if is_unicode else None,
         weights=str(folder / WEIGHTS),
     )
+
+
+def metadata_of(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the metadata in the values of config.json, with the words of `jieba.txt` if it has it.
+
+    In memory, they are part of the tokenizer: see `elmokit.text.chinese`.
+    """
+    metadata = values.get("metadata")
+    metadata = dict(metadata) if isinstance(metadata, dict) else {}
+    training = metadata.get("training")
+    if isinstance(training, dict) and training.get("dictionary") is not None:
+        if not (folder / JIEBA).is_file():
+            raise MissingFile(f"{folder} lacks {JIEBA}, the dictionary of its tokenizer")
+        tokenizer = with_dictionary(CHINESE, folder / JIEBA)
+        metadata["training"] = {**training, "tokenizer": tokenizer}
+        del metadata["training"]["dictionary"]
+    return metadata
 
 
 def write(
@@ -94,28 +121,28 @@ def write(
         name: stored_as(dtype, tensor, f"the tensor {name!r}")
         for name, tensor in sorted(checkpoint.tensors.items())
     }
+    metadata, words = split_dictionary(checkpoint.metadata)
     values = {
         "format": FORMAT,
         "format_version": VERSION,
         "model_type": "elmo",
         "model": checkpoint.config.to_dict(),
-        "metadata": checkpoint.metadata,
+        "metadata": metadata,
     }
     dictionaries = checkpoint.dictionaries or Dictionaries()
     with new_model_folder(folder, overwrite=overwrite) as temporary:
         text = json.dumps(values, indent=2, ensure_ascii=False)
         # UTF-8 cannot hold lone surrogates; Python escapes them the way JSON does.
         (temporary / CONFIG).write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
-        try:
+        with explained(f"cannot write {folder / WEIGHTS}", SafetensorError):  # as on a full disk
             save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
-        except SafetensorError as error:  # for example a full disk
-            raise ElmokitError(f"cannot write {folder / WEIGHTS}: {reason_of(error)}") from None
         if checkpoint.vocabulary is not None:
-            text = Vocabulary(checkpoint.vocabulary).text()
-            (temporary / VOCABULARY).write_text(text, encoding="utf-8", newline="")
+            Vocabulary(checkpoint.vocabulary).write(temporary / VOCABULARY)
         for name, entries in ((CHARACTERS, dictionaries.characters), (WORDS, dictionaries.words)):
             if entries is not None:
                 write_lines(temporary / name, entries)
+        if words:
+            write_lines(temporary / JIEBA, words.split("\n"))
 
 
 def stored_as(dtype: str, array: NDArray[np.float32], what: str) -> NDArray[Any]:
@@ -135,23 +162,18 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
 
     tensors: Tensors = {}
     check_regular(path)
-    try:
-        with safe_open(path, framework="numpy") as file:
-            for name in file.keys():  # noqa: SIM118 (not a mapping)
-                tensor = file.get_tensor(name)
-                if tensor.dtype.kind != "f":
-                    raise UnsupportedFormat(f"{path}: the tensor {name!r} is not floating point")
-                with np.errstate(over="ignore"):  # Infinities are found when the model is built.
-                    tensors[name] = tensor.astype(np.float32, copy=False)
-            return tensors, file.metadata() or {}
-    except ElmokitError:
-        raise
-    except FileNotFoundError:
-        raise MissingFile(f"there is no file {path}") from None
-    except (SafetensorError, OSError, TypeError, ValueError) as error:
-        raise UnsupportedFormat(
-            f"{path} is not a safetensors file that can be read: {reason_of(error)}"
-        ) from None
+    problem, kinds = f"{path} is not a safetensors file that can be read", (TypeError, ValueError)
+    with (
+        explained(problem, SafetensorError, OSError, *kinds, raising=UnsupportedFormat),
+        safe_open(path, framework="numpy") as file,
+        np.errstate(over="ignore"),  # Infinities are found when the model is built.
+    ):
+        for name in file.keys():  # noqa: SIM118 (not a mapping)
+            tensor = file.get_tensor(name)
+            if tensor.dtype.kind != "f":
+                raise UnsupportedFormat(f"{path}: the tensor {name!r} is not floating point")
+            tensors[name] = tensor.astype(np.float32, copy=False)
+        return tensors, file.metadata() or {}
 
 
 def write_lines(path: Path, entries: Sequence[str]) -> None:
@@ -171,16 +193,10 @@ def read_lines(path: Path) -> list[str]:
 def _split_head(tensors: Tensors, path: Path) -> tuple[Tensors, Tensors]:
     """Return the tensors of the biLM, and those of the scalar mix that was trained on top of it."""
     if any(name.startswith(PREFIX) for name in tensors):
-        for name in tensors:
-            if not name.startswith((PREFIX, CLASSIFIER)):
-                raise UnsupportedFormat(
-                    f"{path} has a tensor {name!r} beside an ELMo and a classifier"
-                )
-        tensors = {
-            name.removeprefix(PREFIX): value
-            for name, value in tensors.items()
-            if name.startswith(PREFIX)
-        }
+        for name in (name for name in tensors if not name.startswith((PREFIX, CLASSIFIER))):
+            raise UnsupportedFormat(f"{path} has a tensor {name!r} beside an ELMo and a classifier")
+        inner = {name: value for name, value in tensors.items() if name.startswith(PREFIX)}
+        tensors = {name.removeprefix(PREFIX): value for name, value in inner.items()}
     mix = {name: value for name, value in tensors.items() if name.startswith(MIX)}
     return {name: value for name, value in tensors.items() if name not in mix}, mix
 
@@ -198,24 +214,19 @@ def _mix_metadata(mix: Tensors, layers: int, path: Path) -> dict[str, Any]:
     return {"scalar_mixes": [{"weights": weights, "gamma": gamma, "layer_norm": False}]}
 
 
-def _read_vocabulary(folder: Path, config: BiLMConfig) -> list[str] | None:
-    path = folder / VOCABULARY
-    if path.is_file():
-        return Vocabulary.read(path).words
-    if config.vocabulary_size or config.token_encoder == "words":
-        raise MissingFile(f"{folder} lacks {VOCABULARY}, which its model needs")
+def _lookup(folder: Path, name: str, needed: object) -> Path | None:
+    """Return a file of the folder, None if it is neither there nor needed."""
+    if (folder / name).is_file():
+        return folder / name
+    if needed:
+        raise MissingFile(f"{folder} lacks {name}, which its model needs")
     return None
 
 
-def _read_dictionaries(folder: Path, config: BiLMConfig) -> Dictionaries | None:
-    if config.token_encoder != "unicode":
-        return None
-    entries: list[list[str] | None] = []
-    for name, columns in ((CHARACTERS, config.character_dim), (WORDS, config.word_dim)):
-        if columns and not (folder / name).is_file():
-            raise MissingFile(f"{folder} lacks {name}, which its model needs")
-        entries.append(read_lines(folder / name) if columns else None)
+def _read_dictionaries(folder: Path, config: BiLMConfig) -> Dictionaries:
+    files = ((CHARACTERS, config.character_dim), (WORDS, config.word_dim))
+    paths = [_lookup(folder, name, columns) if columns else None for name, columns in files]
     try:
-        return Dictionaries(*entries)
+        return Dictionaries(*(None if path is None else read_lines(path) for path in paths))
     except ElmokitError as error:
         raise UnsupportedFormat(f"{folder}: {error}") from None

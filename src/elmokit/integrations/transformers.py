@@ -37,6 +37,7 @@ from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLM
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
+from elmokit.text.chinese import with_dictionary
 from elmokit.text.dictionaries import Dictionaries
 from elmokit.text.indexers import make_indexer
 from elmokit.text.readers import WINDOW_TOKENS
@@ -117,6 +118,7 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
         "vocab_file": "vocab.txt",
         "characters_file": "characters.txt",
         "words_file": "words.txt",
+        "jieba_file": "jieba.txt",
         "config_file": "config.json",
     }
 
@@ -125,6 +127,7 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
         vocab_file: str | None = None,
         characters_file: str | None = None,
         words_file: str | None = None,
+        jieba_file: str | None = None,
         config_file: str | None = None,
         *,
         bilm: dict[str, Any] | None = None,
@@ -137,6 +140,7 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
             vocab_file: Words of the softmax or of the word table.
             characters_file: Characters of a model on Unicode characters.
             words_file: Words of a model on Unicode characters.
+            jieba_file: User dictionary of jieba that the model was trained with.
             config_file: The configuration of the model.
             bilm: Fields of `BiLMConfig`, if there is no `config_file`.
             split: Tokenizer of strings: "elmokit", "whitespace" or "chinese" (default: the one
@@ -145,7 +149,9 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
         """
         values = read_json(Path(config_file)) if config_file else {}
         config = BiLMConfig.from_dict(values.get("model") or bilm or {})
-        self.split = split or tokenizer_of(values.get("metadata") or {})
+        self.split = split or with_dictionary(
+            tokenizer_of(values.get("metadata") or {}), jieba_file
+        )
         self.vocabulary = Vocabulary.read(Path(vocab_file)) if vocab_file else None
         self.dictionaries = Dictionaries(
             *(read_lines(Path(file)) if file else None for file in (characters_file, words_file))
@@ -256,12 +262,13 @@ class ElmoTokenizer(transformers.PreTrainedTokenizerFast):
     def save_vocabulary(
         self, save_directory: str, filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Write `vocab.txt`, `characters.txt` and `words.txt`, as far as the model has them."""
+        """Write the vocabulary and the dictionaries, as far as the model has them."""
         folder, prefix = Path(save_directory), f"{filename_prefix}-" if filename_prefix else ""
         lists = {
             "vocab_file": self.vocabulary and self.vocabulary.words,
             "characters_file": self.dictionaries.characters,
             "words_file": self.dictionaries.words,
+            "jieba_file": self.split.split("\n")[1:],
         }
         files = []
         for name, entries in lists.items():

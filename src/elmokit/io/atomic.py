@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from elmokit.errors import ElmokitError, reason_of
+from elmokit.errors import ElmokitError, explained
 from elmokit.io.paths import is_folder
 
 ASIDE = ".old"  # added to the temporary name of a folder that is being replaced
@@ -54,16 +54,11 @@ def atomic_file(path: Path, *, temporary: Path | None = None) -> Iterator[io.Buf
 
 def write_file(path: Path, content: Iterable[str] | bytes) -> None:
     """Write bytes, or pieces of text as UTF-8, to a file atomically."""
-    try:
-        with atomic_file(path) as file:
-            if isinstance(content, bytes):
-                file.write(content)
-            else:
-                file.writelines(piece.encode("utf-8") for piece in content)
-    except ElmokitError:  # of the content; some of them are OSErrors too
-        raise
-    except OSError as error:
-        raise ElmokitError(f"cannot write {path}: {reason_of(error)}") from None
+    with explained(f"cannot write {path}", OSError), atomic_file(path) as file:
+        if isinstance(content, bytes):
+            file.write(content)
+        else:
+            file.writelines(piece.encode("utf-8") for piece in content)
 
 
 @contextmanager
@@ -76,7 +71,7 @@ def atomic_folder(folder: Path, *, replace: Collection[str] | None = None) -> It
     check_replaceable(folder, replace)
     if not is_folder(folder.parent):
         raise ElmokitError(f"there is no folder {folder.parent} to write {folder.name} into")
-    try:
+    with explained(f"cannot write {folder}", OSError):
         remove_leftovers(folder.parent, folder.name)
         temporary = _temporary_name(folder)
         temporary.mkdir()
@@ -93,10 +88,6 @@ def atomic_folder(folder: Path, *, replace: Collection[str] | None = None) -> It
                 replace_folder(temporary, folder)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
-    except ElmokitError:  # Some of them are OSErrors too, such as MissingFile.
-        raise
-    except OSError as error:
-        raise ElmokitError(f"cannot write {folder}: {reason_of(error)}") from None
 
 
 def check_replaceable(folder: Path, names: Collection[str] | None) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import ElmokitError, reason_of
+from elmokit.errors import ElmokitError, explained
 from elmokit.io.atomic import atomic_file
 from elmokit.io.paths import check_regular
 
@@ -14,9 +14,13 @@ MAX_CONFIG_BYTES = 64 << 20
 MAX_TEXT_BYTES = 1 << 30
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the UTF-8 text of a file such as a word list; line ends are left as they are."""
-    content = read_bytes(path, MAX_TEXT_BYTES, "a word list")
+    return decode(read_bytes(path, max_bytes, "a word list"), path)
+
+
+def decode(content: bytes, path: Path) -> str:
+    """Return the UTF-8 text that a file contains."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -55,13 +59,11 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 def read_bytes(path: Path, max_bytes: int, kind: str) -> bytes:
     """Return the content of a regular file of at most `max_bytes`; `kind` is for messages."""
-    check_regular(path)
-    try:
+    check_regular(path, missing_ok=True)
+    with explained(f"cannot read {path}", OSError, ValueError):  # ValueError: a zero byte in it
         if path.stat().st_size > max_bytes:
             raise ElmokitError(f"{path} is too large for {kind}")
         return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        raise ElmokitError(f"cannot read {path}: {reason_of(error)}") from None
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -45,7 +45,7 @@ def read_lines(
     path: FilePath,
     *,
     errors: str = "strict",
-    on_bytes: Callable[[int], None] = lambda _: None,
+    on_bytes: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Piece]:
     """Yield the decoded lines of a file, compressed or not; "-" is standard input.
 
@@ -58,7 +58,7 @@ def read_lines(
 
 
 def read_blocks(
-    path: FilePath, *, on_bytes: Callable[[int], None] = lambda _: None
+    path: FilePath, *, on_bytes: Callable[[int], object] = lambda _: None
 ) -> Iterator[bytes]:
     """Yield the bytes of a file block by block, decompressed."""
     name = name_of(path)
@@ -91,7 +91,7 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
         raise ElmokitError(f"cannot open {name}: {error}") from None
 
 
-def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
+def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], object]) -> Iterator[bytes]:
     while True:
         try:
             block = stream.read(BLOCK_BYTES)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from elmokit.errors import ElmokitError, UnsupportedFormat, reason_of
+from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat, reason_of
 from elmokit.io.lines import FilePath
 
 
@@ -107,10 +107,12 @@ def is_inside(path: FilePath, folder: FilePath) -> bool:
     return False
 
 
-def check_regular(path: Path) -> None:
-    """Raise for anything but a file or nothing: a pipe blocks, and a device has no end."""
+def check_regular(path: Path, *, missing_ok: bool = False) -> None:
+    """Raise unless `path` is a regular file: a pipe blocks, and a device has no end."""
     if os.path.exists(path) and not is_file(path):  # noqa: PTH110 (False for invalid names)
         raise UnsupportedFormat(f"{path} is a folder, a pipe or a device, not a regular file")
+    if not missing_ok and not is_file(path):
+        raise MissingFile(f"there is no file {path}")
 
 
 def file_inside(folder: Path, *names: str) -> Path | None:

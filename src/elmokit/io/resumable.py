@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import ElmokitError, reason_of
+from elmokit.errors import ElmokitError, explained
 from elmokit.io.atomic import (
     check_replaceable,
     locked,
@@ -48,10 +48,8 @@ def check_unused(
     inputs = list(inputs)
     for path in (out, parts_folder(out)):
         check_no_input(path, inputs)
-    try:
+    with explained(f"cannot write {os.fspath(out)[:99]}", OSError):  # The name is too long.
         parts_folder(out).exists()
-    except OSError as error:  # The name is too long.
-        raise ElmokitError(f"cannot write {os.fspath(out)[:99]}: {reason_of(error)}") from None
     if not out.absolute().parent.is_dir():
         raise ElmokitError(f"there is no folder {out.parent} to write {out.name} into")
     if os.path.lexists(parts_folder(out)):

@@ -21,18 +21,12 @@ def scratch_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     if size <= MAX_IN_MEMORY:
         return np.empty(shape, dtype)
     with tempfile.TemporaryFile(prefix="elmokit-") as file:  # The map keeps it open.
-        _allocate(file.fileno(), size)
+        try:  # Reserve the space now: a full disk is an error here, but ends the process in a map.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            raise ElmokitError(
+                f"a sentence's vectors need {size:,} bytes in {tempfile.gettempdir()}: "
+                f"{error.strerror}; TMPDIR names another folder"
+            ) from None
         return np.memmap(file, dtype, "w+", shape=shape)
-
-
-def _allocate(descriptor: int, size: int) -> None:
-    """Reserve the space now: a full disk is an error here, but kills the process in a map."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError as error:
-        raise ElmokitError(
-            f"a sentence's vectors need {size:,} bytes in {tempfile.gettempdir()}: "
-            f"{error.strerror}; TMPDIR names another folder"
-        ) from None

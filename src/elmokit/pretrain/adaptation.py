@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from elmokit.errors import ElmokitError
-from elmokit.formats.checkpoint import Checkpoint, check_tensors, tokenizer_of
-from elmokit.formats.detect import read_checkpoint
-from elmokit.model.bilm import BiLM, expected_shapes
+from elmokit.formats.checkpoint import Checkpoint, split_dictionary, tokenizer_of
+from elmokit.loading import read_valid
+from elmokit.model.bilm import BiLM
 from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import join
 from elmokit.pretrain.settings import AdaptSettings
@@ -43,8 +43,7 @@ def adapt(
     """
     chosen = settings or AdaptSettings()
     with join(chosen.device) as group:
-        origin = read_checkpoint(model)
-        check_tensors(origin, expected_shapes(origin.config))
+        origin = read_valid(model)
         new_softmax = chosen.new_softmax or not origin.config.vocabulary_size
         if origin.config.token_encoder == "unicode":
             raise ElmokitError(
@@ -58,19 +57,20 @@ def adapt(
                     "or add --new-softmax"
                 )
         path = Path(model).expanduser()
+        metadata, _ = split_dictionary(origin.metadata)
         described = {
             "name": path.absolute().name if path.exists() else model,
             "fingerprint": origin.fingerprint(),
-            "metadata": {name: v for name, v in origin.metadata.items() if name != "options"},
+            "metadata": {name: v for name, v in metadata.items() if name != "options"},
         }
 
         def start(text: Corpus) -> Start:
             vocabulary = choose_vocabulary(origin, text, chosen, new_softmax)
             adapted = model_to_adapt(origin, vocabulary, chosen, new_softmax)
-            rows, unroll = chosen.batch_size, chosen.unroll
-            windows = Windows(text.train, rows=rows, unroll=unroll, weights=text.weights)
-            alone = int(SOFTMAX_SHARE * chosen.total_steps(windows.steps))
-            alone = alone if chosen.softmax_steps is None else chosen.softmax_steps
+            if (alone := chosen.softmax_steps) is None:
+                rows, unroll = chosen.batch_size, chosen.unroll
+                windows = Windows(text.train, rows=rows, unroll=unroll, weights=text.weights)
+                alone = int(SOFTMAX_SHARE * chosen.total_steps(windows.steps))
             return Start(adapted, vocabulary, described, alone if new_softmax else 0)
 
         tokenizer = chosen.tokenizer or tokenizer_of(origin.metadata)
@@ -96,9 +96,8 @@ def model_to_adapt(
     origin: Checkpoint, vocabulary: Vocabulary, settings: AdaptSettings, new_softmax: bool
 ) -> BiLM:
     """Return the model of a checkpoint, with random weights in a new softmax."""
-    config = replace(origin.config, vocabulary_size=len(vocabulary))
-    if settings.dropout is not None:
-        config = replace(config, dropout=settings.dropout)
+    dropout = origin.config.dropout if settings.dropout is None else settings.dropout
+    config = replace(origin.config, vocabulary_size=len(vocabulary), dropout=dropout)
     model = new_model(config, settings.seed)
     tensors = {
         name: torch.from_numpy(np.array(value, np.float32))

@@ -18,7 +18,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,8 @@ class Types:
         """Return the words of ids."""
         starts, ends = self._offsets[ids], self._offsets[ids + 1]
         view = memoryview(self._bytes)  # type: ignore[arg-type]
-        return [
-            str(view[a:b], "utf-8") for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
-        ]
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        return [str(view[start:end], "utf-8") for start, end in spans]
 
     def frequent(self, *, min_count: int = 3, size: int | None = None) -> list[str]:
         """Return the words that occur `min_count` times or more, at most `size` of them."""
@@ -174,7 +174,10 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Describe the first difference between two manifests; return None if there is none."""
     for name in ("version", "tokenizer", "as_written", "valid_fraction"):
         if old.get(name) != new[name]:
-            return f"its {name} was {old.get(name)!r} and is now {new[name]!r}"
+            was, now = (f"{manifest.get(name)!r:.80}" for manifest in (old, new))
+            # The words of a dictionary follow the name of the tokenizer.
+            same = f"the dictionary of its {name} has changed"
+            return same if was == now else f"its {name} was {was} and is now {now}"
     for part in ("corpus", "valid"):
         before, after = ({e["name"]: e for e in m.get(part, [])} for m in (old, new))
         for name in before.keys() - after.keys():
@@ -207,22 +210,13 @@ def _encode(
     words |= {} if manifest["as_written"] else {"<unk>": UNKNOWN_ID}
     size = sum(f.stat().st_size for f in chain(heldout_files, *(s.files for s in sources)))
     with tqdm(total=size, unit="B", unit_scale=True, desc="corpus", disable=quiet) as bar:
-
-        def count(size: int) -> None:
-            bar.update(size)
-
-        def read(files: list[Path]) -> Iterator[Chunk]:
-            return tokenized_chunks(
-                files, tokenizer=manifest["tokenizer"], workers=workers, on_bytes=count
-            )
-
+        tokenizer = manifest["tokenizer"]
+        read = partial(tokenized_chunks, tokenizer=tokenizer, workers=workers, on_bytes=bar.update)
         reserved = dict.fromkeys(words, UNKNOWN_ID)
         sizes = [_append(folder, "all", read(source.files), words, reserved) for source in sources]
         _append(folder, "given", read(heldout_files), words, reserved)
-    for source, size in zip(sources, sizes, strict=True):
-        if not size:
-            files = plural(len(source.files), "file")
-            raise ElmokitError(f"{source.name} has no sentences in {files}")
+    for source in (source for source, size in zip(sources, sizes, strict=True) if not size):
+        raise ElmokitError(f"{source.name} has no sentences in {plural(len(source.files), 'file')}")
     everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
     train, heldout = split_sources(sizes, manifest["valid_fraction"])
     ranges = list(chain(*train))
@@ -274,8 +268,7 @@ def _append(
         for chunk in chunks:
             ids = np.empty(len(chunk.words), np.int32)
             for local, word in enumerate(chunk.words):
-                index = reserved.get(word)
-                if index is None:
+                if (index := reserved.get(word)) is None:
                     index = words.setdefault(word, following)
                     following += index == following
                 ids[local] = index
@@ -294,15 +287,13 @@ def split_sources(sizes: list[int], fraction: float) -> tuple[list[list[Range]],
     """
     train: list[list[Range]] = []
     heldout: list[Range] = []
-    first = 0
-    for size in sizes:
+    for size, first in zip(sizes, accumulate(sizes, initial=0), strict=False):
         to_train, to_hold_out = split_blocks(size, fraction)
         train.append([(first + a, first + b) for a, b in to_train])
         heldout += [(first + a, first + b) for a, b in to_hold_out]
-        first += size
     if fraction and not heldout:
         raise ElmokitError(
-            f"the corpus has {plural(first, 'sentence')}, too few to hold out {fraction:.0%} "
+            f"the corpus has {plural(sum(sizes), 'sentence')}, too few to hold out {fraction:.0%} "
             "of them: use more text, a held-out text (valid), or valid_fraction 0"
         )
     return train, heldout
@@ -350,9 +341,9 @@ def _write_types(
     final = np.empty(len(ids), np.int32)
     final[ids] = np.arange(len(ids), dtype=np.int32)
     encoded = [names[index].encode() for index in ids.tolist()]
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    lengths = map(len, encoded)
     (folder / "types.bytes").write_bytes(b"".join(encoded))
-    np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64).tofile(folder / "types.offsets")
+    np.cumsum([0, *lengths], dtype=np.int64).tofile(folder / "types.offsets")
     counts[ids].tofile(folder / "types.counts")
     return final
 

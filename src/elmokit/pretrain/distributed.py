@@ -79,11 +79,11 @@ class ProcessGroup:
 
     # ---- numbers
 
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        """Sum a tensor over all processes, in place."""
+    def all_reduce(self, tensor: Tensor, operation: Any = distributed.ReduceOp.SUM) -> Tensor:
+        """Sum a tensor over all processes, or combine it in another way, in place."""
         if self.world_size > 1:
             with _lost_connections():
-                distributed.all_reduce(tensor)
+                distributed.all_reduce(tensor, operation)
         return tensor
 
     def all_reduce_gradients(self, parameters: Iterable[Tensor]) -> None:
@@ -106,10 +106,7 @@ class ProcessGroup:
     def max(self, *values: int) -> list[int]:
         """Return the maximum over all processes of each value."""
         result = torch.tensor(values, dtype=torch.int64)
-        if self.world_size > 1:
-            with _lost_connections():
-                distributed.all_reduce(result, distributed.ReduceOp.MAX)
-        return [int(value) for value in result]
+        return self.all_reduce(result, distributed.ReduceOp.MAX).tolist()
 
     def gather_rows(self, state: BiLMState) -> BiLMState:
         """Return the LSTM states of all rows, in the order of the global batch."""
@@ -123,10 +120,6 @@ class ProcessGroup:
 
         with _lost_connections():
             return state.map(gather)
-
-    def own_rows(self, state: BiLMState) -> BiLMState:
-        """Return the rows of a global state that belong to this process."""
-        return state.map(lambda tensor: tensor[self.rows].contiguous())
 
     # ---- waiting and leaving
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import write_file
-from elmokit.language import Perplexity, sentence_losses
+from elmokit.language import Perplexity, sentence_losses, vocabulary_of
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.pretrain.corpus import Corpus, Sentences, prepare
 from elmokit.pretrain.distributed import ProcessGroup
@@ -50,13 +50,15 @@ def perplexity(
     sentences: Sentences,
     batcher: Batcher,
     *,
-    rows: int = ROWS,
-    unroll: int = UNROLL,
     group: ProcessGroup | None = None,
+    **layout: Any,
 ) -> Perplexity:
-    """Return the perplexity of encoded sentences, read in `rows` stretches split over `group`."""
+    """Return the perplexity of encoded sentences, whose stretches are split over `group`.
+
+    The `layout` of the stretches is that of `carried_losses`: rows and unroll.
+    """
     share = slice(None) if group is None else group.rows
-    losses = carried_losses(model, sentences, batcher, rows=rows, unroll=unroll, share=share).sum(1)
+    losses = carried_losses(model, sentences, batcher, share=share, **layout).sum(1)
     if group is not None:
         group.all_reduce(torch.from_numpy(losses))
     return Perplexity.of(losses, sentences.predictions)
@@ -81,8 +83,7 @@ def carried_losses(
     ends = sentences.offsets[1:] + np.arange(1, len(sentences) + 1)  # In the stream of pairs.
     device = next(model.parameters()).device
     sums = np.zeros((2, len(sentences)))
-    own_rows = len(range(windows.rows)[share])
-    if not own_rows:
+    if not (own_rows := len(range(windows.rows)[share])):
         return sums
     state = BiLMState.zeros(model.config, own_rows, device)
     training = model.training
@@ -142,9 +143,7 @@ def text_losses(
 ) -> tuple[NDArray[np.float64], int]:
     """Return the losses of each sentence, (2, sentences), and the number of unknown words."""
     softmax_of(elmo.model)
-    vocabulary = elmo.vocabulary
-    if vocabulary is None:
-        raise ElmokitError(f"{elmo.source} has no vocabulary and so cannot predict words")
+    vocabulary = vocabulary_of(elmo)
     targets = targets_of_vocabulary(corpus.types, vocabulary.ids, vocabulary.unknown)
     unknown = int(corpus.types.counts[targets == vocabulary.unknown].sum())
     total = corpus.train.predictions
@@ -172,6 +171,5 @@ def sentence_table(corpus: Corpus, losses: NDArray[np.float64]) -> Iterable[str]
     yield "sentence\ttokens\tforward\tbackward\taverage\ttext\n"
     for index, words in enumerate(sentences_of(corpus)):
         measured = Perplexity.of(losses[:, index], len(words) + 1)
-        values = (measured.forward, measured.backward, measured.average)
-        figures = "\t".join(f"{value:.3f}" for value in values)
+        figures = f"{measured.forward:.3f}\t{measured.backward:.3f}\t{measured.average:.3f}"
         yield f"{index}\t{len(words)}\t{figures}\t{' '.join(words)}\n"

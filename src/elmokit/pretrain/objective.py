@@ -116,10 +116,8 @@ def top_outputs(
     vectors = encoded.to(state.forward[0][0].dtype)  # (words, projection_dim)
     steps = batch.index.shape[1]
     inputs = functional.embedding(batch.index.flatten(1), vectors)  # (2, steps * rows, size)
-    forward, backward = (
-        [cast(LSTMLayer, layer) for layer in stack]
-        for stack in (model.forward_layers, model.backward_layers)
-    )
+    stacks = (model.forward_layers, model.backward_layers)
+    forward, backward = ([cast(LSTMLayer, layer) for layer in stack] for stack in stacks)
     before = [  # h and c of each layer in both directions: (2, rows, size) and (2, rows, cells)
         (torch.stack([one[0], other[0]]), torch.stack([one[1], other[1]]))
         for one, other in zip(state.forward, state.backward, strict=True)

@@ -43,6 +43,8 @@ class PretrainSettings:
     """Fraction of the corpus to hold out, in blocks spread over it, if --valid is not given."""
     tokenizer: Annotated[Tokenizer | None, TEXT] = "elmokit"
     """Tokenizer of running text; whitespace for tokenized text with one sentence per line."""
+    jieba_dict: Annotated[str | None, TEXT] = None
+    """Dictionary file for the tokenizer chinese, a word per line; the model keeps its words."""
     batch_size: Annotated[int, OPTIMIZER] = 128
     """Number of text streams that are read in parallel, over all processes."""
     unroll: Annotated[int, OPTIMIZER] = 20
@@ -101,12 +103,9 @@ class PretrainSettings:
     def __post_init__(self) -> None:
         check_settings(self, _MINIMUM, positive=("lr", "clip"))
         check_threads(self.threads)
-        if self.course != "trapezoid":
-            for name in ("decay_steps", "decay_from"):
-                if getattr(self, name) is not None:
-                    raise ElmokitError(
-                        f"{name} needs the schedule 'trapezoid', not {self.schedule!r}"
-                    )
+        for name in ("decay_steps", "decay_from") if self.course != "trapezoid" else ():
+            if getattr(self, name) is not None:
+                raise ElmokitError(f"{name} needs the schedule 'trapezoid', not {self.schedule!r}")
 
     @property
     def learning_rate(self) -> float:
@@ -211,7 +210,8 @@ _MINIMUM = {
 LENGTH = {"schedule", "epochs", "max_steps", "decay_steps", "decay_from"}
 # Settings that do not determine the weights, or that the corpus and the model's config record.
 NOT_SAVED = {
-    *("valid", "valid_fraction", "tokenizer", "dropout", "new_softmax", "softmax_steps"),
+    *("valid", "valid_fraction", "tokenizer", "jieba_dict"),
+    *("dropout", "new_softmax", "softmax_steps"),
     *("max_minutes", "eval_every", "save_every", "tensorboard", "quiet"),
     *("device", "threads", "workers"),
 }

@@ -48,17 +48,15 @@ def find_sources(corpus: Paths | Weights) -> list[Source]:
     """Return one source for each weighted pattern, or a single one for patterns without weights."""
     if not isinstance(corpus, Mapping):
         return [Source("the corpus", find_files(corpus))]
-    sources = []
-    seen: set[Path] = set()
+    sources: list[Source] = []
     for pattern, weight in corpus.items():
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e6:
             raise ElmokitError(
                 f"the weight of {pattern!r} must be a number above 0, not {weight!r}"
             )
         files = find_files(pattern)
-        if twice := seen.intersection(files):
+        if twice := {file for source in sources for file in source.files}.intersection(files):
             raise ElmokitError(f"{min(twice)} is in two sources: let each file match one pattern")
-        seen.update(files)
         sources.append(Source("/".join(Path(pattern).parts[-2:]), files, float(weight)))
     if not sources:
         raise ElmokitError("no corpus was given: name files, globs or folders")
@@ -79,16 +77,14 @@ class Chunk:
 def identity(path: Path, known: dict[str, object] | None = None) -> dict[str, object]:
     """Return the size and hash of a file; take the hash from `known` if the file is untouched."""
     status = path.stat()
-    size, changed = status.st_size, status.st_mtime_ns
-    if known and (known["bytes"], known["changed"]) == (size, changed):
-        digest = known["hash"]
-    else:
-        total = hashlib.blake2b(digest_size=16)
-        with path.open("rb") as stream:
-            for block in iter(lambda: stream.read(1 << 20), b""):
-                total.update(block)
-        digest = total.hexdigest()
-    return {"name": path.name, "bytes": size, "changed": changed, "hash": digest}
+    result = {"name": path.name, "bytes": status.st_size, "changed": status.st_mtime_ns}
+    if known and result.items() <= known.items():
+        return result | {"hash": known["hash"]}
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return result | {"hash": digest.hexdigest()}
 
 
 def tokenized_chunks(
@@ -96,7 +92,7 @@ def tokenized_chunks(
     *,
     tokenizer: str,
     workers: int | None = None,
-    on_bytes: Callable[[int], None] | None = None,
+    on_bytes: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Chunk]:
     """Yield the sentences of files in order; for the whitespace tokenizer, a line is a sentence.
 
@@ -138,13 +134,13 @@ def tokenized_chunks(
 
 
 def chunks_of_lines(
-    path: Path, *, split: bool, on_bytes: Callable[[int], None] | None = None
+    path: Path, *, split: bool, on_bytes: Callable[[int], object] = lambda _: None
 ) -> Iterator[list[Piece]]:
     """Cut a file into chunks of lines, never inside a line or a paragraph."""
     kind = kind_of(path)
     chunk: list[Piece] = []
     characters = 0
-    for piece in read_lines(path, on_bytes=on_bytes or (lambda _: None)):
+    for piece in read_lines(path, on_bytes=on_bytes):
         if characters > CHUNK_CHARACTERS and _may_cut(chunk[-1], piece.text, kind, split):
             yield chunk
             chunk, characters = [], 0
@@ -155,14 +151,13 @@ def chunks_of_lines(
 
 
 def _may_cut(before: Piece, following: str, kind: str, split: bool) -> bool:
+    text, following = before.text.strip(), following.strip()
     if not before.ended:
         return False
-    text, following = before.text.strip(), following.strip()
     if kind in WORD_COLUMN:
         return not text
-    if kind == "jsonl" or not split or not text or not following:
-        return True
-    return not is_wrapped(text, following)
+    is_running = kind != "jsonl" and split and text and following
+    return not (is_running and is_wrapped(text, following))
 
 
 def tokenize_chunk(pieces: list[Piece], name: str, tokenizer: str) -> Chunk:

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,6 +32,7 @@ from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.sources import Paths, Weights
 from elmokit.pretrain.trainer import Start, Trainer, TrainingResult
 from elmokit.progress import use_threads
+from elmokit.text.chinese import with_dictionary
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.training.checkpoint import checkpoints
 from elmokit.training.folder import TRAINING, open_folder
@@ -97,21 +99,14 @@ def run_training(
             f"with {plural(parts, 'part')} each: make batch_size a multiple of {world * parts}"
         )
     check_precision(settings.precision, group.device)
-    inputs = [model, *input_paths(corpus), *input_paths(settings.valid or ())]
+    tokenizer = with_dictionary(tokenizer, settings.jieba_dict)
+    inputs = [model, settings.jieba_dict, *input_paths(corpus), *input_paths(settings.valid or ())]
     with open_folder(out, command, inputs=inputs, owner=group.is_main) as folder:
         saved, encoded = checkpoints(folder / TRAINING), folder / TRAINING / "corpus"
-        group.run_on_main(
-            lambda: prepare(
-                corpus,
-                encoded,
-                valid=settings.valid,
-                valid_fraction=settings.valid_fraction,
-                tokenizer=tokenizer,
-                workers=settings.workers,
-                keep=bool(saved),
-                quiet=settings.quiet,
-            )
-        )
+        options: Any = {"tokenizer": tokenizer, "keep": bool(saved)}
+        for name in ("valid", "valid_fraction", "workers", "quiet"):
+            options[name] = getattr(settings, name)
+        group.run_on_main(lambda: prepare(corpus, encoded, **options))
         text = Corpus(encoded)
         first = start(text)
         size = len(first.vocabulary)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from elmokit.errors import ElmokitError, plural
 from elmokit.formats import native
-from elmokit.formats.checkpoint import Checkpoint
+from elmokit.formats.checkpoint import JIEBA, Checkpoint
 from elmokit.io.atomic import atomic_file
 from elmokit.language import Perplexity
 from elmokit.model.bilm import BiLM, BiLMState, tensors_of
@@ -31,7 +31,13 @@ from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.evaluation import perplexity
 from elmokit.pretrain.log import RunLog, draw_training_curves
-from elmokit.pretrain.objective import Batcher, Dropout, targets_of_vocabulary, window_loss
+from elmokit.pretrain.objective import (
+    Batcher,
+    Dropout,
+    softmax_of,
+    targets_of_vocabulary,
+    window_loss,
+)
 from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.windows import Windows
 from elmokit.text.indexers import make_indexer
@@ -129,15 +135,13 @@ class Trainer:
         indexer = make_indexer(self.config, self.vocabulary)
         self.batcher = Batcher(corpus.types, targets, indexer, group.device)
         self.total = settings.total_steps(self.windows.steps)
-        self.step = 0
+        self.step = self.dropped = self.dropped_in_a_row = 0
         self.best: float | None = None  # Held-out perplexity.
         self.before: float | None = None  # The same before the biLM was trained.
-        self.dropped = self.dropped_in_a_row = 0
         self.seconds = 0.0
         self.losses: list[float] = []  # Since the last line of the log.
         self.state = self._zero_state()
-        quiet = settings.quiet or not group.is_main
-        board = settings.tensorboard
+        quiet, board = settings.quiet or not group.is_main, settings.tensorboard
         self.log = RunLog(folder, writes=group.is_main, tensorboard=board, quiet=quiet)
 
     # ---- train
@@ -161,22 +165,29 @@ class Trainer:
                 self.losses.append(loss)
                 self.seconds = before + time.perf_counter() - started
                 if self.step % LOG_EVERY == 0:
-                    self._log_losses(norm, time.perf_counter() - started)
+                    finite = [loss for loss in self.losses if math.isfinite(loss)] or [math.inf]
+                    self.log.write(
+                        step=self.step,
+                        loss=round(sum(finite) / len(finite), 5),
+                        norm=round(norm, 4),
+                        lr=self.optimizer.param_groups[0]["lr"],
+                        tokens=self.tokens_until(self.step),
+                        tokens_per_second=round(self.log.tokens / (self.seconds - before), 1),
+                    )
+                    self.losses.clear()
                 if self._pause(stop, self.seconds - before):
                     break
         if self.group.is_main:
             draw_training_curves(self.log.path, self.folder / "curves.png")
-        result = TrainingResult(
-            self.folder, self.step, self.total, self.best, self.before, stop.signal
-        )
+        done = (self.step, self.total, self.best, self.before)
+        result = TrainingResult(self.folder, *done, stop.signal)
         self.log.say(result.describe())
         return result
 
     def _describe(self) -> None:
         """Say what is about to be trained."""
         if self.step == 0:
-            softmax = 0 if self.model.softmax is None else count_parameters(self.model.softmax)
-            world = self.group.world_size
+            softmax, world = count_parameters(softmax_of(self.model)), self.group.world_size
             together = f" by {world} processes" if world > 1 else ""
             self.log.say(
                 f"{self.windows.pairs:,} tokens per epoch, {self.settings.softmax} softmax over "
@@ -298,14 +309,13 @@ class Trainer:
 
     def _dropout(self, rows: slice) -> Dropout | None:
         """Return the dropout of one step, with random numbers of its own."""
-        rate, device = self.config.dropout, self.group.device
-        if not rate:
+        if not self.config.dropout:
             return None
-        seed = np.random.SeedSequence([self.settings.seed, self.step])
+        seed, device = np.random.SeedSequence([self.settings.seed, self.step]), self.group.device
         random: torch.Generator | np.random.BitGenerator = np.random.SFC64(seed)
         if device.type != "cpu":
             random = torch.Generator(device).manual_seed(int(seed.generate_state(1)[0]))
-        return Dropout(rate, random, self.settings.batch_size, rows)
+        return Dropout(self.config.dropout, random, self.settings.batch_size, rows)
 
     # ---- evaluate
 
@@ -349,20 +359,18 @@ class Trainer:
         tensors, best = tensors_of(self.model), self.folder / TRAINING / "best"
         model = Checkpoint(self.config, tensors, self.vocabulary.words, metadata)
         native.write(model, best, overwrite=True)
-        for name in (native.WEIGHTS, native.VOCABULARY, native.CONFIG):
-            with (best / name).open("rb") as source, atomic_file(self.folder / name) as target:
-                shutil.copyfileobj(source, target)
+        for name in (native.WEIGHTS, native.VOCABULARY, JIEBA, native.CONFIG):
+            if (best / name).is_file():
+                with (best / name).open("rb") as source, atomic_file(self.folder / name) as target:
+                    shutil.copyfileobj(source, target)
 
     # ---- save
 
     def save(self) -> None:
         """Write a checkpoint to resume from."""
         state = self.group.gather_rows(self.state)
-        metadata = {
-            **{name: getattr(self, name) for name in SAVED},
-            "settings": self.saved_settings(),
-            "model": self.config.to_dict(),
-        }
+        metadata = {name: getattr(self, name) for name in SAVED}
+        metadata |= {"settings": self.saved_settings(), "model": self.config.to_dict()}
         self.group.run_on_main(
             lambda: checkpoints.save(
                 self.folder / TRAINING,
@@ -383,9 +391,8 @@ class Trainer:
                     "use the same settings or another folder"
                 )
             tensors = checkpoints.restore(path, model=self.model, optimizer=self.optimizer)
-            names = iter(state_tensors(self.state))
-            state = self.state.map(lambda _: tensors[next(names)].to(self.group.device))
-            self.state = self.group.own_rows(state)
+            own = (tensors[name][self.group.rows] for name in state_tensors(self.state))
+            self.state = self.state.map(lambda _: next(own).contiguous().to(self.group.device))
             for name, kind in SAVED.items():
                 if not isinstance(metadata[name], kind):
                     raise TypeError(f"{name} is {metadata[name]!r}")
@@ -411,18 +418,6 @@ class Trainer:
         """Return the settings that the weights depend on, for metadata."""
         start = self.origin["fingerprint"] if self.origin else None
         return {**self.settings.to_dict(), "frozen_steps": self.frozen_steps, "start": start}
-
-    def _log_losses(self, norm: float, seconds: float) -> None:
-        finite = [loss for loss in self.losses if math.isfinite(loss)] or [math.inf]
-        self.log.write(
-            step=self.step,
-            loss=round(sum(finite) / len(finite), 5),
-            norm=round(norm, 4),
-            lr=self.optimizer.param_groups[0]["lr"],
-            tokens=self.tokens_until(self.step),
-            tokens_per_second=round(self.log.tokens / seconds, 1),
-        )
-        self.losses.clear()
 
 
 def state_tensors(state: BiLMState) -> dict[str, Tensor]:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from elmokit.tasks.folder import TrainedTask, load_task
     from elmokit.tasks.run import Predictions, Scores, TrainResult, predict, score, train
+    from elmokit.tasks.settings import RunOptions
 
 __all__ = [
     "Predictions",
+    "RunOptions",
     "Scores",
     "TrainResult",
     "TrainedTask",

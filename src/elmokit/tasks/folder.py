@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 from tqdm import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
@@ -44,7 +43,6 @@ class TrainedTask:
     """A task model and what belongs to it."""
 
     task: Task
-    model: Any
     settings: TrainSettings
     learned: dict[str, Any]
     """What the training examples determined, such as the labels."""
@@ -52,8 +50,18 @@ class TrainedTask:
     """Words that have learned vectors."""
     elmo: Embedder | None
     elmo_name: str | None
-    elmo_fingerprint: str | None
     vectors: StaticVectors | None
+    store: LayerStore | None = None
+    """Cache of the layers of a frozen biLM."""
+
+    def __post_init__(self) -> None:
+        """Build a new model with the weights that the seed gives."""
+        self.elmo_fingerprint = None if self.elmo is None else self.elmo.fingerprint()
+        sources: Any = {"vectors": self.vectors, "elmo": self.elmo, "store": self.store}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.settings.seed)
+            inputs = Inputs(self.settings, self.words, **sources)
+            self.model = self.task.model(inputs, self.settings, self.learned)
 
     def predict(self, examples: Sequence[Any], *, quiet: bool = True) -> list[Any]:
         """Return a prediction for each example."""
@@ -61,11 +69,9 @@ class TrainedTask:
 
     def predict_texts(self, texts: Sequence[str | Sequence[str]]) -> list[Any]:
         """Return what a classifier or a tagger predicts for texts: strings, or lists of tokens."""
-        from elmokit.text.tokenize import tokenizer
-
         if self.task.name not in ("classifier", "tagger"):
             raise ElmokitError(f"{self.task.name} needs more than a text: use predict()")
-        split = tokenizer(self.settings.tokenizer)
+        split = self.settings.tokenize
         examples: list[Any] = []
         kind = Labeled if self.task.name == "classifier" else Tagged
         for i, text in enumerate(texts, start=1):
@@ -136,25 +142,6 @@ def longest_text(example: Any) -> int:
     return max(map(len, example.texts))
 
 
-def build(
-    task: Task,
-    settings: TrainSettings,
-    learned: dict[str, Any],
-    words: list[str],
-    elmo: Embedder | None,
-    elmo_name: str | None,
-    vectors: StaticVectors | None,
-    store: LayerStore | None = None,
-) -> TrainedTask:
-    """Build a new model with the weights that the seed gives."""
-    fingerprint = None if elmo is None else elmo.fingerprint()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        inputs = Inputs(settings, words, vectors=vectors, elmo=elmo, store=store)
-        model: nn.Module = task.model(inputs, settings, learned)
-    return TrainedTask(task, model, settings, learned, words, elmo, elmo_name, fingerprint, vectors)
-
-
 def load_task(
     folder: str | Path, *, elmo: str | Embedder | None = None, device: str = "cpu"
 ) -> TrainedTask:
@@ -210,7 +197,7 @@ def _from_config(
         raise ElmokitError(
             f"{error}; {folder} was trained with that biLM: name it with --elmo if it has moved"
         ) from None
-    trained = build(task, settings, config["learned"], words, bilm, own, vectors)
+    trained = TrainedTask(task, settings, config["learned"], words, bilm, own, vectors)
     if trained.elmo_fingerprint != config["elmo_fingerprint"]:
         raise ElmokitError(
             f"{folder} was trained with another biLM than {name}: name the right one with --elmo"

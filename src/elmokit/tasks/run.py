@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError, plural
-from elmokit.formats.detect import SHIPPED, lasting_name
+from elmokit.formats.detect import lasting_name, own_tokenizer
 from elmokit.io.atomic import write_file
 from elmokit.progress import use_threads
 from elmokit.tasks.fit import Progress, fit
-from elmokit.tasks.folder import VECTORS, TrainedTask, build, load_elmo, load_task
+from elmokit.tasks.folder import VECTORS, TrainedTask, load_elmo, load_task
 from elmokit.tasks.layers.embedder import known_words
 from elmokit.tasks.report import draw_curves, few_examples, make_report
+from elmokit.tasks.settings import RunOptions, Seq2SeqSettings
 from elmokit.tasks.splits import read_data, read_examples
 from elmokit.tasks.task import find_task
+from elmokit.text.chinese import CHINESE, with_dictionary
 from elmokit.training.folder import TRAINING, open_folder
 from elmokit.training.optim import count_parameters
 from elmokit.training.stopping import stop_signals
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
+    from elmokit.io.marker import Command
     from elmokit.store import LayerStore
-    from elmokit.tasks.settings import TrainSettings
+    from elmokit.tasks.settings import TaskName, TrainSettings
     from elmokit.tasks.splits import Data
-    from elmokit.tasks.task import Task, TaskName
+    from elmokit.tasks.task import Task
     from elmokit.vectors.static.table import StaticVectors
 
 REPORT = "report.json"
@@ -88,14 +91,7 @@ class Plan:
     task: Task
     settings: TrainSettings
     data: Data
-    elmo: str | None
-    vectors: str | None = None
-    cache: str | None = None
-    cache_bytes: int = 8_000_000_000
-    device: str = "cpu"
-    quiet: bool = False
-    inputs: Sequence[str | None] = ()
-    """Paths of what the run reads."""
+    options: RunOptions
     sources: Sources | None = None
     """Sources that are loaded already, to be shared by several runs; None to load them."""
 
@@ -117,7 +113,8 @@ class Plan:
 
         with stop_signals() as stop:
             training = folder / TRAINING
-            progress = fit(trained, self.data, training, stop, keep, fingerprints, self.quiet)
+            quiet = self.options.quiet
+            progress = fit(trained, self.data, training, stop, keep, fingerprints, quiet)
         report = make_report(trained, self.data, progress, fingerprints)
         draw_curves(report, folder / "curves.png")
         text = json.dumps(report, indent=2, ensure_ascii=False)
@@ -131,18 +128,27 @@ class Plan:
             log.info(report["note"])
         return TrainResult(folder, report, stop.signal)
 
+    def open_folder(self, out: str, command: Command) -> AbstractContextManager[Path]:
+        """Create and lock the output folder, which must be apart from all that the run reads."""
+        given, target = self.options, getattr(self.settings, "target_elmo", None)
+        # Parallel texts are two files with a comma between them.
+        files = [given.train, *given.train.split(","), given.dev, *(given.dev or "").split(",")]
+        inputs = [*files, given.elmo, given.vectors, given.jieba_dict, target]
+        return open_folder(out, command, inputs=inputs)
+
     def load(self) -> Sources:
         """Load the biLM and the static vectors; compute the layers of all texts if it is frozen."""
         from elmokit.store import LayerStore
         from elmokit.vectors.static import table as static
 
-        vectors = None if self.vectors is None else static.read_static_vectors(self.vectors)
-        bilm = None if self.elmo is None else load_elmo(self.elmo, self.device)
+        given = self.options
+        vectors = None if given.vectors is None else static.read_static_vectors(given.vectors)
+        bilm = None if given.elmo is None else load_elmo(given.elmo, given.device)
         store = None
         if bilm is not None and not self.settings.tune_elmo:
-            folder = None if self.cache is None else Path(self.cache).expanduser()
-            store = LayerStore(bilm, folder=folder, limit_bytes=self.cache_bytes)
-            store.prepare(self.data.texts, quiet=self.quiet)
+            folder = None if given.cache is None else Path(given.cache).expanduser()
+            store = LayerStore(bilm, folder=folder, limit_bytes=int(given.cache_gb * 1e9))
+            store.prepare(self.data.texts, quiet=given.quiet)
         return Sources(vectors, bilm, store)
 
     def set_up(self, folder: Path, sources: Sources) -> TrainedTask:
@@ -158,10 +164,10 @@ class Plan:
             vectors = static.load(folder / VECTORS)  # rounded, as prediction will find them
         texts = (text for example in self.data.train for text in example.texts)
         words, learned = known_words(texts, self.settings), self.data.learned
-        name = None if self.elmo is None else lasting_name(self.elmo)
+        name = None if self.options.elmo is None else lasting_name(self.options.elmo)
         elmo, store = sources.elmo, sources.store
-        trained = build(self.task, self.settings, learned, words, elmo, name, vectors, store)
-        trained.model.to(self.device)
+        trained = TrainedTask(self.task, self.settings, learned, words, elmo, name, vectors, store)
+        trained.model.to(self.options.device)
         return trained
 
 
@@ -204,84 +210,52 @@ class Scores:
         return {**asdict(self), "note": self.note}
 
 
-def train(
-    task: TaskName,
-    *,
-    train: str,
-    out: str,
-    dev: str | None = None,
-    elmo: str | None = SHIPPED,
-    vectors: str | None = None,
-    dev_fraction: float = 0.1,
-    train_fraction: float = 1.0,
-    skip_bad: bool = False,
-    cache: str | None = None,
-    cache_gb: float = 8.0,
-    threads: int | None = None,
-    device: str = "cpu",
-    quiet: bool = False,
-    **options: Any,
-) -> TrainResult:
+def train(task: TaskName, *, out: str, train_fraction: float = 1.0, **options: Any) -> TrainResult:
     """Train a task model with or without ELMo; the same call resumes a run that was stopped.
 
     Args:
         task: classifier, tagger, pair, relation, question, coreference, translate or summarize.
-        train: File of examples to learn from; also .gz, .xz, .zst.
         out: Folder of the model, its report, and the checkpoints of the run.
-        dev: File of examples for early stopping (default: a part of the training data).
-        elmo: biLM, any that elmokit loads; None to train without ELMo.
-        vectors: Static word vectors: GloVe, word2vec (text or binary) or fastText .vec.
-        dev_fraction: Fraction of the training data to measure on, without `dev`.
         train_fraction: Fraction of the training data to learn from.
-        skip_bad: Skip bad lines and count them, instead of raising at the first.
-        cache: Folder of the vectors of a frozen biLM (default: ~/.cache/elmokit).
-        cache_gb: Maximum size of that folder.
-        threads: Number of threads (default: all cores).
-        device: Device to compute on, such as cpu or cuda.
-        quiet: Show no progress bars.
-        **options: Settings of the task; see elmokit.tasks.settings.
+        **options: Fields of `RunOptions`, of which `train`, the file of examples, is required, and
+            settings of the task; see elmokit.tasks.settings.
     """
     if not 0 < train_fraction <= 1:
         raise ElmokitError(f"train_fraction must be above 0 and at most 1, not {train_fraction}")
-    files = {"train": train, "dev": dev, "dev_fraction": dev_fraction, "skip_bad": skip_bad}
-    kept = {"elmo": elmo, "vectors": vectors, "cache": cache, "cache_gb": cache_gb}
-    plan = make_plan(task, **{**files, **kept, **options}, device=device, quiet=quiet)
+    plan = make_plan(task, options)
     plan.data = plan.data.with_fraction(train_fraction, plan.settings.seed)
-    with use_threads(threads), open_folder(out, "train", inputs=plan.inputs) as folder:
+    with use_threads(plan.options.threads), plan.open_folder(out, "train") as folder:
         return plan.run(folder)
 
 
-def make_plan(
-    task: TaskName,
-    *,
-    train: str,
-    dev: str | None = None,
-    elmo: str | None = SHIPPED,
-    vectors: str | None = None,
-    dev_fraction: float = 0.1,
-    skip_bad: bool = False,
-    cache: str | None = None,
-    cache_gb: float = 8.0,
-    device: str = "cpu",
-    quiet: bool = False,
-    **options: Any,
-) -> Plan:
+def make_plan(task: TaskName, options: Mapping[str, Any]) -> Plan:
     """Check the options, which are those of `train`, read the data and return the plan of a run."""
-    kind, target = find_task(task), options.get("target_elmo")
-    if isinstance(target, str):
-        options["target_elmo"] = lasting_name(target)
-    settings = kind.settings.from_options(options).with_word_dim(has_vectors=vectors is not None)
-    if not 0 < dev_fraction < 1:
-        raise ElmokitError(f"dev_fraction must be above 0 and below 1, not {dev_fraction}")
-    if not 0 <= cache_gb < math.inf:
-        raise ElmokitError(f"cache_gb must be at least 0 and finite, not {cache_gb}")
-    data = read_data(kind, settings, train, dev, dev_fraction=dev_fraction, skip_bad=skip_bad)
-    # Parallel texts are two files with a comma between them.
-    inputs = [train, *train.split(","), dev, *(dev or "").split(","), elmo, vectors, target]
-    cache_bytes = int(cache_gb * 1e9)
-    return Plan(
-        kind, settings, data, elmo, vectors, cache, cache_bytes, device, quiet, inputs=inputs
-    )
+    kind, names = find_task(task), {field.name for field in fields(RunOptions)}
+    if "train" not in options:
+        raise TypeError("name the file of training examples: train=FILE")
+    run = RunOptions(**{name: options[name] for name in options if name in names})
+    own = {name: options[name] for name in options if name not in names}
+    if isinstance(own.get("target_elmo"), str):
+        own["target_elmo"] = lasting_name(own["target_elmo"])
+    own |= choose_tokenizers(kind, run, own)
+    settings = kind.settings.from_options(own).with_word_dim(has_vectors=run.vectors is not None)
+    return Plan(kind, settings, read_data(kind, settings, run), run)
+
+
+def choose_tokenizers(task: Task, run: RunOptions, own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that name tokenizers: as requested, else those of the biLMs."""
+    requested, target_elmo = own.get("tokenizer"), own.get("target_elmo")
+    of_text = requested or ("elmokit" if run.elmo is None else own_tokenizer(run.elmo))
+    chosen = {"tokenizer": of_text}
+    if issubclass(task.settings, Seq2SeqSettings):
+        default = "elmokit" if task.name == "translate" else of_text
+        target = own_tokenizer(target_elmo) if isinstance(target_elmo, str) else default
+        chosen["target_tokenizer"] = own.get("target_tokenizer") or requested or target
+    if run.jieba_dict is not None:
+        chinese = [name for name, value in chosen.items() if str(value).startswith(CHINESE)]
+        for name in chinese or chosen:
+            chosen[name] = with_dictionary(str(chosen[name]), run.jieba_dict)
+    return chosen
 
 
 def predict(

@@ -1,11 +1,13 @@
-"""How a task model is built and trained: a validated dataclass for each task.
+"""How a task model is built and trained: validated dataclasses.
 
-`TrainSettings` has what all tasks share. Each task adds the fields that only it uses and its own
-defaults. The docstrings of the fields are the help of the command line.
+`RunOptions` has what a run reads and computes on, `TrainSettings` the settings that all tasks
+share. Each task adds the fields that only it uses and its own defaults. The docstrings of the
+fields are the help of the command line.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,13 +15,57 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
+from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.training.settings import check_settings
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from typing_extensions import Self
 
+    from elmokit.text.readers import Tokenize
+
+TaskName: TypeAlias = Literal[
+    "classifier", "tagger", "pair", "relation", "question", "coreference", "translate", "summarize"
+]
 # A run may become longer or more patient: what it has learned until then is the same.
 MAY_CHANGE = ("epochs", "patience", "beam")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run reads and what it computes on, besides the settings of its task."""
+
+    train: str
+    """File of examples to learn from; also .gz, .xz, .zst."""
+    dev: str | None = None
+    """File of examples for early stopping (default: a part of the training data)."""
+    dev_fraction: float = 0.1
+    """Fraction of the training data to measure on, without --dev."""
+    skip_bad: bool = False
+    """Skip bad lines and count them, instead of stopping at the first."""
+    jieba_dict: str | None = None
+    """Dictionary file for the tokenizer chinese, a word per line (default: the biLM's own)."""
+    elmo: str | None = "shipped"
+    """A biLM folder, weights file, archive or Hub name; "shipped" is elmokit's own."""
+    cache: str | None = None
+    """Folder of the vectors of a frozen biLM (default: ~/.cache/elmokit)."""
+    cache_gb: float = 8.0
+    """Maximum size of that folder."""
+    vectors: str | None = None
+    """Static word vectors: GloVe, word2vec (text or binary) or fastText .vec."""
+    device: str = "cpu"
+    """Device to compute on, such as cpu or cuda."""
+    threads: int | None = None
+    """Number of threads (default: all cores)."""
+    quiet: bool = False
+    """Show no progress and no messages."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.dev_fraction < 1:
+            raise ElmokitError(f"dev_fraction must be above 0 and below 1, not {self.dev_fraction}")
+        if not 0 <= self.cache_gb < math.inf:
+            raise ElmokitError(f"cache_gb must be at least 0 and finite, not {self.cache_gb}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +112,8 @@ class TrainSettings:
     """Maximum norm of the gradient."""
     seed: int = 1
     """Seed of the weights, the order of the examples, and dropout."""
-    tokenizer: Literal["elmokit", "whitespace", "chinese"] = "elmokit"
-    """Tokenizer of text that is not a list of tokens."""
+    tokenizer: str | None = None
+    """Tokenizer of text: elmokit, whitespace or chinese (default: the biLM's own, else elmokit)."""
 
     def __post_init__(self) -> None:
         positive, fractions = ("lr", "elmo_lr", "clip"), ("dropout", "elmo_dropout")
@@ -76,6 +122,11 @@ class TrainSettings:
             raise ElmokitError(
                 f"layers must be all, top, average or the index of a layer, not {self.layers!r}"
             )
+
+    @property
+    def tokenize(self) -> Tokenize:
+        """The function that splits a text into tokens."""
+        return find_tokenizer(self.tokenizer or "elmokit")
 
     def with_word_dim(self, *, has_vectors: bool) -> Self:
         """Return the same settings with the default of `word_dim` filled in."""
@@ -96,15 +147,21 @@ class TrainSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(TrainSettings):
-    """The settings of `classifier`."""
+class TextSettings(TrainSettings):
+    """The settings of tasks that read texts from tables."""
 
     text_column: str | None = None
-    """Name or number of the column of the text, in a TSV, CSV or JSONL file."""
+    """Name or number of the column of the (first or source) text, in a TSV, CSV or JSONL file."""
     label_column: str | None = None
-    """Name or number of the column of the label."""
+    """Name or number of the column of the label or target."""
     max_tokens: int = 0
     """Maximum number of tokens of a text, which is cut there; 0 for no limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierSettings(TextSettings):
+    """The settings of `classifier`."""
+
     encoder: Literal["lstm", "mean"] = "lstm"
     """Encoder of the text; mean is the plain mean of all vectors, which is fast."""
     pooling: Literal["max", "mean", "attention"] = "max"
@@ -129,19 +186,13 @@ class TaggerSettings(TrainSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairSettings(TrainSettings):
+class PairSettings(TextSettings):
     """The settings of `pair`."""
 
     dropout: float = 0.3
     batch_size: int = 16
-    text_column: str | None = None
-    """Name or number of the column of the first text."""
     second_column: str | None = None
     """Name or number of the column of the second text."""
-    label_column: str | None = None
-    """Name or number of the column of the label."""
-    max_tokens: int = 0
-    """Maximum number of tokens of a text, which is cut there; 0 for no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,21 +228,18 @@ class CoreferenceSettings(TrainSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2SeqSettings(TrainSettings):
+class Seq2SeqSettings(TextSettings):
     """The settings of `translate` and `summarize`."""
 
     hidden: int = 256
     dropout: float = 0.3
     epochs: int = 20
     patience: int = 3
-    text_column: str | None = None
-    """Name or number of the column of the source, in a TSV, CSV or JSONL file."""
-    label_column: str | None = None
-    """Name or number of the column of the target."""
-    max_tokens: int = 0
-    """Maximum number of tokens of a source, which is cut there; 0 for no limit."""
     target_elmo: str | None = None
     """Model of the target's language for the input of the decoder (default: none)."""
+    target_tokenizer: str | None = None
+    """Tokenizer of targets (default: --tokenizer, else that of --target-elmo, else elmokit for
+    translate and that of the text for summarize)."""
     copy: bool = False
     """Copy words from the source."""
     beam: int = 5
@@ -200,6 +248,11 @@ class Seq2SeqSettings(TrainSettings):
     """Maximum number of tokens of a target."""
     target_vocab_size: int = 10_000
     """Maximum number of words in the vocabulary of the target."""
+
+    @property
+    def tokenize_target(self) -> Tokenize:
+        """The function that splits a target into tokens."""
+        return find_tokenizer(self.target_tokenizer or self.tokenizer or "elmokit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,3 +278,14 @@ _FROM_0 = ("l2", "word_dim", "char_dim", "weight_decay", "seed", "max_tokens")
 _FROM_1 = """hidden depth epochs patience batch_size max_answer_tokens beam
 max_target_tokens""".split()
 _MINIMUM = {**dict.fromkeys(_FROM_0, 0), **dict.fromkeys(_FROM_1, 1), "target_vocab_size": 10}
+
+SETTINGS: dict[TaskName, type[TrainSettings]] = {
+    "classifier": ClassifierSettings,
+    "tagger": TaggerSettings,
+    "pair": PairSettings,
+    "relation": RelationSettings,
+    "question": QuestionSettings,
+    "coreference": CoreferenceSettings,
+    "translate": TranslateSettings,
+    "summarize": SummarizeSettings,
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,7 @@ from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
 
 if TYPE_CHECKING:
-    from elmokit.tasks.settings import TrainSettings
+    from elmokit.tasks.settings import RunOptions, TrainSettings
     from elmokit.tasks.task import Task
 
 log = logging.getLogger("elmokit")
@@ -59,21 +59,13 @@ class Data:
         return total.hexdigest()[:16]
 
 
-def read_data(
-    task: Task,
-    settings: TrainSettings,
-    train: str,
-    dev: str | None,
-    *,
-    dev_fraction: float = 0.1,
-    skip_bad: bool = False,
-) -> Data:
+def read_data(task: Task, settings: TrainSettings, options: RunOptions) -> Data:
     """Read training and dev examples; without a dev file, hold out some of the training data."""
-    bad = BadLines(skip=skip_bad)
+    bad, train, dev = BadLines(skip=options.skip_bad), options.train, options.dev
     examples = list(task.read(train, settings, bad, True))
     if dev is None:
         order = np.random.default_rng(0).permutation(len(examples))
-        count = max(1, round(dev_fraction * len(examples)))
+        count = max(1, round(options.dev_fraction * len(examples)))
         dev_examples = [examples[i] for i in sorted(order[:count])]
         examples = [examples[i] for i in sorted(order[count:])]
     else:
@@ -99,6 +91,22 @@ def with_known_answers(examples: list[Any], learned: dict[str, Any], bad: BadLin
         else:
             kept.append(example)
     return kept
+
+
+def reader(
+    read: Callable[..., Iterator[E]], *names: str, cut: bool = False
+) -> Callable[[str, Any, BadLines, bool], Iterator[E]]:
+    """Return the function of a task that reads a file, from a reader of `elmokit.data`.
+
+    The reader gets the settings of these names; if `cut`, texts are cut to `max_tokens`.
+    """
+
+    def read_file(path: str, settings: Any, bad: BadLines, labeled: bool) -> Iterator[E]:
+        given = {name: getattr(settings, name) for name in ("tokenize", *names)}
+        examples = read(path, **given, labeled=labeled, bad=bad)
+        return cut_texts(examples, settings.max_tokens) if cut else examples
+
+    return read_file
 
 
 def cut_texts(examples: Iterable[E], max_tokens: int) -> Iterator[E]:

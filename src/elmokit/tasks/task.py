@@ -5,21 +5,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
+from elmokit.tasks.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from elmokit.data.labeled import BadLines
     from elmokit.tasks.layers.embedder import Inputs
-    from elmokit.tasks.settings import TrainSettings
-
-TaskName: TypeAlias = Literal[
-    "classifier", "tagger", "pair", "relation", "question", "coreference", "translate", "summarize"
-]
-TASKS: tuple[TaskName, ...] = get_args(TaskName)
+    from elmokit.tasks.settings import TaskName, TrainSettings
 
 
 @dataclass(frozen=True)
@@ -51,8 +45,8 @@ class Task:
 
 def find_task(name: str) -> Task:
     """Return the task of that name; its module is imported only now."""
-    if name not in TASKS:
-        raise ElmokitError(f"unknown task {name!r}: choose one of {', '.join(TASKS)}")
+    if name not in SETTINGS:
+        raise ElmokitError(f"unknown task {name!r}: choose one of {', '.join(SETTINGS)}")
     own = "seq2seq.model" if name in ("translate", "summarize") else f"models.{name}"
     module = importlib.import_module(f"elmokit.tasks.{own}")
     task: Task = module.TASKS[name] if hasattr(module, "TASKS") else module.TASK

@@ -75,30 +75,22 @@ class UnicodeIndexer:
         """Return the ids of each word: (words, 2 + characters)."""
         limit = self.max_characters - 2
         truncated = [BOUNDARIES.get(word) or word[:limit] for word in words]
-        rows = [self._character_ids(word) for word in truncated] if self.characters else []
-        columns = max(map(len, rows), default=0)
-        if rows and self.padded:
-            columns = self.max_characters
+        rows = []
+        if known := self.characters:
+            unknown, begin, end = (known[mark] for mark in (UNKNOWN, BEGIN_WORD, END_WORD))
+            for word in truncated:
+                characters = [word] if word in BOUNDARIES.values() else word
+                rows.append([begin, *(known.get(c, unknown) for c in characters), end])
+        columns = self.max_characters if rows and self.padded else max(map(len, rows), default=0)
         ids = np.zeros((len(words), HEADER + columns), np.int32)
         if self.words:
-            unknown = self.words[UNKNOWN]
-            ids[:, 0] = [self.words.get(word, unknown) for word in truncated]
+            ids[:, 0] = [self.words.get(word, self.words[UNKNOWN]) for word in truncated]
         if rows:
             ids[:, 1] = [len(row) for row in rows]
             ids[:, HEADER:] = self.characters[PADDING]
             for i, row in enumerate(rows):
                 ids[i, HEADER : HEADER + len(row)] = row
         return ids
-
-    def _character_ids(self, word: str) -> list[int]:
-        """Return the ids of a word's characters between its marks."""
-        known = self.characters
-        unknown = known[UNKNOWN]
-        if word in BOUNDARIES.values():
-            middle = [known[word]]
-        else:
-            middle = [known.get(character, unknown) for character in word]
-        return [known[BEGIN_WORD], *middle, known[END_WORD]]
 
 
 def _ids(entries: list[str] | None) -> dict[str, int]:

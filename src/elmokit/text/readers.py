@@ -11,8 +11,9 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from elmokit.errors import ElmokitError, plural
 from elmokit.io import lines
@@ -46,6 +47,10 @@ class Line:
     tokens: list[str]
     continues: bool = False
     """Whether the sentence is too long for memory: the next `Line` continues it."""
+    text: str | None = field(default=None, compare=False)
+    """The sentence as it was written; None if the file has its tokens only."""
+    id: str | None = field(default=None, compare=False)
+    """The sentence's own id, if the file has one."""
 
 
 def read_sentences(
@@ -55,14 +60,16 @@ def read_sentences(
     tokenizer: str = "elmokit",
     split: bool = False,
     field: str = "text",
+    id_field: str | None = None,
     column: int | None = None,
     errors: str = "strict",
-    on_bytes: Callable[[int], None] = lambda _: None,
+    on_bytes: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Line]:
     """Stream the sentences of a file, compressed (.gz, .xz, .zst) or not; "-" is standard input.
 
     `kind` is "text" (one sentence per line), "jsonl" (a string or a list of tokens in `field`,
-    which may be a dotted path), "conll" or "conllu" (words in `column`), or "auto": by extension.
+    which may be a dotted path, with an id in `id_field`), "conll" or "conllu" (words in `column`),
+    or "auto": by extension.
     With `split`, text is running text: it is split into sentences, also across the lines of
     hard-wrapped paragraphs. An empty line of text or JSON keeps its index, unless split.
     `errors="replace"` reads invalid UTF-8 as U+FFFD. `on_bytes(n)` is called after each read with
@@ -72,9 +79,13 @@ def read_sentences(
     name = name_of(path)
     kind = kind_of(path) if kind == "auto" else kind
     _check_options(kind, errors, split=split, column=column)
+    if id_field is not None and kind != "jsonl":
+        raise ElmokitError(f"id_field is for jsonl files; this one is {kind}")
     tokenize = tokenizers.tokenizer(tokenizer)
     pieces = read_lines(path, errors=errors, on_bytes=on_bytes)
-    sentences = sentences_of(pieces, name, kind, tokenize, split=split, field=field, column=column)
+    sentences = sentences_of(
+        pieces, name, kind, tokenize, split=split, field=field, id_field=id_field, column=column
+    )
     return _not_empty(sentences, name)
 
 
@@ -86,6 +97,7 @@ def sentences_of(
     *,
     split: bool = False,
     field: str = "text",
+    id_field: str | None = None,
     column: int | None = None,
 ) -> Iterator[Line]:
     """Yield the sentences in the lines of a file of that `kind`; options as `read_sentences`."""
@@ -93,17 +105,24 @@ def sentences_of(
         index = WORD_COLUMN[kind] if column is None else column
         return _column_sentences(_unbroken(pieces, name), name, kind, index)
     if kind == "jsonl":
-        return _json_sentences(_unbroken(pieces, name), name, field, tokenize, split)
+        return _json_sentences(_unbroken(pieces, name), name, field, id_field, tokenize, split)
     if split:
         return _running_text(pieces, tokenize, lines.MAX_LINE_BYTES)
-    return (Line(p.line - 1, tokenize(p.text), continues=not p.ended) for p in pieces)
+    return (Line(p.line - 1, tokenize(p.text), not p.ended, p.text) for p in pieces)
 
 
 def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
     """Yield the tokens of each line, joining lines that were split; warn about very long ones."""
+    return (line.tokens for line in join_lines(lines))
+
+
+def join_lines(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield whole lines: see `whole_lines`."""
     tokens: list[str] = []
+    texts: list[str] = []
     for line in lines:
         tokens = tokens + line.tokens if tokens else line.tokens
+        texts += [] if line.text is None else [line.text]
         if len(tokens) > MAX_SENTENCE_TOKENS:
             raise ElmokitError(
                 f"sentence {line.index} has more than {MAX_SENTENCE_TOKENS:,} tokens: break its "
@@ -116,8 +135,8 @@ def whole_lines(lines: Iterable[Line]) -> Iterator[list[str]]:
                 f"sentence {line.index} has {len(tokens):,} tokens: the model reads it in windows "
                 f"of {WINDOW_TOKENS:,}"
             )
-        yield tokens
-        tokens = []
+        yield Line(line.index, tokens, text="".join(texts) if texts else None, id=line.id)
+        tokens, texts = [], []
 
 
 def chunk_tokens(tokens: Sequence[str], max_tokens: int) -> Iterator[list[str]]:
@@ -212,38 +231,60 @@ def _column_words(piece: Piece, name: str, kind: str, column: int) -> list[str]:
 
 
 def _json_sentences(
-    pieces: Iterable[Piece], name: str, field: str, tokenize: Tokenize, split: bool
+    pieces: Iterable[Piece],
+    name: str,
+    field: str,
+    id_field: str | None,
+    tokenize: Tokenize,
+    split: bool,
 ) -> Iterator[Line]:
     index = 0
     for piece in pieces:
-        value = _json_field(piece, name, field) if piece.text.strip() else ""
+        where, id = f"line {piece.line} of {name}", None
+        value: str | list[str] = ""
+        if piece.text.strip():
+            row = _json_row(piece.text, where)
+            id = None if id_field is None else _json_id(_json_field(row, where, id_field), where)
+            value = _json_text(_json_field(row, where, field), where, field)
         if isinstance(value, list):
-            sentences = [value]
-        else:
-            sentences = [tokenize(text) for text in (split_sentences(value) if split else [value])]
-        for tokens in sentences:
-            yield Line(index, tokens)
+            yield Line(index, value, id=id)
+            index += 1
+            continue
+        for text in split_sentences(value) if split else [value]:
+            yield Line(index, tokenize(text), text=text, id=id)
             index += 1
 
 
-def _json_field(piece: Piece, name: str, field: str) -> str | list[str]:
-    where = f"line {piece.line} of {name}"
+def _json_row(text: str, where: str) -> Any:
     try:
-        value = json.loads(piece.text)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         reason = f"{error.msg} at character {error.colno}"
         raise ElmokitError(f"{where} is not valid JSON: {reason}") from None
     except (ValueError, RecursionError):  # thousands of digits or brackets
         raise ElmokitError(f"{where} is not JSON that can be read") from None
+
+
+def _json_field(value: Any, where: str, field: str) -> Any:
     # A key with dots in it takes precedence over a path.
     for key in [field] if isinstance(value, dict) and field in value else field.split("."):
         if not isinstance(value, dict) or key not in value:
             raise ElmokitError(f"{where} has no field {field!r}")
         value = value[key]
+    return value
+
+
+def _json_text(value: Any, where: str, field: str) -> str | list[str]:
     is_tokens = isinstance(value, list) and all(isinstance(token, str) for token in value)
     if not isinstance(value, str) and not is_tokens:
         raise ElmokitError(f"{where} has neither text nor a list of tokens in the field {field!r}")
     return value  # type: ignore[no-any-return]
+
+
+def _json_id(value: Any, where: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ElmokitError(f"{where} has an id that is neither a string nor an integer")
+    return str(value)
 
 
 def _running_text(pieces: Iterable[Piece], tokenize: Tokenize, limit: int) -> Iterator[Line]:
@@ -257,10 +298,10 @@ def _running_text(pieces: Iterable[Piece], tokenize: Tokenize, limit: int) -> It
         if ended and is_open and not sentences:
             sentences = [""]
         for sentence in sentences:
-            yield Line(index, tokenize(sentence))
+            yield Line(index, tokenize(sentence), text=sentence)
             index, is_open = index + 1, False
         if len(unfinished) > limit:
-            yield Line(index, tokenize(unfinished), continues=True)
+            yield Line(index, tokenize(unfinished), True, unfinished)
             unfinished, is_open = "", True
 
 

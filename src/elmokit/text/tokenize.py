@@ -9,17 +9,15 @@ comes first.
 
 from __future__ import annotations
 
-import logging
 import re
 import unicodedata
-import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain, starmap
-from types import ModuleType
 
-from elmokit.errors import ElmokitError, require
+from elmokit.errors import ElmokitError
+from elmokit.text.chinese import CHINESE, segment_chinese
 
 # Abbreviations that keep their dot. TITLES precede something and never end a sentence,
 # CLOSERS may end one, NUMBERED are ordinary words unless a number follows ("No. 5", "Sat. 3 May").
@@ -151,11 +149,6 @@ def _dot_ends_sentence(word: str, following: re.Match[str] | None, *, at_start: 
     return True
 
 
-def segment_chinese(text: str) -> list[str]:
-    """Split Chinese text, which has no spaces between words, with jieba."""
-    return [str(word) for word in _jieba().cut(text) if not word.isspace()]
-
-
 def token_offsets(text: str, tokens: Iterable[str]) -> list[tuple[int, int]]:
     """Return the start and end of each token in `text`, in characters.
 
@@ -164,12 +157,12 @@ def token_offsets(text: str, tokens: Iterable[str]) -> list[tuple[int, int]]:
     """
     offsets, end = [], 0
     for token in tokens:
-        start = _skip_whitespace(text, end)
-        end = start + len(token)
-        if not token or text[start:end] != token:
+        start = text.find(token, end)
+        if not token or start < 0 or text[end:start].strip():
             raise ElmokitError(f"the token {token!r} does not follow in the text {text[:60]!r}")
+        end = start + len(token)
         offsets.append((start, end))
-    if _skip_whitespace(text, end) < len(text):
+    if text[end:].strip():
         raise ElmokitError(f"the tokens of {text[:60]!r} end before the text does")
     return offsets
 
@@ -186,34 +179,23 @@ def token_span(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tupl
     return first, bisect_left(offsets, end, lo=first, key=lambda token: token[0])
 
 
-def _skip_whitespace(text: str, start: int) -> int:
-    while start < len(text) and text[start].isspace():
-        start += 1
-    return start
-
-
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "elmokit": tokenize,
     "whitespace": str.split,
-    "chinese": segment_chinese,
+    CHINESE: segment_chinese,
 }
 
 
 def tokenizer(name: str) -> Callable[[str], list[str]]:
-    """Return the tokenizer named "elmokit", "whitespace" or "chinese"."""
-    if name not in TOKENIZERS:
+    """Return the tokenizer named "elmokit", "whitespace" or "chinese".
+
+    The words of a user dictionary may follow "chinese": see `elmokit.text.chinese`.
+    """
+    name, newline, words = name.partition("\n")
+    if name not in TOKENIZERS or (newline and name != CHINESE):
         choices = ", ".join(TOKENIZERS)
         raise ElmokitError(f"tokenizer must be one of {choices}, not {name!r}")
-    return TOKENIZERS[name]
-
-
-@cache
-def _jieba() -> ModuleType:
-    with warnings.catch_warnings():  # Newer Pythons warn about its syntax.
-        warnings.simplefilter("ignore")
-        jieba = require("jieba", extra="chinese", purpose="Segmenting Chinese text")
-    jieba.setLogLevel(logging.ERROR)
-    return jieba
+    return partial(segment_chinese, words=words) if words else TOKENIZERS[name]
 
 
 @cache
@@ -288,13 +270,8 @@ def _token_pattern(is_ascii: bool) -> re.Pattern[str]:
 
 # Ranges with combining marks: the large blocks of ideographs and syllables have none.
 MARKED = (
-    (0x300, 0x3400),
-    (0xA000, 0xAC00),
-    (0xD7B0, 0xD800),
-    (0xF900, 0x12000),
-    (0x13400, 0x14000),
-    (0x16100, 0x17000),
-    (0x1B000, 0x1F000),
+    *((0x300, 0x3400), (0xA000, 0xAC00), (0xD7B0, 0xD800), (0xF900, 0x12000)),
+    *((0x13400, 0x14000), (0x16100, 0x17000), (0x1B000, 0x1F000)),
 )
 
 
@@ -303,15 +280,8 @@ def _extending_characters() -> str:
 
     Combining marks and variation selectors, joiners, the soft hyphen, skin tones, flag tags.
     """
-    codes = chain.from_iterable(starmap(range, MARKED))
-    marks = (code for code in codes if unicodedata.category(chr(code))[0] == "M")
-    ranges: list[list[int]] = []
-    for code in marks:
-        if ranges and ranges[-1][1] == code - 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    others = (
+    characters = map(chr, chain.from_iterable(starmap(range, MARKED)))
+    marks = "".join(c for c in characters if unicodedata.category(c)[0] == "M")
+    return (
         "\u00ad\u200c\u200d\u2060\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\U000e0100-\U000e01ef"
-    )
-    return others + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
+    ) + marks

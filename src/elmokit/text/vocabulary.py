@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
+from elmokit.io.jsonfile import decode
 from elmokit.io.lines import read_blocks
 from elmokit.io.paths import check_regular
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
@@ -50,33 +51,24 @@ class Vocabulary:
     @classmethod
     def read(cls, path: Path) -> Vocabulary:
         """Read `vocab.txt` or `vocab.txt.gz`; only a newline ends a word."""
-        try:
-            text = _content(path).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ElmokitError(f"{path} is not UTF-8 text (byte {error.start})") from None
-        lines = text.removesuffix("\n").split("\n")
+        check_regular(path)
+        content = bytearray()
+        for block in read_blocks(path):  # decompressed, if it is a .gz
+            content += block
+            if len(content) > MAX_BYTES:
+                raise ElmokitError(f"{path} is too large for a list of words")
+        lines = decode(bytes(content), path).removesuffix("\n").split("\n")
         try:
             return cls(line.removesuffix("\r") for line in lines)
         except ElmokitError as error:
             raise ElmokitError(f"{path}: {error}") from None
 
-    def text(self) -> str:
-        """Return the contents of `vocab.txt`; raise for a word that it cannot hold."""
+    def write(self, path: Path) -> None:
+        """Write `vocab.txt`; raise for a word that it cannot hold."""
         for word in self.words:
             if "\n" in word or word.endswith("\r") or not is_unicode(word):
                 raise ElmokitError(f"the word {word!r} cannot be a line of a vocabulary file")
-        return "\n".join(self.words) + "\n"
-
-
-def _content(path: Path) -> bytes:
-    """Return the bytes of a file, decompressed if it is a .gz."""
-    check_regular(path)
-    content = bytearray()
-    for block in read_blocks(path):
-        content += block
-        if len(content) > MAX_BYTES:
-            raise ElmokitError(f"{path} is too large for a list of words")
-    return bytes(content)
+        path.write_text("\n".join(self.words) + "\n", encoding="utf-8", newline="")
 
 
 class WordIndexer:

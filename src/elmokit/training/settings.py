@@ -77,5 +77,5 @@ def find_change(
     for field in fields(settings):
         before, now = old.get(field.name, field.default), getattr(settings, field.name)
         if field.name not in ignore and before != now:
-            return f"{field.name} was {before!r} and is now {now!r}"
+            return f"{field.name} was {before!r:.200} and is now {now!r:.200}"
     return None

@@ -1,6 +1,7 @@
 """Vectors as Parquet: a row per sentence, with columns of a type that is taken as vectors.
 
-index, tokens      number of the sentence from 0, and its tokens
+id                 number of the sentence from 0, or its own id
+text, tokens       on request, as the id
 vector             a list of fixed size if the sentence is pooled, else one such list per token
 layer_0, layer_1   the same of each layer, instead of `vector`, if layers are kept apart
 """
@@ -14,14 +15,26 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.errors import require
+from elmokit.errors import ElmokitError, require
 from elmokit.vectors.shards import (
+    Columns,
     Sentences,
     Vectors,
     VectorShards,
     read_settings,
     replace_surrogates,
 )
+
+COLUMNS = ("id", "text", "tokens")
+DEFAULT_COLUMNS = "id,tokens"
+
+
+def parse_columns(columns: str) -> list[str]:
+    """Return the names in a list such as "id,text", in the order of the file."""
+    names = columns.split(",")
+    if unknown := next((name for name in names if name not in COLUMNS), None):
+        raise ElmokitError(f"columns are some of {','.join(COLUMNS)}, not {unknown!r}")
+    return [name for name in COLUMNS if name in names]
 
 
 def write_parquet(shards: VectorShards, file: io.BufferedRandom) -> None:
@@ -32,27 +45,39 @@ def write_parquet(shards: VectorShards, file: io.BufferedRandom) -> None:
     kind = pyarrow.list_(pyarrow.from_numpy_dtype(dtype), max(1, shape[-1]))
     kind = kind if shards.pooled else pyarrow.list_(kind)
     layers = ["vector"] if shards.squeeze else [f"layer_{k}" for k in range(shape[0])]
-    columns = {"index": pyarrow.int64(), "tokens": pyarrow.list_(pyarrow.string())}
-    columns |= dict.fromkeys(layers, kind)
-    metadata = {"elmokit": json.dumps(read_settings(shards.path))}
-    schema = pyarrow.schema(list(columns.items()), metadata=metadata)
+    settings = read_settings(shards.path) or {}
+    own_ids = settings.get("id_field") is not None
+    kinds = {
+        "id": pyarrow.string() if own_ids else pyarrow.int64(),
+        "text": pyarrow.string(),
+        "tokens": pyarrow.list_(pyarrow.string()),
+        **dict.fromkeys(layers, kind),
+    }
+    names = [*parse_columns(settings.get("columns", DEFAULT_COLUMNS)), *layers]
+    metadata = {"elmokit": json.dumps(settings)}
+    schema = pyarrow.schema([(name, kinds[name]) for name in names], metadata=metadata)
     # Vectors hardly ever repeat, so a dictionary and statistics of them would be useless.
-    options = {"use_dictionary": False, "write_statistics": ["index"]}
+    options = {"use_dictionary": False, "write_statistics": ["id"]}
     with parquet.ParquetWriter(file, schema, **options) as writer:
-        for span in shards.spans():
-            table = pyarrow.table(_columns(shards, span, schema, pyarrow), schema=schema)
-            writer.write_table(table, row_group_size=len(span))
+        for part, span in enumerate(shards.spans()):
+            columns = _columns(shards, span, shards.columns(part), schema, pyarrow)
+            writer.write_table(pyarrow.table(columns, schema=schema), row_group_size=len(span))
 
 
-def _columns(shards: VectorShards, span: range, schema: Any, pyarrow: Any) -> dict[str, Any]:
+def _columns(
+    shards: VectorShards, span: range, known: Columns, schema: Any, pyarrow: Any
+) -> dict[str, Any]:
     """Return the columns of the sentences in `span`."""
     rows = [shards[i] for i in span]
     columns: dict[str, Any] = {
-        "index": list(span),
+        "id": list(span),
         "tokens": [[replace_surrogates(token) for token in tokens] for tokens, _ in rows],
     }
+    for name, values in known.items():
+        columns[name] = [None if value is None else replace_surrogates(value) for value in values]
+    columns = {name: columns[name] for name in schema.names if name in COLUMNS}
     offsets = np.cumsum([0, *(len(tokens) for tokens, _ in rows)], dtype=np.int32)
-    for k, name in enumerate(schema.names[2:]):
+    for k, name in enumerate(name for name in schema.names if name not in COLUMNS):
         layer = (vectors if shards.squeeze else vectors[k] for _, vectors in rows)
         flat = pyarrow.array(np.concatenate([vectors.reshape(-1) for vectors in layer]))
         kind = schema.field(name).type
@@ -68,14 +93,17 @@ def read_parquet(path: Path) -> Sentences:
     """Yield the sentences of a Parquet file, with one row group in memory at a time."""
     parquet = require("pyarrow.parquet", extra="parquet", purpose="Parquet input")
     with parquet.ParquetFile(path) as file:
+        index = 0
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
-            indices, tokens, *layers = (column.combine_chunks() for column in table.columns)
-            by_layer = [_vectors(column) for column in layers]
-            is_single = table.column_names[2] == "vector"
-            for row, (index, words) in enumerate(zip(indices, tokens, strict=True)):
+            names = [name for name in table.column_names if name not in COLUMNS]
+            by_layer = [_vectors(table[name].combine_chunks()) for name in names]
+            tokens = table["tokens"].to_pylist() if "tokens" in table.column_names else None
+            for row in range(len(table)):
                 vectors = [vectors[row] for vectors in by_layer]
-                yield index.as_py(), words.as_py(), vectors[0] if is_single else np.stack(vectors)
+                array = vectors[0] if names == ["vector"] else np.stack(vectors)
+                yield index, None if tokens is None else tokens[row], array
+                index += 1
 
 
 def _vectors(column: Any) -> list[Vectors]:

@@ -30,7 +30,7 @@ def read_vectors(path: str | Path) -> Sentences:
     if is_folder(path):
         shards = VectorShards(path)
         return ((index, *shards[index]) for index in range(len(shards)))
-    check_regular(path)
+    check_regular(path, missing_ok=True)
     try:
         with path.open("rb") as file:
             magic = file.read(4)

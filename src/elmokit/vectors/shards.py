@@ -4,7 +4,7 @@ An HDF5 or zip file that is open for writing when the process dies is lost, and 
 hours. So vectors go into a folder of parts, each of which is there completely or not at all:
 
     part-000000.npy     float array (layers, rows, dim): the rows of its sentences
-    part-000000.json    index of the first sentence, rows and tokens of each sentence
+    part-000000.json    index of the first sentence, rows and tokens of each sentence, own columns
     settings.json       what the vectors are made of
     index.json          only when finished: number of sentences, first sentence of each part
 
@@ -33,6 +33,7 @@ from elmokit.io.jsonfile import MAX_TEXT_BYTES, read_json, write_json
 from elmokit.io.resumable import damaged
 
 Vectors = NDArray[Any]  # float16 or float32
+Columns = dict[str, list[str | None]]  # what is known of each sentence beside its tokens
 
 SETTINGS, INDEX, ASSEMBLED = "settings.json", "index.json", "assembled.tmp"
 # Only files with these names are ever deleted, so that a user's own files are safe.
@@ -64,6 +65,7 @@ class Part:
     array: Vectors
     """All rows, memory-mapped: (K, rows, dim)."""
     pooled: bool
+    columns: Columns
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -82,7 +84,13 @@ def write_npy_header(file: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
 
 
 def write_part(
-    folder: Path, index: int, first: int, sentences: Sequence[EmbeddedSentence], *, pooled: bool
+    folder: Path,
+    index: int,
+    first: int,
+    sentences: Sequence[EmbeddedSentence],
+    *,
+    pooled: bool,
+    columns: Columns,
 ) -> None:
     """Commit sentences, the first of which has the index `first`, as one part."""
     stem = folder / f"part-{index:06d}"
@@ -95,7 +103,7 @@ def write_part(
             for each in layers:  # One by one, to avoid a second copy of the part in memory.
                 file.write(np.ascontiguousarray(each[layer]).data)
     tokens = [list(sentence.tokens) for sentence in sentences]
-    description = {"first": first, "lengths": lengths, "tokens": tokens}
+    description = {"first": first, "lengths": lengths, "tokens": tokens, "columns": columns}
     write_json(stem.with_suffix(".json"), description)
 
 
@@ -104,14 +112,14 @@ def open_part(folder: Path, index: int, *, pooled: bool) -> Part:
     stem = folder / f"part-{index:06d}"
     try:
         description = read_json(stem.with_suffix(".json"), max_bytes=MAX_TEXT_BYTES)
-        first, tokens = description["first"], description["tokens"]
+        first, tokens, columns = (description[name] for name in ("first", "tokens", "columns"))
         starts = [0, *accumulate(description["lengths"])]
         array = np.load(stem.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
         if (array.shape[1], len(tokens)) != (starts[-1], len(starts) - 1):
             raise ValueError("its json and its npy do not match")
     except (ElmokitError, ValueError, LookupError, TypeError, EOFError, OSError) as error:
         raise damaged(folder, f"{stem.name}: {error}") from error
-    return Part(first, tokens, starts, array, pooled)
+    return Part(first, tokens, starts, array, pooled, columns)
 
 
 def committed_parts(folder: Path, *, pooled: bool) -> Iterator[Part]:
@@ -195,6 +203,10 @@ class VectorShards:
     def spans(self) -> list[range]:
         """Return the sentence indices of each part."""
         return [range(first, end) for first, end in pairwise([*self._firsts, self._length])]
+
+    def columns(self, part: int) -> Columns:
+        """Return what else is known of the sentences of a part, such as their texts."""
+        return self._open_part(part).columns
 
     def shape_and_dtype(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Return shape and dtype of the first sentence's vectors; a guess without sentences."""

@@ -24,6 +24,7 @@ from elmokit.vectors.shards import (
     INDEX,
     OUR_FILES,
     SETTINGS,
+    Columns,
     EmbeddedSentence,
     VectorShards,
     committed_parts,
@@ -82,8 +83,11 @@ class VectorWriter(ResumableFolder):
         part = open_part(self.folder, self._firsts.index(first), pooled=self.pooled)
         return part.tokens == list(map(list, tokens))
 
-    def write(self, sentences: Sequence[EmbeddedSentence]) -> None:
-        """Commit the next sentences as one part: when this returns, they are safe on the disk."""
+    def write(self, sentences: Sequence[EmbeddedSentence], columns: Columns | None = None) -> None:
+        """Commit the next sentences as one part: when this returns, they are safe on the disk.
+
+        `columns` are the "id" and "text" of each sentence, for Parquet.
+        """
         if not sentences:
             return
         if self.finished:
@@ -92,7 +96,8 @@ class VectorWriter(ResumableFolder):
             self._check_kind(sentence)
         self._check_size(sentences)
         with explain_disk_errors(self.out):
-            write_part(self.folder, len(self._firsts), self.done, sentences, pooled=self.pooled)
+            rest: Any = {"pooled": self.pooled, "columns": columns or {}}
+            write_part(self.folder, len(self._firsts), self.done, sentences, **rest)
         self._firsts.append(self.done)
         self.done += len(sentences)
 

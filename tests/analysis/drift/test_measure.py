@@ -10,7 +10,6 @@ from scipy.spatial.distance import cdist, cosine, pdist
 from tiny import complaint, tiny_elmo
 
 from elmokit.analysis.drift.measure import (
-    SampledUses,
     half_distance,
     inner_distance,
     measure_drift,
@@ -76,7 +75,7 @@ def test_the_mean_of_all_tokens_is_subtracted_from_the_vectors(store: LayerStore
     texts = ["the river bank", "a bank here", "my bank is closed", "no bank today"]
     uses = [Use(tuple(t.split()), t.split().index("bank"), t.split().index("bank") + 1, "bank")
             for t in texts]  # fmt: skip
-    [change] = measure_drift(store, SampledUses({"bank": (uses[:2], uses[2:])}, {})).words
+    [change] = measure_drift(store, {"bank": (uses[:2], uses[2:])}).words
     layers = [store.elmo.embed_tokens(text.split()).layers for text in texts]
     mean = np.concatenate(layers, axis=1).mean(axis=1)
     for layer in range(3):
@@ -95,18 +94,17 @@ def test_words_are_ranked_and_rare_ones_left_out(store: LayerStore, tmp_path: Pa
         lines = [f"{near} bank {i} .\nthe cup {i} .\n" for i in range(6)]
         (tmp_path / name).write_text("".join(lines) + "one rare word\n" * (name == "a.txt"))
     first, second = (Corpus(tmp_path / name, tokenizer="whitespace") for name in ("a.txt", "b.txt"))
-    sampled = sample_both(first, second, ["cup", "BANK", "rare", "cup"])
-    assert {word: list(map(len, sides)) for word, sides in sampled.uses.items()} == {
+    uses, left_out = sample_both(first, second, ["cup", "BANK", "rare", "cup"])
+    assert {word: list(map(len, sides)) for word, sides in uses.items()} == {
         "cup": [6, 6],
         "bank": [6, 6],
     }
-    assert sampled.left_out == {"rare": [1, 0]}
-    result = measure_drift(store, sampled, layer=1)
+    assert left_out == {"rare": [1, 0]}
+    result = measure_drift(store, uses, layer=1)
     assert (result.layer, result.measure) == ("layer 1", "change")
     assert [word.word for word in result.words] == ["bank", "cup"]
     written = result.to_dict(examples=2)
-    assert written["left_out"] == {"rare": [1, 0]}
     assert [len(side) for side in written["words"][0]["examples"]] == [2, 2]
-    assert "0 to 2" in complaint(lambda: measure_drift(store, sampled, layer=3))
+    assert "0 to 2" in complaint(lambda: measure_drift(store, uses, layer=3))
     assert "unicorn (0 and 0)" in complaint(lambda: sample_both(first, second, ["unicorn"]))
-    assert measure_drift(store.elmo, sampled, layer=1).words[0].word == "bank"
+    assert measure_drift(store.elmo, uses, layer=1).words[0].word == "bank"

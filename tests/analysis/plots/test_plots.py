@@ -23,7 +23,6 @@ from elmokit.analysis.plots.draw import (
     group_style,
 )
 from elmokit.analysis.plots.maps import (
-    Mixes,
     WordMap,
     compare_tokens,
     map_clusters,
@@ -203,10 +202,10 @@ def test_mixes_are_read_from_what_train_wrote(trained: Path) -> None:
 
 def test_each_mix_is_a_row_of_cells_in_the_panel_of_its_place() -> None:
     models = [
-        Mixes("ner", "tagger", {"input": [0.5, 0.3, 0.2]}, {"input": 1.1}),
-        Mixes("qa", "question", {"input": [0.1, 0.9], "output": [0.6, 0.4]}, {}),
+        {"input": [0.5, 0.3, 0.2]},
+        {"input": [0.1, 0.9], "output": [0.6, 0.4]},
     ]
-    figure = draw_weights(models)
+    figure = draw_weights(["ner (tagger)", "qa (question)"], models)
     assert titles(figure) == ["mix at the input", "mix at the output"]
     first, second = figure.axes
     assert texts(first.get_yticklabels()) == ["ner (tagger)", "qa (question)"]

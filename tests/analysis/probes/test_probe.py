@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,14 @@ from elmokit.analysis.plots.draw import draw_probe
 from elmokit.analysis.probes.probe import (
     Block,
     ProbeResult,
-    Vectors,
     measure_scale,
     minibatches,
     probe_layers,
+    read_blocks,
 )
 from elmokit.analysis.probes.tokens import (
     Score,
     TaggedText,
-    label_ids,
     most_frequent,
     read_tagged_text,
     score_guesses,
@@ -66,16 +66,15 @@ def test_guesses_are_scored_on_all_words_and_on_those_that_are_new() -> None:
 # ---------------------------------------------------------------------- vectors
 def test_vectors_are_standardized_by_the_training_tokens(store: LayerStore) -> None:
     text = made_text(20, 0)
-    vectors = Vectors(store)
-    blocks = list(vectors.blocks(text.sentences, label_ids(text, list(WORDS))))
+    blocks = list(read_blocks(store, None, text, list(WORDS)))
     scale = measure_scale(blocks)
     layers = np.concatenate(
         [store.elmo.embed_tokens(list(sentence)).layers for sentence in text.sentences], axis=1
     )
     layers = np.concatenate([layers, layers.mean(axis=0, keepdims=True)])
-    assert scale.layers[0].numpy()[:, 0] == pytest.approx(layers.mean(axis=1), abs=2e-3)
-    assert scale.layers[1].numpy()[:, 0] == pytest.approx(layers.std(axis=1), abs=2e-3)
-    after = torch.cat([scale.apply(block).layers for block in blocks], dim=1)
+    assert scale[0][0].numpy()[:, 0] == pytest.approx(layers.mean(axis=1), abs=2e-3)
+    assert scale[0][1].numpy()[:, 0] == pytest.approx(layers.std(axis=1), abs=2e-3)
+    after = torch.cat([block.standardized(scale).layers for block in blocks], dim=1)
     assert after.mean(dim=1).abs().max() < 1e-4
     assert (after.std(dim=1, unbiased=False) - 1).abs().max() < 1e-3
 
@@ -85,11 +84,13 @@ def test_an_epoch_has_every_token_once_in_another_order(
 ) -> None:
     monkeypatch.setattr("elmokit.analysis.probes.probe.BLOCK_BYTES", 4 * 4 * 24 * 50)
     text = made_text(40, 1)
-    labels = [np.arange(6) + 6 * row for row in range(40)]  # each token has a label of its own
+    names = [str(i) for i in range(240)]  # each token has a label of its own
+    text.labels[:] = [tuple(names[6 * row : 6 * row + 6]) for row in range(40)]
     rng = np.random.default_rng(0)
 
     def epoch() -> list[Block]:
-        return list(minibatches(Vectors(store), text.sentences, labels, 16, rng))
+        read = partial(read_blocks, store, None, text, names)
+        return list(minibatches(read, len(text.sentences), 16, rng))
 
     first, second = (torch.cat([batch.labels for batch in epoch()]).tolist() for _ in range(2))
     assert sorted(first) == sorted(second) == list(range(240))

@@ -53,8 +53,8 @@ def test_words_of_several_words_are_several_tokens_and_all_keys_are_kept(tmp_pat
         TaggedSentence(
             ('"', "River", "banks", "are", "R&D", "of", "this"),
             (
-                Instance("d0.s0.t0", 1, 3, "river_bank", "NOUN", ("river_bank%1:17:00::",)),
-                Instance("d0.s0.t1", 3, 4, "be", "VERB", ("be%2:42:03::", "be%2:42:06::")),
+                Instance(1, 3, "river_bank", "NOUN", ("river_bank%1:17:00::",)),
+                Instance(3, 4, "be", "VERB", ("be%2:42:03::", "be%2:42:06::")),
             ),
         ),
         TaggedSentence(("Yes",), ()),
@@ -130,10 +130,8 @@ def test_a_table_of_uses_has_lemmas_without_a_part_of_speech(tmp_path: Path) -> 
     path = tmp_path / "uses.tsv"
     path.write_text("the river bank\t2\tshore\nNew York\t0-1\tcity\tNYC\n")
     assert list(read_tagged(path)) == [
-        TaggedSentence(
-            ("the", "river", "bank"), (Instance("use 1", 2, 3, "bank", "", ("shore",)),)
-        ),
-        TaggedSentence(("New", "York"), (Instance("use 2", 0, 2, "NYC", "", ("city",)),)),
+        TaggedSentence(("the", "river", "bank"), (Instance(2, 3, "bank", "", ("shore",)),)),
+        TaggedSentence(("New", "York"), (Instance(0, 2, "NYC", "", ("city",)),)),
     ]
 
 

@@ -77,9 +77,7 @@ def test_columns_of_sentences_are_found_by_name_or_number(tmp_path: Path) -> Non
     plain.write_text("x\t2.5\tA b\tC d\ny\t1\tE\tF g\n")
     assert detect_kind(sick) == "sentences"
     by_name = read_sentence_pairs(sick, str.split)
-    by_number = read_sentence_pairs(
-        plain, str.split, first_column="3", second_column="4", score_column="2"
-    )
+    by_number = read_sentence_pairs(plain, str.split, columns=("3", "4", "2"))
     assert [pair.gold for pair in by_name] == [3.6, 1]
     assert [pair.gold for pair in by_number] == [2.5, 1]
     assert [(p.first, p.second) for p in by_name] == [(p.first, p.second) for p in by_number]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tiny import complaint, tiny_elmo
 
-from elmokit.cli.analysis.drift import drift
+from elmokit.cli.analysis.measure import drift
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions, ResultOptions
 

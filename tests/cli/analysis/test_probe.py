@@ -10,7 +10,7 @@ from tagged import made_text
 from tiny import complaint, tiny_elmo
 
 from elmokit.analysis.probes.tokens import TaggedText
-from elmokit.cli.analysis.probe import probe
+from elmokit.cli.analysis.measure import probe
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions, ResultOptions
 

@@ -10,7 +10,7 @@ import pytest
 from tiny import complaint, tiny_elmo
 
 from elmokit.analysis.similarity.pairs import read_scws
-from elmokit.cli.analysis.similarity import similarity
+from elmokit.cli.analysis.measure import similarity
 from elmokit.cli.main import main
 from elmokit.cli.options import ModelOptions
 

@@ -36,14 +36,13 @@ from elmokit.tasks.compare.conditions import (
     Condition,
     Run,
     all_runs,
-    elmo_rows,
     make_tables,
     seconds_left,
 )
 from elmokit.tasks.compare.figures import draw_all, draw_curve, draw_rows, draw_weights
 from elmokit.tasks.compare.summary import spread, table_of
 from elmokit.tasks.run import Plan, TrainResult
-from elmokit.tasks.settings import ClassifierSettings
+from elmokit.tasks.settings import ClassifierSettings, RunOptions
 from elmokit.tasks.splits import Data
 from elmokit.tasks.task import find_task
 
@@ -191,15 +190,20 @@ def test_what_a_table_does_not_vary_is_as_the_settings_say() -> None:
 def test_the_same_model_has_one_name_however_it_is_requested() -> None:
     own = settings(layers="2")
     assert (
-        elmo_rows(own, 2)["with ELMo"] == make_tables(["layers"], own, 2)["layers"]["layer 2 (top)"]
+        make_tables(["elmo"], own, 2)["elmo"]["with ELMo"]
+        == make_tables(["layers"], own, 2)["layers"]["layer 2 (top)"]
     )
-    one, other = (elmo_rows(s, 2)["without ELMo"] for s in (own, settings(l2=3, elmo_lr=0.5)))
+    one, other = (
+        make_tables(["elmo"], s, 2)["elmo"]["without ELMo"]
+        for s in (own, settings(l2=3, elmo_lr=0.5))
+    )
     assert one == other  # what concerns ELMo alone does not make another model without it
 
 
 def test_every_run_is_trained_once_and_those_of_a_seed_together() -> None:
     own = settings()
-    tables, curve = make_tables(["layers", "placement", "elmo"], own, 2), elmo_rows(own, 2)
+    tables = make_tables(["layers", "placement", "elmo"], own, 2)
+    curve = tables["elmo"]
     runs = all_runs(tables, curve, [5, 6], [1, 100])
     assert [run.seed for run in runs] == [5] * 11 + [6] * 11
     parts = ["baseline-part1", "elmo-input-all-l2-0.001-part1"]
@@ -381,15 +385,19 @@ def test_every_option_of_a_recorded_command_is_understood(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = {"encoder": "mean", "tune_words": True, "placement": "both", "l2": 0.5}
-    own = settings(**changes, dropout=0.25, patience=9)
+    own = settings(**changes, dropout=0.25, patience=9, tokenizer="elmokit")
+    tiny_elmo().save_pretrained(tmp_path / "a model")
+    model = str(tmp_path / "a model")
     options = {"train": given["train"], "dev": given["dev"], "vectors": None, "skip_bad": True}
     options |= {
         "dev_fraction": 0.1,
         "device": "cpu",
-        "elmo": "a model",
+        "elmo": model,
         "out": str(tmp_path / "a b"),
     }
-    plan = Plan(find_task("classifier"), own, Data([], [], {}, ""), elmo="a model")
+    plan = Plan(
+        find_task("classifier"), own, Data([], [], {}, ""), RunOptions(train="a", elmo=model)
+    )
     comparison = Comparer(plan, tmp_path, {}, {}, [7], [30], options)
     seen: list[tuple[Plan, Path]] = []
     result = TrainResult(tmp_path, {"dev": {}, "mixes": {}, "note": ""})
@@ -399,12 +407,12 @@ def test_every_option_of_a_recorded_command_is_understood(
         return result
 
     monkeypatch.setattr(Plan, "run", run_plan)
-    for condition in elmo_rows(own, 2).values():
+    for condition in make_tables(["elmo"], own, 2)["elmo"].values():
         run = Run(condition, 7, 30)
         assert main(shlex.split(comparison.train_command(run))[1:]) == 0
         trained, folder = seen.pop()
         assert trained.settings == replace(condition.settings, seed=7)
-        assert trained.elmo == ("a model" if condition.with_elmo else None)
+        assert trained.options.elmo == (model if condition.with_elmo else None)
         assert len(trained.data.train) == 18  # 30 percent of 60
         assert folder == tmp_path / "a b" / "runs" / run.name
 

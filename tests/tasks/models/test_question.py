@@ -284,10 +284,12 @@ def test_a_file_is_read_with_and_without_its_answers(tmp_path: Path) -> None:
 
 
 def test_predictions_are_written_as_squads_script_reads_them() -> None:
-    examples = [make_question("?", "a b", where=name) for name in ("first", "zweite")]
+    examples = [make_question("?", "a b", where=name) for name in ("first", "zweite", "last")]
     result = [
-        {"answer": answer, "start": 0, "end": 1, "probability": 1} for answer in ('"a"', "中")
+        {"answer": answer, "start": 0, "end": 1, "probability": 1} for answer in ('"a"', "中", "")
     ]
     text = "".join(TASK.write(examples, result))
-    assert json.loads(text) == {"first": '"a"', "zweite": "中"}
+    assert json.loads(text) == {"first": '"a"', "zweite": "中", "last": ""}
+    assert text.endswith("\n")
+    assert "中" in text
     assert "中" in text

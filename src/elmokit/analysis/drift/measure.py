@@ -11,8 +11,8 @@ halves  prt of two random halves of one corpus: the value that chance alone give
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -25,22 +25,13 @@ from elmokit.analysis.senses.induce import typical_words
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses, mean_vector
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_index, layer_names
+from elmokit.text.vocabulary import Vocabulary
 
 SPLITS = 10  # random halves whose mean is `halves`
 
 Measure = Literal["change", "apd", "prt"]
 Sides = tuple[list[Use], list[Use]]
 Distances = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class SampledUses:
-    """Uses of words in two corpora."""
-
-    uses: dict[str, Sides]
-    """Uses of each word in the first and the second corpus."""
-    left_out: dict[str, list[int]]
-    """Words that are too rare, with how often they occur in each corpus."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +52,7 @@ class WordChange:
     typical: tuple[list[int], list[int]]
     """Indices of the uses in each corpus, the most typical first: near to the mean vector of their
     own corpus and far from that of the other."""
-    words: tuple[list[str], list[str]] = ([], [])
+    words: tuple[list[str], list[str]]
     """Words that are near the uses in one corpus more than near those in the other."""
 
     @property
@@ -104,15 +95,12 @@ class DriftResult:
     """Name of the layer that they are ranked by."""
     measure: Measure
     """Name of the distance that they are ranked by."""
-    left_out: dict[str, list[int]]
-    """Words that are too rare, with how often they occur in each corpus."""
 
     def to_dict(self, examples: int = 3) -> dict[str, Any]:
         """Return the ranked words with some typical sentences, for JSON."""
         return {
             "ranked_by": [self.layer, self.measure],
             "words": [word.to_dict(examples) for word in self.words],
-            "left_out": self.left_out,
         }
 
 
@@ -126,8 +114,8 @@ def sample_both(
     max_words: int = 200,
     skip_words: int = 100,
     seed: int = 1,
-) -> SampledUses:
-    """Sample the uses of words in two corpora.
+) -> tuple[dict[str, Sides], dict[str, list[int]]]:
+    """Return uses of words in two corpora, and how often words occur that are too rare in one.
 
     Args:
         first: One corpus.
@@ -156,12 +144,12 @@ def sample_both(
         raise ElmokitError(
             f"no word occurs {min_count} times in both corpora: {shown}; lower --min-count"
         )
-    return SampledUses(kept, rare)
+    return kept, rare
 
 
 def measure_drift(
     model: Model,
-    sampled: SampledUses,
+    uses: Mapping[str, Sides],
     *,
     layer: str | int = "average",
     measure: Measure = "change",
@@ -174,30 +162,33 @@ def measure_drift(
 
     Args:
         model: The model; a LayerStore keeps its layers on disk.
-        sampled: Uses of words in both corpora (see `sample_both`).
+        uses: Uses of each word in the first and the second corpus (see `sample_both`).
         layer: Layer to rank by: a number, "top" or "average".
         measure: Distance to rank by: "change", "apd" or "prt".
         seed: Seed of the random halves.
         quiet: Do not show progress.
     """
-    store, uses = as_store(model), sampled.uses
+    store = as_store(model)
     index = layer_index(layer, store.elmo.config.num_layers)
     texts = dict.fromkeys(use.tokens for pair in uses.values() for side in pair for use in side)
     store.prepare(texts, quiet=quiet)
     mean = mean_vector(store, texts)  # (L + 2, 1, dim)
-    changes, vocabulary = [], store.elmo.vocabulary
+    changes = []
     for word, sides in tqdm(uses.items(), unit=" words", desc="drift", disable=quiet):
         vectors = [embed_uses(store, side)[0] - mean for side in sides]
-        change = measure_word(word, sides, vectors, layer=index, seed=seed)
-        first, second = (typical_words(*pair, vocabulary) for pair in (sides, sides[::-1]))
-        changes.append(replace(change, words=(first, second)))
+        changes.append(measure_word(word, sides, vectors, store.elmo.vocabulary, index, seed))
     changes.sort(key=lambda change: -getattr(change, measure)[index])
     name = layer_names(store.elmo.config.num_layers)[index]
-    return DriftResult(changes, name, measure, sampled.left_out)
+    return DriftResult(changes, name, measure)
 
 
 def measure_word(
-    word: str, uses: Sides, vectors: Sequence[Array], *, layer: int = -1, seed: int = 1
+    word: str,
+    uses: Sides,
+    vectors: Sequence[Array],
+    vocabulary: Vocabulary | None = None,
+    layer: int = -1,
+    seed: int = 1,
 ) -> WordChange:
     """Measure one word from the vectors of its uses in both corpora: (L + 2, uses, dim) each.
 
@@ -216,6 +207,7 @@ def measure_word(
             typical_uses(first[layer], second[layer]),
             typical_uses(second[layer], first[layer]),
         ),
+        words=(typical_words(*uses, vocabulary), typical_words(*uses[::-1], vocabulary)),
     )
 
 

@@ -116,14 +116,10 @@ class Index:
         """Means that were subtracted from layer 0 and from the layer of the uses: (2, dim)."""
         return np.fromfile(self.folder / MEANS, "<f4").reshape(2, self.dim)
 
-    @cached_property
-    def _starts(self) -> NDArray[np.uint64]:
-        return np.memmap(self.folder / STARTS, "<u8", "r", 0, (self.num_sentences,))
-
     def sentence(self, i: int) -> tuple[str, ...]:
         """Return the tokens of sentence `i`."""
         with self._explain(SENTENCES), (self.folder / SENTENCES).open("rb") as file:
-            file.seek(int(self._starts[i]))
+            file.seek(int(np.fromfile(self.folder / STARTS, "<u8", 1, offset=8 * i)[0]))
             return tuple(_strings(file.readline()))
 
     def use(self, row: int) -> Use:
@@ -227,8 +223,6 @@ def exact_search(
     count: int,
     *,
     keep: NDArray[np.bool_] | None = None,
-    normalize: bool = False,
-    block_bytes: int = BLOCK_BYTES,
 ) -> tuple[Array, Rows]:
     """Return the vectors with the largest dot product with each query, the largest first.
 
@@ -237,8 +231,6 @@ def exact_search(
         queries: Vectors to compare with: (q, dim).
         count: How many to find for each query; fewer if there are fewer.
         keep: Which vectors to search (default: all): (n,).
-        normalize: Scale the vectors to length 1 as they are read.
-        block_bytes: Size of a block of vectors in float32.
 
     Returns:
         Dot products (q, found) and rows of `vectors` (q, found).
@@ -249,15 +241,13 @@ def exact_search(
     query = torch.from_numpy(np.ascontiguousarray(queries, np.float32))  # (q, dim)
     best = torch.empty((len(queries), 0))
     rows = torch.empty((len(queries), 0), dtype=torch.long)
-    block = max(1, block_bytes // (4 * dim))
+    block = max(1, BLOCK_BYTES // (4 * dim))
     for start in range(0, total, block):
         part: NDArray[Any] = vectors[start : start + block]
         indices = np.arange(start, start + len(part))
         if keep is not None:
             chosen = keep[start : start + block]
             part, indices = part[chosen], indices[chosen]
-        if normalize:
-            part = unit(np.array(part, np.float32))
         # torch converts float16 several times faster than NumPy.
         tensor = torch.from_numpy(np.require(part, requirements=["C", "W"])).float()
         scores = query @ tensor.T  # (q, block)

@@ -100,11 +100,11 @@ def index_uses(
         first = 0
         texts = (
             list(tokens)
-            for tokens in (() if writer.is_complete else sentences)
+            for tokens in (() if writer.metadata["complete"] else sentences)
             if tokens and (chosen is None or any(token.lower() in chosen for token in tokens))
         )
         for window in elmo.windows(texts, kept=num_layers + 1):
-            if first < writer.num_sentences:  # written before the run was stopped
+            if first < writer.index.num_sentences:  # written before the run was stopped
                 writer.check(first, window)
                 elmo.warm(window)
                 on_tokens(0)
@@ -112,11 +112,11 @@ def index_uses(
                 writer.write(elmo.stream(window), weights, chosen)
                 on_tokens(sum(map(len, window)))
             first += len(window)
-        if not writer.is_complete and first < writer.num_sentences:
+        if not writer.metadata["complete"] and first < writer.index.num_sentences:
             raise other_input("the corpus", out)
-        if not writer.num_sentences and words is None:
+        if not writer.index.num_sentences and words is None:
             raise ElmokitError("the corpus has no tokens, so there is nothing to index")
-        if not writer.num_sentences:
+        if not writer.index.num_sentences:
             raise ElmokitError(f"none of the words {', '.join(words or ())} occurs in the corpus")
         writer.complete(finish)
     return open_index(out)
@@ -145,14 +145,9 @@ class IndexWriter(ResumableFolder):
         return self
 
     @property
-    def is_complete(self) -> bool:
-        """Whether all windows are written."""
-        return bool(self.metadata["complete"])
-
-    @property
-    def num_sentences(self) -> int:
-        """Number of sentences that are committed."""
-        return int(self.metadata["sizes"][STARTS]) // 8
+    def index(self) -> Index:
+        """What is committed, as an index."""
+        return Index(self.folder, self.metadata)
 
     def _is_replaceable(self, out: Path) -> bool:
         with suppress(ElmokitError):
@@ -160,7 +155,7 @@ class IndexWriter(ResumableFolder):
         return False
 
     def _is_empty(self) -> bool:
-        return not self.num_sentences
+        return not self.index.num_sentences
 
     def _start(self) -> None:
         for name in FILES:
@@ -179,9 +174,8 @@ class IndexWriter(ResumableFolder):
                 raise damaged(self.folder, f"{name} is too short")
             os.truncate(path, size)
         self.metadata = saved
-        before = Index(self.folder, saved)
-        self.word_ids = {word: i for i, word in enumerate(before.words)}
-        self.means = before.means if self.num_sentences else None
+        self.word_ids = {word: i for i, word in enumerate(self.index.words)}
+        self.means = self.index.means if self.index.num_sentences else None
 
     def check(self, first: int, window: Sequence[Sequence[str]]) -> None:
         """Raise if the sentences that were written from index `first` on are not these."""
@@ -201,7 +195,7 @@ class IndexWriter(ResumableFolder):
             self.means = _means(sentences, weights)
             added[MEANS].append(self.means.astype("<f4").tobytes())
         end = self.metadata["sizes"][SENTENCES]
-        for i, sentence in enumerate(sentences, self.num_sentences):
+        for i, sentence in enumerate(sentences, self.index.num_sentences):
             line = _line(sentence.tokens)
             added[SENTENCES].append(line)
             added[STARTS].append(end.to_bytes(8, "little"))
@@ -243,7 +237,7 @@ class IndexWriter(ResumableFolder):
         """Record that all windows are written, call `finish`, and give the folder its name."""
         with explain_disk_errors(self.out):
             self._write_metadata(complete=True)
-        finish(Index(self.folder, self.metadata))
+        finish(self.index)
         with explain_disk_errors(self.out):
             self._publish()
 

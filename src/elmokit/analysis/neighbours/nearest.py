@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from elmokit.analysis.geometry import Array, unit
+from elmokit.analysis.geometry import Array
 from elmokit.analysis.neighbours.approximate import Graphs
 from elmokit.analysis.neighbours.index import Index, Rows, exact_search
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses
@@ -158,12 +156,7 @@ def distinct(index: Index, query: Use, scores: Array, rows: Rows, k: int) -> lis
 
 def nearest_static(static: StaticVectors, use: Use, k: int) -> NearWords | None:
     """Return the words whose static vectors are nearest to that of a word; None if it has none."""
-    own = static.row(use.word)
-    if own is None:
-        return None
-    query = unit(np.array(static.vectors[own : own + 1], np.float32))
-    scores, rows = exact_search(static.vectors, query, k + 1, normalize=True)
-    return _other_words(static.words, static.words[own], scores[0], rows[0], k)
+    return None if static.row(use.word) is None else static.most_similar(use.word, k)
 
 
 def _other_words(words: Sequence[str], word: str, scores: Array, rows: Rows, k: int) -> NearWords:

@@ -7,25 +7,14 @@ differ in color, marker and filling, so that they are distinct in black and whit
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.analysis.plots.maps import PLACES, Mixes, TokenPair, WordMap
-from elmokit.figures import (
-    COLORS,
-    ELMO,
-    FAINT,
-    INK,
-    MARKERS,
-    SHADES,
-    WIDTH,
-    legend_entries,
-    new_figure,
-    styled,
-)
+from elmokit import figures as style
+from elmokit.analysis.plots.maps import TokenPair, WordMap
 from elmokit.text.unicode import text_width
 
 if TYPE_CHECKING:
@@ -40,19 +29,19 @@ CHARACTER = 0.072  # inches: the width of about a letter, or of half a Chinese c
 SMALL, TINY = 8.0, 7.0  # font sizes
 TITLE: Any = {"x": 0.01, "ha": "left", "weight": "bold", "fontsize": 10}
 # Of surprisal: direction, line style, color, filling of the markers.
-DIRECTIONS = (("forward", "o-", ELMO, ELMO), ("backward", "s--", INK, "white"))
+DIRECTIONS = (("forward", "o-", style.ELMO, style.ELMO), ("backward", "s--", style.INK, "white"))
 LABELS = {"forward": "given the words before", "backward": "given the words after"}
 UNKNOWN = "not in the vocabulary"
 LINE_STYLES = ((0, (1, 1.5)), (0, (4, 2)), "-.")  # of the baselines
-NOTE: Any = {"fontsize": "small", "color": INK}
+NOTE: Any = {"fontsize": "small", "color": style.INK}
 MAX_DISTANCE = 30.0  # percentage points below the layers at which a baseline is still drawn
 
 
 def group_style(i: int) -> dict[str, Any]:
     """Return the style of the points of group `i`, one of 88; every second group is hollow."""
-    color = COLORS[i % len(COLORS)]
+    color = style.COLORS[i % len(style.COLORS)]
     face = "white" if i % 2 else color
-    return {"marker": MARKERS[i % len(MARKERS)], "facecolor": face, "edgecolor": color}
+    return {"marker": style.MARKERS[i % len(style.MARKERS)], "facecolor": face, "edgecolor": color}
 
 
 def short(word: str) -> str:
@@ -80,13 +69,13 @@ def _height(words: Sequence[str], turn: dict[str, Any]) -> float:
 
 
 # ---------------------------------------------------------------------- a word's uses
-@styled()
+@style.styled()
 def draw_uses(maps: Sequence[WordMap]) -> Any:
     """Draw the uses of each word, a panel for each layer, in the style of their senses."""
     count = len(maps[0].points)
     rows = math.ceil(count / MAX_PANELS)
     heights = [0.65 + 1.75 * rows + 0.18 * _legend_rows(word_map) for word_map in maps]
-    figure = new_figure(WIDTH, sum(heights))
+    figure = style.new_figure(style.WIDTH, sum(heights))
     parts = figure.subfigures(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
     for part, word_map in zip(parts, maps, strict=True):
         _draw_word(part, word_map, rows, math.ceil(count / rows))
@@ -99,7 +88,7 @@ def _legend_rows(word_map: WordMap) -> int:
 
 
 def _legend_columns(word_map: WordMap) -> int:
-    columns = int(WIDTH / (_width(word_map.senses) + 5 * CHARACTER))
+    columns = int(style.WIDTH / (_width(word_map.senses) + 5 * CHARACTER))
     return max(1, min(len(word_map.senses), columns))
 
 
@@ -125,7 +114,7 @@ def _draw_points(axes: Any, word_map: WordMap, layer: int) -> None:
         axes.scatter(*points.T, s=20, linewidths=0.9, label=sense, **group_style(i))
     axes.set(xticks=[], yticks=[])
     axes.margins(0.12)
-    axes.spines[:].set(visible=True, color=FAINT, linewidth=0.6)
+    axes.spines[:].set(visible=True, color=style.FAINT, linewidth=0.6)
     if word_map.is_one_point[layer]:
         text = "one point:\nthis layer knows\nthe spelling only"
         axes.annotate(text, (0.5, 0.06), xycoords="axes fraction", ha="center", fontsize=TINY)
@@ -137,39 +126,42 @@ def _draw_points(axes: Any, word_map: WordMap, layer: int) -> None:
 
 
 # ---------------------------------------------------------------------- task models
-@styled()
-def draw_weights(models: Sequence[Mixes]) -> Any:
-    """Draw the share of each layer in the mixes of task models, a panel for each place."""
-    places = [place for place in PLACES if any(place in model.places for model in models)]
-    layers = max(len(shares) for model in models for shares in model.places.values())
-    names = [f"{short(model.name)} ({model.task})" for model in models]
-    width = min(WIDTH, 0.5 + _width(names) + len(places) * 0.62 * layers)
-    figure = new_figure(max(width, 2.8), 0.75 + 0.28 * len(models))
+@style.styled()
+def draw_weights(names: Sequence[str], mixes: Sequence[Mapping[str, Sequence[float]]]) -> Any:
+    """Draw the share of each layer in the mixes of task models, a panel for each place.
+
+    Args:
+        names: Name of each model.
+        mixes: Of each model the shares of layers 0..L in its mix at the "input" or "output".
+    """
+    places = [place for place in ("input", "output") if any(place in model for model in mixes)]
+    layers = max(len(shares) for model in mixes for shares in model.values())
+    width = min(style.WIDTH, 0.5 + _width(names) + len(places) * 0.62 * layers)
+    figure = style.new_figure(max(width, 2.8), 0.75 + 0.28 * len(mixes))
     panels = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
     for axes, place in zip(panels, places, strict=True):
-        shares = np.full((len(models), layers), np.nan)
-        for row, model in enumerate(models):
-            values = model.places.get(place, [])
-            shares[row, : len(values)] = values
+        shares = np.full((len(mixes), layers), np.nan)
+        for row, model in enumerate(mixes):
+            shares[row, : len(model.get(place, []))] = model.get(place, [])
         _draw_cells(axes, shares, low=0.0)
         axes.set_title(f"mix at the {place}")
         axes.set_xticks(range(layers), [f"layer {layer}" for layer in range(layers)])
         axes.tick_params(labelsize=SMALL)
-    panels[0].set_yticks(range(len(models)), names)
+    panels[0].set_yticks(range(len(mixes)), names)
     return figure
 
 
 # ---------------------------------------------------------------------- two sentences
-@styled()
+@style.styled()
 def draw_pair(pair: TokenPair, layer: int) -> Any:
     """Draw the cosines of the tokens of two sentences in one layer as a heat map."""
     cosines = pair.cosines[layer]
     rows, columns = [short(t) for t in pair.first], [short(t) for t in pair.second]
     beside = _width(rows) + 1.0  # the words and the color bar
-    cell = min(0.5, (WIDTH - beside) / len(columns))
+    cell = min(0.5, (style.WIDTH - beside) / len(columns))
     turn = rotation(columns, cell)
     height = 0.8 + _height(columns, turn) + 0.25 * len(rows)
-    figure = new_figure(max(beside + cell * len(columns), 2.8), height)
+    figure = style.new_figure(max(beside + cell * len(columns), 2.8), height)
     axes = figure.subplots()
     low = min(0.0, math.floor(10 * float(cosines.min())) / 10)
     mesh = _draw_cells(axes, cosines, low=low, numbers=len(columns) <= MAX_NUMBERS)
@@ -189,7 +181,7 @@ def _draw_cells(
     """Draw a cell for each of the values (rows, columns), darker for more; the first row on top."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    dark = LinearSegmentedColormap.from_list("elmokit", ["white", *SHADES[:4]])
+    dark = LinearSegmentedColormap.from_list("elmokit", ["white", *style.SHADES[:4]])
     height, width = values.shape
     edges = np.arange(width + 1) - 0.5, np.arange(height + 1) - 0.5
     looks = {"cmap": dark, "vmin": low, "vmax": 1, "edgecolor": "white", "linewidth": 0.8}
@@ -199,7 +191,7 @@ def _draw_cells(
     axes.tick_params(bottom=False, left=False)
     for (row, column), value in np.ndenumerate(values) if numbers else ():
         if not np.isnan(value):
-            color = "white" if value - low > 0.55 * (1 - low) else INK
+            color = "white" if value - low > 0.55 * (1 - low) else style.INK
             middle = {"ha": "center", "va": "center"}
             shown = f"{value:.2f}".replace("-0.00", "0.00").replace("-", "\N{MINUS SIGN}")
             axes.text(column, row, shown, color=color, fontsize=TINY, **middle)
@@ -207,14 +199,14 @@ def _draw_cells(
 
 
 # ---------------------------------------------------------------------- surprisal
-@styled()
+@style.styled()
 def draw_surprisal(sentences: Sequence[Surprisal]) -> Any:
     """Draw the surprisal of each word of a text in both directions, in rows of 34 words."""
     words = [short(token) for sentence in sentences for token in sentence.tokens]
     count, row_words = math.ceil(len(words) / ROW_WORDS), min(len(words), ROW_WORDS)
-    width = WIDTH if count > 1 else min(WIDTH, max(3.8, 1.0 + 0.42 * len(words)))
+    width = style.WIDTH if count > 1 else min(style.WIDTH, max(3.8, 1.0 + 0.42 * len(words)))
     turn = rotation(words, (width - 0.7) / row_words)
-    figure = new_figure(width, 0.5 + count * (1.45 + _height(words, turn)))
+    figure = style.new_figure(width, 0.5 + count * (1.45 + _height(words, turn)))
     rows = figure.subplots(count, 1, sharey=True, squeeze=False)[:, 0]
     for i, axes in enumerate(rows):
         start = i * ROW_WORDS
@@ -227,7 +219,7 @@ def draw_surprisal(sentences: Sequence[Surprisal]) -> Any:
         axes.grid(axis="y", color="0.9", lw=0.6)
         axes.set_axisbelow(True)
     rows[0].set_ylim(bottom=0)
-    entries = legend_entries(figure)
+    entries = style.legend_entries(figure)
     order = [label for label in (*LABELS.values(), UNKNOWN) if label in entries]
     handles = [entries[label] for label in order]
     figure.legend(handles, order, loc="outside upper left", ncols=len(order))
@@ -247,26 +239,26 @@ def _draw_row(axes: Any, sentences: Sequence[Surprisal], start: int, end: int) -
             axes.axvspan(unknown - 0.5, unknown + 0.5, color="0.9", lw=0, zorder=0, label=UNKNOWN)
         for direction, line, color, fill in DIRECTIONS:
             bits = getattr(sentence, direction)[inside]
-            style = {"color": color, "markerfacecolor": fill, "markersize": 3.5, "linewidth": 1.0}
-            axes.plot(x[inside], bits, line, label=LABELS[direction], **style)
+            looks = {"color": color, "markerfacecolor": fill, "markersize": 3.5, "linewidth": 1.0}
+            axes.plot(x[inside], bits, line, label=LABELS[direction], **looks)
         if start < position < min(end, total):
-            axes.axvline(position - 0.5, color=FAINT, linewidth=0.7, linestyle=":")
+            axes.axvline(position - 0.5, color=style.FAINT, linewidth=0.7, linestyle=":")
 
 
 # ---------------------------------------------------------------------- probes
-@styled()
+@style.styled()
 def draw_probe(result: ProbeResult, *, title: str = "Accuracy by layer") -> Any:
     """Draw all tokens in one panel, and words not seen in training in another if there are any."""
     panels = {"all tokens": "accuracy"}
     if result.layers[0].unseen is not None:
         panels["words not seen in training"] = "unseen"
-    figure = new_figure(WIDTH if len(panels) == 2 else 0.6 * WIDTH, 3.2)
+    figure = style.new_figure(style.WIDTH if len(panels) == 2 else 0.6 * style.WIDTH, 3.2)
     for i, (name, value) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), i)
         _draw_panel(axes, result, value)
         axes.set_title(name)
     figure.axes[0].set_ylabel("dev accuracy, percent")
-    entries = legend_entries(figure)
+    entries = style.legend_entries(figure)
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=2)
     figure.suptitle(title, fontsize="medium", fontweight="bold", x=0.01, ha="left")
     return figure
@@ -276,8 +268,10 @@ def _draw_panel(axes: Any, result: ProbeResult, value: str) -> None:
     scores = [100 * getattr(score, value) for score in result.layers]
     names = [score.name for score in result.layers]
     single = len(scores) - 2  # The average and the mix come last.
-    axes.plot(range(single), scores[:single], "o-", color=ELMO, ms=5, lw=1.4, label="one layer")
-    hollow: Any = {"color": ELMO, "mfc": "white", "label": "several layers"}
+    axes.plot(
+        range(single), scores[:single], "o-", color=style.ELMO, ms=5, lw=1.4, label="one layer"
+    )
+    hollow: Any = {"color": style.ELMO, "mfc": "white", "label": "several layers"}
     axes.plot(range(single, single + 2), scores[single:], "s", **hollow)
     for i, score in enumerate(scores):
         rises = i + 1 < single and scores[i + 1] > score  # The line would cross the number.
@@ -292,10 +286,12 @@ def _draw_baselines(axes: Any, result: ProbeResult, value: str, *, floor: float)
     """Draw the baselines; only name one that is far below, so that the layers stay apart."""
     baselines = [*result.guesses, *([result.static] if result.static else [])]
     below = []
-    for style, baseline in zip(LINE_STYLES, baselines, strict=False):
+    for dashes, baseline in zip(LINE_STYLES, baselines, strict=False):
         height = 100 * getattr(baseline, value)
         if height >= floor:
-            axes.axhline(height, color=FAINT, lw=1.1, ls=style, label=baseline.name, zorder=0)
+            axes.axhline(
+                height, color=style.FAINT, lw=1.1, ls=dashes, label=baseline.name, zorder=0
+            )
         else:
             below.append(f"↓ {baseline.name}: {height:.1f}")
     if below:

@@ -1,8 +1,7 @@
-"""Read and compute what the figures show: a word's uses, the tokens of two sentences, mixes.
+"""Read and compute what the figures show: a word's uses, the tokens of two sentences.
 
 uses ─► vectors, minus the mean of all tokens ─► two principal components ─► WordMap
 two sentences ─► cosines of all their tokens ─► TokenPair
-folders of task models ─► the weights that they gave the layers ─► Mixes
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from elmokit.analysis.geometry import (
     silhouette,
     unit,
 )
-from elmokit.analysis.sampling import find_uses, read_with_progress, sample
+from elmokit.analysis.sampling import sample_uses
 from elmokit.analysis.senses.induce import induce_senses
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses, read_uses, with_average
 from elmokit.errors import ElmokitError
@@ -37,7 +36,6 @@ from elmokit.text.tokenize import split_sentences
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 
 MIN_USES = 3  # Two points are always on a line.
-PLACES = ("input", "output")
 MAX_MAPS = 12  # words of one figure
 MAX_TEXT = 1000  # words of a text
 SEED = 1
@@ -175,19 +173,7 @@ def compare_tokens(model: Model, first: Sequence[str], second: Sequence[str]) ->
     return TokenPair(list(first), list(second), one @ other.swapaxes(1, 2))
 
 
-# ---------------------------------------------------------------------- task models
-@dataclass(frozen=True)
-class Mixes:
-    """What share each layer has in the mixes of a task model."""
-
-    name: str
-    task: str
-    places: dict[str, list[float]]
-    """The shares of layers 0..L in the mix at the input, at the output, or at both."""
-    scales: dict[str, float]
-    """What each mix is multiplied by."""
-
-
+# ---------------------------------------------------------------------- reading
 def short_names(folders: Sequence[str]) -> list[str]:
     """Return the names of folders, with as much of their paths as tells them apart.
 
@@ -199,7 +185,6 @@ def short_names(folders: Sequence[str]) -> list[str]:
     return next(names for names in by_length if len(set(names)) == len(set(parts)))
 
 
-# ---------------------------------------------------------------------- reading
 def read_table_uses(path: str, words: list[str] | None, max_uses: int) -> list[Use]:
     """Return the first uses of each word in a table, of all words or of some."""
     uses: dict[str, list[Use]] = {}
@@ -229,13 +214,9 @@ def _check_count(path: str, word: str, count: int) -> None:
         raise ElmokitError(f"{path} has {uses} of {word!r}, and a map needs at least {MIN_USES}")
 
 
-def sample_text_uses(
-    path: str, word: str, max_uses: int, *, tokenizer: str, quiet: bool = True
-) -> list[Use]:
-    """Return a random sample of the uses of a word in a text without senses."""
-    lines = read_with_progress(path, quiet=quiet, tokenizer=tokenizer)
-    tokens = find_tokenizer(tokenizer)(word)
-    uses, _ = sample(find_uses((line.tokens for line in lines), tokens), max_uses, SEED)
+def sample_text_uses(path: str, word: str, max_uses: int, **reading: Any) -> list[Use]:
+    """Return a random sample of the uses of a word in a text; `reading` as for `sample_uses`."""
+    uses, _ = sample_uses(path, word, max_uses, SEED, **reading)
     _check_count(path, word, len(uses))
     return uses
 

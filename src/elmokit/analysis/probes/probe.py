@@ -12,8 +12,9 @@ Shapes: P classifiers, n tokens of a minibatch, D dimensions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from tqdm import tqdm
 from elmokit.analysis.probes.tokens import (
     Score,
     TaggedText,
-    label_ids,
     label_names,
     score_guesses,
     seen_words,
@@ -42,8 +42,8 @@ from elmokit.vectors.static.table import StaticVectors
 BLOCK_BYTES = 64 << 20  # of the vectors in memory
 MIN_EPOCHS, MIN_STEPS = 10, 1000  # if no number of epochs is given
 
-Texts = Sequence[Sequence[str]]
-Labels = Sequence[NDArray[np.int64]]
+Scale = list[tuple[Tensor, Tensor]]
+"""Mean and standard deviation of every dimension, of layers and of static vectors."""
 
 
 @dataclass(frozen=True)
@@ -78,64 +78,50 @@ class Block:
     layers: Tensor
     """Layers 0..L and their average: (L + 2, tokens, D)."""
     static: Tensor
-    """Static vectors (tokens, static dim); the dim is 0 if there are none."""
+    """Static vectors (tokens, static dim), 0 for unknown words; the dim is 0 if there are none."""
     labels: Tensor
     """(tokens,)"""
 
-
-@dataclass(frozen=True)
-class Scale:
-    """Mean and standard deviation of every dimension, by which vectors are standardized."""
-
-    layers: tuple[Tensor, Tensor]
-    static: tuple[Tensor, Tensor]
-
-    def apply(self, block: Block) -> Block:
-        """Standardize a block."""
-        layers = (block.layers - self.layers[0]) / self.layers[1]
-        return Block(layers, (block.static - self.static[0]) / self.static[1], block.labels)
+    def standardized(self, scale: Scale) -> Block:
+        """Subtract the mean of every dimension, and divide by its deviation."""
+        parts = zip((self.layers, self.static), scale, strict=True)
+        layers, static = ((part - mean) / deviation for part, (mean, deviation) in parts)
+        return Block(layers, static, self.labels)
 
 
-@dataclass(frozen=True)
-class Vectors:
-    """The source of the vectors of a text."""
+def read_blocks(
+    store: LayerStore,
+    static: StaticVectors | None,
+    text: TaggedText,
+    names: Sequence[str],
+    order: Sequence[int] | None = None,
+) -> Iterator[Block]:
+    """Yield the tokens of a text, its sentences in that order, in blocks of bounded size.
 
-    store: LayerStore
-    static: StaticVectors | None = None
-
-    def blocks(
-        self, sentences: Texts, labels: Labels, order: Sequence[int] | None = None
-    ) -> Iterator[Block]:
-        """Yield the tokens of the sentences in that order, in blocks of bounded size."""
-        elmo = self.store.elmo
-        max_tokens = BLOCK_BYTES // (4 * (elmo.config.num_layers + 2) * elmo.dim)
-        order = range(len(sentences)) if order is None else order
-        stream = self.store.stream(sentences[i] for i in order)
-        parts: list[NDArray[np.float16]] = []
-        first = tokens = 0
-        for end, layers in enumerate(stream, start=1):
-            parts.append(layers)
-            tokens += layers.shape[1]
-            if tokens >= max_tokens or end == len(order):
-                members = order[first:end]
-                arrays = (
-                    np.concatenate(parts, axis=1),  # (L + 1, n, D)
-                    self._static([word for i in members for word in sentences[i]]),
-                    np.concatenate([labels[i] for i in members]),
-                )
-                own, static, ids = (torch.from_numpy(array).to(elmo.device) for array in arrays)
-                own = own.float()
-                yield Block(torch.cat([own, own.mean(dim=0, keepdim=True)]), static, ids)
-                parts, first, tokens = [], end, 0
-
-    def _static(self, words: Sequence[str]) -> NDArray[np.float32]:
-        """Return static vectors (words, static dim); 0 for unknown words."""
-        if self.static is None:
-            return np.zeros((len(words), 0), np.float32)
-        rows = self.static.rows(words)
-        vectors = np.zeros((len(words), self.static.dim), np.float32)
-        vectors[rows >= 0] = self.static.vectors[rows[rows >= 0]]
-        return vectors
+    The id of a label is its index in `names`, or -1.
+    """
+    elmo, sentences = store.elmo, text.sentences
+    indices = {name: i for i, name in enumerate(names)}
+    max_tokens = BLOCK_BYTES // (4 * (elmo.config.num_layers + 2) * elmo.dim)
+    order = range(len(sentences)) if order is None else order
+    parts: list[NDArray[np.float16]] = []
+    first = tokens = 0
+    for end, layers in enumerate(store.stream(sentences[i] for i in order), start=1):
+        parts.append(layers)
+        tokens += layers.shape[1]
+        if tokens >= max_tokens or end == len(order):
+            members = order[first:end]
+            words = [word for i in members for word in sentences[i]]
+            vectors = np.zeros((len(words), 0 if static is None else static.dim), np.float32)
+            if static is not None:
+                rows = static.rows(words)
+                vectors[rows >= 0] = static.vectors[rows[rows >= 0]]
+            labels = [indices.get(label, -1) for i in members for label in text.labels[i]]
+            arrays = np.concatenate(parts, axis=1), vectors, np.array(labels, np.int64)
+            own, of_words, ids = (torch.from_numpy(array).to(elmo.device) for array in arrays)
+            own = own.float()  # (L + 1, n, D)
+            yield Block(torch.cat([own, own.mean(dim=0, keepdim=True)]), of_words, ids)
+            parts, first, tokens = [], end, 0
 
 
 class Probes(nn.Module):
@@ -201,59 +187,49 @@ def probe_layers(
         raise ElmokitError("epochs and batch_size must be at least 1, and lr above 0")
     store = as_store(model)
     store.prepare([*train.sentences, *dev.sentences], quiet=quiet)
-    vectors, num_layers = Vectors(store, static), store.elmo.config.num_layers
-    train_ids, dev_ids = label_ids(train, names), label_ids(dev, names)
-    scale = measure_scale(vectors.blocks(train.sentences, train_ids))
+    num_layers = store.elmo.config.num_layers
+    train_blocks, dev_blocks = (
+        partial(read_blocks, store, static, text, names) for text in (train, dev)
+    )
+    scale = measure_scale(train_blocks())
     static_dim = 0 if static is None else static.dim
     probes = Probes(num_layers, store.elmo.dim, len(names), static_dim).to(store.elmo.device)
     optimizer = torch.optim.Adam(probes.parameters(), lr=lr)
     rng = np.random.default_rng(seed)
-    best = BestEpochs()
+    accuracies: list[list[float]] = []
+    shares: list[float] = []
+    correct = np.zeros((num_layers + 3 + bool(static_dim), dev.num_tokens), bool)  # (P, tokens)
     total, seen = epochs * train.num_tokens, 0
     with tqdm(total=total, unit=" tokens", unit_scale=True, desc="probes", disable=quiet) as bar:
         for _ in range(epochs):
-            for batch in minibatches(vectors, train.sentences, train_ids, batch_size, rng):
+            for batch in minibatches(train_blocks, len(train.sentences), batch_size, rng):
                 optimizer.param_groups[0]["lr"] = lr * (1 - seen / total)
                 optimizer.zero_grad()
-                probes.loss(scale.apply(batch)).backward()  # type: ignore[no-untyped-call]
+                probes.loss(batch.standardized(scale)).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 seen += len(batch.labels)
                 bar.update(len(batch.labels))
-            best.update(probes, evaluate(probes, scale, vectors.blocks(dev.sentences, dev_ids)))
-            bar.set_postfix_str(f"dev {100 * max(best.accuracies[-1]):.2f}", refresh=False)
+            answers = evaluate(probes, scale, dev_blocks())  # (P, tokens)
+            better = answers.mean(axis=1) > correct.mean(axis=1)
+            correct[better] = answers[better]
+            if better[num_layers + 2] or not accuracies:
+                shares = probes.mix.proportions().tolist()
+            accuracies.append(answers.mean(axis=1).tolist())
+            bar.set_postfix_str(f"dev {100 * max(accuracies[-1]):.2f}", refresh=False)
     known = seen_words(train, dev)  # (tokens,)
     titles = [*layer_names(num_layers), "mix", *(["static vectors"] if static_dim else [])]
-    scores = [Score.of(*row, known) for row in zip(titles, best.correct, strict=True)]
+    scores = [Score.of(*row, known) for row in zip(titles, correct, strict=True)]
     return ProbeResult(
         labels=names,
         guesses=score_guesses(train, dev),
         layers=scores[: num_layers + 3],
         static=scores[-1] if static_dim else None,
-        mix=best.shares,
-        epochs=best.accuracies,
+        mix=shares,
+        epochs=accuracies,
         train_tokens=train.num_tokens,
         dev_tokens=dev.num_tokens,
         unseen_tokens=int((~known).sum()),
     )
-
-
-class BestEpochs:
-    """The answers of each classifier on the dev text in its best epoch."""
-
-    def __init__(self) -> None:
-        self.accuracies: list[list[float]] = []
-        self.correct: NDArray[np.bool_] = np.zeros((0, 0), bool)
-        self.shares: list[float] = []
-
-    def update(self, probes: Probes, correct: NDArray[np.bool_]) -> None:
-        """Keep the classifiers that improved; `correct` is (P, tokens)."""
-        if not self.accuracies:
-            self.correct = np.zeros_like(correct)
-        better = correct.mean(axis=1) > self.correct.mean(axis=1)
-        self.correct[better] = correct[better]
-        if better[len(probes.weight) - 1] or not self.accuracies:
-            self.shares = probes.mix.proportions().tolist()
-        self.accuracies.append(correct.mean(axis=1).tolist())
 
 
 def measure_scale(blocks: Iterable[Block]) -> Scale:
@@ -269,14 +245,17 @@ def measure_scale(blocks: Iterable[Block]) -> Scale:
     for mean, square in (total / count for total in sums):
         deviation = (square - mean.square()).clamp_min(0).sqrt()
         pairs.append((mean.float(), torch.where(deviation > 1e-6, deviation, 1.0).float()))
-    return Scale(*pairs)
+    return pairs
 
 
 def minibatches(
-    vectors: Vectors, sentences: Texts, labels: Labels, size: int, rng: np.random.Generator
+    read: Callable[[Sequence[int]], Iterable[Block]],
+    count: int,
+    size: int,
+    rng: np.random.Generator,
 ) -> Iterator[Block]:
     """Yield all tokens once: shuffle the sentences, then the tokens inside each block of them."""
-    for block in vectors.blocks(sentences, labels, rng.permutation(len(sentences)).tolist()):
+    for block in read(rng.permutation(count).tolist()):
         shuffled = torch.from_numpy(rng.permutation(len(block.labels)))
         for which in torch.split(shuffled.to(block.labels.device), size):
             yield Block(block.layers[:, which], block.static[which], block.labels[which])
@@ -287,6 +266,6 @@ def evaluate(probes: Probes, scale: Scale, blocks: Iterable[Block]) -> NDArray[n
     """Tell which tokens each classifier labels correctly: (P, tokens)."""
     correct = [
         (probes(scaled).argmax(dim=2) == scaled.labels).cpu().numpy()
-        for scaled in map(scale.apply, blocks)
+        for scaled in (block.standardized(scale) for block in blocks)
     ]
     return np.concatenate(correct, axis=1)

@@ -9,7 +9,6 @@ their vectors are not.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from sys import intern
 from typing import Any
@@ -83,7 +82,7 @@ def read_tagged_text(
         bad: Whether bad lines are skipped, and their count (default: raise at the first).
     """
     text, bad = TaggedText(), bad or BadLines()
-    columns: Any = {"column": column, "token_column": token_column}
+    columns: Any = {"label_column": column, "text_column": token_column}
     for example in read_tagged(path, **columns, kind=kind, scheme="plain", bad=bad):
         text.sentences.append(tuple(map(intern, example.texts[0])))
         text.labels.append(tuple(map(intern, example.tags or ())))
@@ -106,12 +105,6 @@ def label_names(train: TaggedText) -> list[str]:
             f"{MAX_LABELS:,}: name another one with --column"
         )
     return names
-
-
-def label_ids(text: TaggedText, names: Sequence[str]) -> list[NDArray[np.int64]]:
-    """Return the index of each token's label in `names`, or -1, as an array per sentence."""
-    ids = {name: i for i, name in enumerate(names)}
-    return [np.array([ids.get(label, -1) for label in row], np.int64) for row in text.labels]
 
 
 def seen_words(train: TaggedText, text: TaggedText) -> NDArray[np.bool_]:

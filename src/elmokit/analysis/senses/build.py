@@ -2,11 +2,16 @@
 
 first pass: sums and counts of each sense's uses ─► averages
 second pass: each use against the averages without it ─► how much each layer should count
+
+Each use is compared with the averages of its word's senses computed without it: of n uses with sum
+s, those other than v have the mean (s - v) / (n - 1). The correct sense should score highest (see
+inventory.py); cross-entropy over the word's senses learns scale, shares and b.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import tee
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +23,12 @@ from elmokit.analysis.geometry import Array
 from elmokit.analysis.sampling import sample
 from elmokit.analysis.senses.data import Instance, TaggedCorpus, TaggedSentence
 from elmokit.analysis.senses.inventory import (
-    MAX_CHOICES,
     MIX,
     WITH_FREQUENCY,
-    Choice,
     Inventory,
     Mix,
     Word,
-    learn_mix,
-    leave_out,
+    cosines_to,
     method_names,
     nearest,
 )
@@ -37,6 +39,21 @@ if TYPE_CHECKING:
     from elmokit.store import LayerStore
 
 MOST_FREQUENT = "most frequent sense"
+MAX_CHOICES = 50_000  # More would not change the few numbers that are learned.
+FIRST_SCALE = 10.0
+MAX_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A use of the training text and the senses it may have, the most frequent first."""
+
+    cosines: Array
+    """To the average of each sense, in each layer and their average: (L + 2, senses)."""
+    counts: NDArray[np.int64]
+    """Number of other uses of each sense: (senses,)."""
+    correct: NDArray[np.bool_]
+    """Which senses it has: (senses,)."""
 
 
 def build_senses(
@@ -79,48 +96,36 @@ class SenseSums:
     """Sums of the vectors of each sense's uses: memory grows with the senses, not with the text."""
 
     def __init__(self, elmo: Embedder) -> None:
-        self.rows: dict[Word, dict[str, int]] = {}
-        self.counts: list[int] = []
-        self.sums: list[Array] = []
+        self.words: dict[Word, dict[str, tuple[int, Array]]] = {}
+        """Number of uses of each sense of a word, and the sum of their vectors (L + 1, dim)."""
         self.tokens = TokenMean(elmo)
 
     def add(self, instance: Instance, vector: Array) -> None:
         """Add a use with its vector (L + 1, dim) to each of its senses."""
-        own = self.rows.setdefault((instance.lemma, instance.pos), {})
+        own = self.words.setdefault((instance.lemma, instance.pos), {})
         for key in dict.fromkeys(instance.keys):
-            if key not in own:
-                own[key] = len(self.counts)
-                self.counts.append(0)
-                self.sums.append(np.zeros_like(vector))
-            self.sums[own[key]] += vector
-            self.counts[own[key]] += 1
-
-    def _take(self, rows: Collection[int]) -> tuple[Array, NDArray[np.int64]]:
-        """Return the sums and counts of some senses: (rows, L + 1, dim), (rows,)."""
-        sums = np.array([self.sums[row] for row in rows], np.float32)
-        counts = np.array([self.counts[row] for row in rows], np.int64)
-        return sums.reshape(len(rows), *self.tokens.total.shape), counts
+            count, total = own.get(key, (0, np.zeros_like(vector)))
+            own[key] = count + 1, total + vector
 
     def choice(self, instance: Instance, vector: Array, mean: Array) -> Choice | None:
         """Compare a use that was added with its word's senses without it."""
-        own = self.rows[instance.lemma, instance.pos]
-        if len(own) < 2:
-            return None
+        own = self.words[instance.lemma, instance.pos]
+        counts, sums = (np.array(column) for column in zip(*own.values(), strict=True))
         correct = [key in instance.keys for key in own]
-        return leave_out(*self._take(own.values()), np.array(correct), vector, mean)
+        return leave_out(sums, counts, np.array(correct), vector, mean)
 
     def inventory(self, **values: Any) -> Inventory:
         """Return the averages by word, each word with its most frequent sense first."""
         words: dict[Word, slice] = {}
-        senses: list[str] = []
-        order: list[int] = []
-        for word, own in sorted(self.rows.items()):
-            ranked = sorted(own, key=lambda key: -self.counts[own[key]])
-            words[word] = slice(len(senses), len(senses) + len(ranked))
-            senses += ranked
-            order += [own[key] for key in ranked]
-        vectors, counts = self._take(order)
-        vectors /= counts[:, None, None]
+        rows: list[tuple[str, int, Array]] = []
+        for word, own in sorted(self.words.items()):
+            words[word] = slice(len(rows), len(rows) + len(own))
+            ranked = sorted(own.items(), key=lambda item: -item[1][0])
+            rows += [(key, count, total / np.float32(count)) for key, (count, total) in ranked]
+        vectors = np.array([average for _, _, average in rows], np.float32)
+        vectors = vectors.reshape(len(rows), *self.tokens.total.shape)
+        counts = np.array([count for _, count, _ in rows], np.int64)
+        senses = [key for key, _, _ in rows]
         return Inventory(words, senses, counts, vectors, self.tokens.value, **values)
 
 
@@ -167,3 +172,66 @@ def leave_one_out(choices: Sequence[Choice], mixes: dict[str, Mix]) -> dict[str,
         counts = choice.counts + choice.correct
         correct[MOST_FREQUENT] += float(choice.correct[counts == counts.max()].mean())
     return {name: count / len(choices) for name, count in correct.items()}
+
+
+def leave_out(
+    sums: Array, counts: NDArray[np.int64], own: NDArray[np.bool_], vector: Array, mean: Array
+) -> Choice | None:
+    """Compare a use that has its `own` senses with the senses of its word computed without it.
+
+    `sums` (senses, L + 1, dim) and `counts` (senses,) of the uses of each sense include this one
+    with its vector (L + 1, dim); `mean` (L + 1, dim) is subtracted. Return None if there is nothing
+    to choose: its sense has no other use, or the word no other sense.
+    """
+    left = counts - own
+    order = np.argsort(-left, kind="stable")
+    order = order[left[order] > 0]
+    if len(order) < 2 or not own[order].any():
+        return None
+    rest = (sums - own[:, None, None] * vector)[order] / left[order, None, None]
+    cosines = cosines_to(rest.astype(np.float32), vector, mean)
+    return Choice(cosines, left[order], own[order])
+
+
+def learn_mix(choices: Sequence[Choice], num_layers: int, *, frequency: bool) -> Mix:
+    """Learn the shares of layers 0..num_layers, a scale and, with `frequency`, its weight.
+
+    Without choices all layers have the same share. A frequent sense never counts less than a rare
+    one.
+    """
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    if not choices:
+        return Mix((1 / (num_layers + 1),) * (num_layers + 1), FIRST_SCALE)
+    columns = ((c.cosines[: num_layers + 1].T, c.counts, c.correct) for c in choices)
+    # (uses, senses, L + 1), (uses, senses), (uses, senses); padded with 0
+    cosines, counts, correct = (
+        pad_sequence([torch.from_numpy(array).double() for array in column], batch_first=True)
+        for column in zip(*columns, strict=True)
+    )
+    shares = torch.zeros(num_layers + 1, dtype=torch.float64, requires_grad=True)
+    scale = torch.tensor(FIRST_SCALE, dtype=torch.float64).log().requires_grad_()
+    weight = torch.zeros((), dtype=torch.float64, requires_grad=frequency)
+    learned = [shares, scale, weight] if frequency else [shares, scale]
+    optimizer = torch.optim.LBFGS(
+        learned, max_iter=MAX_STEPS, tolerance_grad=1e-9, line_search_fn="strong_wolfe"
+    )
+    logs = counts.clamp(min=1).log()
+
+    def loss() -> float:
+        optimizer.zero_grad()
+        mixed = torch.einsum("l,ucl->uc", shares.softmax(0), cosines)  # (uses, senses)
+        scores = (scale.exp() * mixed + weight * logs).masked_fill(counts == 0, -torch.inf)
+        of_correct = scores.masked_fill(correct == 0, -torch.inf).logsumexp(1)  # (uses,)
+        value = (scores.logsumexp(1) - of_correct).mean()
+        value.backward()  # type: ignore[no-untyped-call]
+        return float(value.detach())
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    if weight < 0:
+        # If all senses have equally many uses, leaving one out makes its own sense the rarer one.
+        return learn_mix(choices, num_layers, frequency=False)
+    return Mix(
+        tuple(shares.softmax(0).tolist()), float(scale.detach().exp()), float(weight.detach())
+    )

@@ -32,8 +32,6 @@ PENN_NAMES = dict(zip("`` '' -LRB- -RRB- -LSB- -RSB- -LCB- -RCB-".split(), '""()
 class Instance:
     """A word of a sentence that has a sense."""
 
-    id: str
-    """Its name in the file."""
     start: int
     end: int
     """The word is `tokens[start:end]`."""
@@ -65,7 +63,10 @@ def read_tagged(data: FilePath, keys: FilePath | None = None) -> Iterator[Tagged
         return _read_xml(data, Keys(keys))
     if keys is not None:
         raise ElmokitError(f"--keys belongs to an .xml file, and {name_of(data)} is not one")
-    return _read_table(data)
+    uses = (
+        (use, Instance(use.start, use.end, use.lemma, "", (use.sense,))) for use in read_uses(data)
+    )
+    return (TaggedSentence(use.tokens, (instance,)) for use, instance in uses)
 
 
 class TaggedCorpus:
@@ -89,12 +90,6 @@ class TaggedCorpus:
     def __len__(self) -> int:
         """Return the number of sentences."""
         return self.sentences
-
-
-def _read_table(path: FilePath) -> Iterator[TaggedSentence]:
-    for i, use in enumerate(read_uses(path), start=1):
-        instance = Instance(f"use {i}", use.start, use.end, use.lemma, "", (use.sense,))
-        yield TaggedSentence(use.tokens, (instance,))
 
 
 # ---------------------------------------------------------------------- keys
@@ -212,7 +207,7 @@ class _XmlReader:
             raise self.error(f"the instance {word['id']!r} has no word")
         lemma = "_".join(word["lemma"].lower().split())
         keys = self.keys.of(word["id"])
-        return Instance(word["id"], start, len(self.tokens), lemma, word["pos"], keys)
+        return Instance(start, len(self.tokens), lemma, word["pos"], keys)
 
 
 # ---------------------------------------------------------------------- WordNet

@@ -120,9 +120,15 @@ def induce_senses(
     store.prepare([use.tokens for use in lowered], quiet=quiet)
     vectors = subtract_mean(embed_uses(store, lowered)[0])  # (L + 2, uses, dim)
     labels, centers, tried = cluster_uses(vectors, index, clusters, seed)
-    described = _describe_clusters(
-        uses, unit(vectors[index]), labels, centers, store.elmo.vocabulary
-    )
+    cosines = (unit(vectors[index]) * centers[labels]).sum(axis=1)  # (uses,)
+    sizes = np.bincount(labels, minlength=len(centers))
+    described = []
+    for i, label in enumerate(np.argsort(-sizes, kind="stable"), start=1):
+        members = sorted(np.flatnonzero(labels == label).tolist(), key=lambda use: -cosines[use])
+        inside = [uses[use] for use in members]
+        outside = [use for use, other in zip(uses, labels, strict=True) if other != label]
+        typical = typical_words(inside, outside, store.elmo.vocabulary)
+        described.append(Cluster(f"cluster {i}", inside, typical))
     names = layer_names(num_layers)
     by_layer = dict(zip(names, _silhouettes(vectors, labels).tolist(), strict=True))
     return InducedSenses(described, names[index], tried, by_layer)
@@ -132,25 +138,6 @@ def _lower_word(use: Use) -> Use:
     """Return the use with the word, but not its sentence, in lower case."""
     word = (token.lower() for token in use.tokens[use.start : use.end])
     return replace(use, tokens=(*use.tokens[: use.start], *word, *use.tokens[use.end :]))
-
-
-def _describe_clusters(
-    uses: Sequence[Use],
-    directions: Array,
-    labels: NDArray[np.intp],
-    centers: Array,
-    vocabulary: Vocabulary | None,
-) -> list[Cluster]:
-    """Return the clusters of uses with the unit vectors (uses, dim), the largest first."""
-    cosines = (directions * centers[labels]).sum(axis=1)  # (uses,)
-    sizes = np.bincount(labels, minlength=len(centers))
-    clusters = []
-    for i, label in enumerate(np.argsort(-sizes, kind="stable"), start=1):
-        members = sorted(np.flatnonzero(labels == label).tolist(), key=lambda use: -cosines[use])
-        inside = [uses[use] for use in members]
-        outside = [use for use, other in zip(uses, labels, strict=True) if other != label]
-        clusters.append(Cluster(f"cluster {i}", inside, typical_words(inside, outside, vocabulary)))
-    return clusters
 
 
 def cluster_uses(

@@ -19,7 +19,7 @@ from elmokit.errors import ElmokitError, plural
 from elmokit.io.lines import FilePath, name_of, read_lines
 from elmokit.text.readers import Tokenize
 
-KINDS = ("scws", "wic", "sentences")
+Columns = tuple[str | None, str | None, str | None]
 MARKED = re.compile(r"<b>(.*?)</b>", re.DOTALL)
 POSITIONS = re.compile(r"(\d+)-(\d+)")
 SCORE = tuple(
@@ -56,9 +56,7 @@ def read_pairs(
     *,
     gold: FilePath | None = None,
     errors: str = "strict",
-    first_column: str | None = None,
-    second_column: str | None = None,
-    score_column: str | None = None,
+    columns: Columns = (None, None, None),
 ) -> list[Pair]:
     """Read the pairs of a file.
 
@@ -68,16 +66,15 @@ def read_pairs(
         tokenize: Function that splits texts into tokens; the texts of WiC are split at spaces.
         gold: Answers to a WiC file (default: dev.gold.txt beside dev.data.txt).
         errors: How to handle bytes of SCWS and WiC that are not UTF-8: "strict" or "replace".
-        first_column: Column of the first sentence: a name, or a number from 1.
-        second_column: Column of the second sentence.
-        score_column: Column of the score.
+        columns: Columns of the first sentence, the second sentence and the score in a table: names,
+            numbers from 1, or None to find them.
     """
     if kind == "scws":
         pairs = read_scws(path, tokenize, errors=errors)
     elif kind == "wic":
         pairs = read_wic(path, gold, errors=errors)
     else:
-        pairs = read_sentence_pairs(path, tokenize, first_column, second_column, score_column)
+        pairs = read_sentence_pairs(path, tokenize, columns)
     if len(pairs) < 2:
         raise ElmokitError(
             f"{name_of(path)} has {plural(len(pairs), 'pair')}: at least 2 are needed"
@@ -195,24 +192,20 @@ def _read_answers(path: FilePath, errors: str) -> Iterator[float]:
 
 # ---------------------------------------------------------------------- sentences
 def read_sentence_pairs(
-    path: FilePath,
-    tokenize: Tokenize,
-    first_column: str | None = None,
-    second_column: str | None = None,
-    score_column: str | None = None,
+    path: FilePath, tokenize: Tokenize, columns: Columns = (None, None, None)
 ) -> list[Pair]:
     """Read pairs of sentences with a score from TSV (any extension), CSV or JSON lines.
 
     Columns are names or numbers from 1, -1 for the last. Those of SICK and of STS in GLUE are found
     by their names; of three columns without names the score is the last one.
     """
-    columns = [
-        ColumnSpec("first sentence", "--first-column", FIRST, first_column),
-        ColumnSpec("second sentence", "--second-column", SECOND, second_column),
-        ColumnSpec("score", "--score-column", SCORE, score_column),
+    specs = [
+        ColumnSpec("first sentence", "--first-column", FIRST, columns[0]),
+        ColumnSpec("second sentence", "--second-column", SECOND, columns[1]),
+        ColumnSpec("score", "--score-column", SCORE, columns[2]),
     ]
     pairs = []
-    for where, (*texts, score) in read_table(path, columns, BadLines()):
+    for where, (*texts, score) in read_table(path, specs, BadLines()):
         first, second = (_whole_sentence(where, text, tokenize) for text in texts)
         pairs.append(Pair(first, second, _parse_number(where, str(score))))
     return pairs

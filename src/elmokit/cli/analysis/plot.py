@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elmokit import analysis
 from elmokit.cli.options import ModelOptions, ResultOptions, split_words
@@ -14,8 +14,8 @@ from elmokit.errors import ElmokitError
 from elmokit.figures import write_figure
 
 if TYPE_CHECKING:
-    from elmokit.analysis.plots.maps import Mixes
     from elmokit.language import Surprisal
+    from elmokit.tasks.folder import LearnedMixes
 
 MAX_TOKENS = 60  # of a sentence in a heat map
 
@@ -56,11 +56,8 @@ def uses(
     elif chosen is None:
         raise ElmokitError(f"{input} is not a .tsv of uses: name the word to find with --words")
     else:
-        name = options.tokenizer_name()
-        groups = [
-            sample_text_uses(input, w, max_uses, tokenizer=name, quiet=writing.quiet)
-            for w in chosen
-        ]
+        reading: Any = {"tokenizer": options.tokenizer_name(), "quiet": writing.quiet}
+        groups = [sample_text_uses(input, word, max_uses, **reading) for word in chosen]
 
     store = options.open_store()
     if has_senses:
@@ -71,9 +68,8 @@ def uses(
         ]
     write_figure(analysis.draw_uses(maps), out)
     print(uses_table(maps))
-    write_result(
-        writing.json, "plot uses", settings, {"words": {m.word: m.to_dict() for m in maps}}
-    )
+    by_word = {word_map.word: word_map.to_dict() for word_map in maps}
+    write_result(writing.json, "plot uses", settings, {"words": by_word})
 
 
 def uses_table(maps: Sequence[analysis.WordMap]) -> str:
@@ -100,34 +96,34 @@ def weights(models: list[str], out: str, /, *, writing: ResultOptions = ResultOp
     """
     settings = dict(locals())
     writing.check(*models, figure=out)
-    from elmokit.analysis.plots.maps import Mixes, short_names
+    from elmokit.analysis.plots.draw import short
+    from elmokit.analysis.plots.maps import short_names
     from elmokit.tasks.folder import read_mixes
 
-    learned = []
+    learned = {}
     for name, folder in zip(short_names(models), models, strict=True):
         mixes = read_mixes(folder)
         if mixes is None:
             warn(f"{folder} has not learned a mix of layers, so it is left out")
         else:
-            learned.append(Mixes(name, mixes.task, mixes.weights, mixes.scales))
+            learned[name] = mixes
     if not learned:
         raise ElmokitError("none of the models has learned a mix of layers")
-    write_figure(analysis.draw_weights(learned), out)
+    labels = [f"{short(name)} ({mixes.task})" for name, mixes in learned.items()]
+    figure = analysis.draw_weights(labels, [mixes.weights for mixes in learned.values()])
+    write_figure(figure, out)
     print(weights_table(learned))
-    result = {
-        mixes.name: {"task": mixes.task, "weights": mixes.places, "scales": mixes.scales}
-        for mixes in learned
-    }
+    result = {name: asdict(mixes) for name, mixes in learned.items()}
     write_result(writing.json, "plot weights", settings, {"mixes": result})
 
 
-def weights_table(models: Sequence[Mixes]) -> str:
+def weights_table(learned: Mapping[str, LearnedMixes]) -> str:
     """Format the share of each layer in each mix, and the factor of the mix."""
-    layers = max(len(shares) for mixes in models for shares in mixes.places.values())
+    layers = max(len(shares) for mixes in learned.values() for shares in mixes.weights.values())
     rows: list[list[object]] = [
-        [f"{mixes.name}: {place}", *shares, *[None] * (layers - len(shares)), mixes.scales[place]]
-        for mixes in models
-        for place, shares in mixes.places.items()
+        [f"{name}: {place}", *shares, *[None] * (layers - len(shares)), mixes.scales[place]]
+        for name, mixes in learned.items()
+        for place, shares in mixes.weights.items()
     ]
     names = ["", *(f"layer {i}" for i in range(layers)), "scale"]
     return f"{table(names, rows)}\n\nlayer: its share in the mix; scale: the factor of the mix"
@@ -203,7 +199,11 @@ def surprisal(
     from elmokit.analysis.plots import maps
 
     tokenizer = options.tokenizer_name()
-    settings = {"text": text, "out": out, "options": replace(options, tokenizer=tokenizer)}
+    settings = {
+        "text": text,
+        "out": out,
+        "options": replace(options, tokenizer=tokenizer, jieba_dict=None),
+    }
     sentences, is_cut = maps.first_words(maps.read_text(text, tokenizer))
     if is_cut:
         warn(f"only the first {maps.MAX_TEXT} words are drawn")

@@ -115,6 +115,7 @@ def tag(
     format: Literal["tsv", "jsonl"] = "tsv",
     method: str = "mix + frequency",
     tokenizer: str | None = None,
+    jieba_dict: str | None = None,
     writing: WriteOptions = WriteOptions(),
     text: TextOptions = TextOptions(),
     options: RecordedModelOptions = RecordedModelOptions(),
@@ -129,6 +130,7 @@ def tag(
         format: One word per line (tsv) or one sentence per line (jsonl).
         method: How to choose a sense: "layer 0" and so on, "average", "mix" or "mix + frequency".
         tokenizer: Tokenizer of the text: elmokit, whitespace or chinese (default: the model's own).
+        jieba_dict: Dictionary file for the tokenizer chinese, a word per line.
     """
     file = None if out == "-" else out
     writing.check(inventory, input, model=options.model, file=file)
@@ -138,7 +140,7 @@ def tag(
 
     senses = analysis.load_inventory(inventory)
     senses.check_method(method)
-    name = options.resolve(senses.model, tokenizer).tokenizer_name()
+    name = options.resolve(senses.model, tokenizer, jieba_dict).tokenizer_name()
     reading: Any = {"tokenizer": name, **asdict(text)}
     lines = read_with_progress(input, name="senses", quiet=writing.quiet, **reading)
     sentences = whole_lines(lines)
@@ -189,18 +191,11 @@ def induce(
     if max_uses < 3 or examples < 0:
         raise ElmokitError("--max-uses must be at least 3, and --examples at least 0")
     writing.check(corpus, model=options.model, file=out)
-    from elmokit.analysis.sampling import read_with_progress
+    from elmokit.analysis.sampling import sample_uses
     from elmokit.io.atomic import write_file
-    from elmokit.text.readers import whole_lines
-    from elmokit.text.tokenize import tokenizer as find_tokenizer
 
-    name = options.tokenizer_name()
-    tokens = find_tokenizer(name)(word)
-    if not tokens:
-        raise ElmokitError("the word is empty")
-    reading: Any = {"tokenizer": name, **asdict(text)}
-    lines = read_with_progress(corpus, name="uses", quiet=writing.quiet, **reading)
-    uses, total = analysis.sample(analysis.find_uses(whole_lines(lines), tokens), max_uses, seed)
+    reading: Any = {"tokenizer": options.tokenizer_name(), "name": "uses", **asdict(text)}
+    uses, total = sample_uses(corpus, word, max_uses, seed, quiet=writing.quiet, **reading)
     if len(uses) < max(3, clusters or 0):
         raise ElmokitError(f"{corpus} has {plural(total, 'use')} of {word!r}: too few for clusters")
     induced = analysis.induce_senses(

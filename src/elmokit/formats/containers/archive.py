@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat, reason_of
+from elmokit.errors import UnsupportedFormat, explained
+from elmokit.io.paths import check_regular
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 MAX_BYTES = 16 << 30
@@ -27,20 +28,17 @@ MAX_HEADER = 1 << 20  # bytes of an extended tar header, such as a long name
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
     """Unpack an archive to a temporary folder that is deleted when the block ends."""
+    check_regular(path)
     with tempfile.TemporaryDirectory(prefix="elmokit-") as temporary:
         folder = Path(temporary)
-        try:
+        damaged = f"{path} is not an archive that can be read"
+        encrypted = f"{path} is encrypted or uses an unsupported compression method"
+        # zipfile and tarfile raise many kinds for damaged files.
+        with (
+            explained(damaged, Exception, raising=UnsupportedFormat),
+            explained(encrypted, RuntimeError, raising=UnsupportedFormat, reason=False),
+        ):
             _unpack_zip(path, folder) if zipfile.is_zipfile(path) else _unpack_tar(path, folder)
-        except ElmokitError:
-            raise
-        except FileNotFoundError:
-            raise MissingFile(f"there is no file {path}") from None
-        except (RuntimeError, NotImplementedError):
-            problem = "is encrypted or uses an unsupported compression method"
-            raise UnsupportedFormat(f"{path} {problem}") from None
-        except Exception as error:  # zipfile and tarfile raise many kinds for damaged files.
-            problem = f"is not an archive that can be read: {reason_of(error)}"
-            raise UnsupportedFormat(f"{path} {problem}") from None
         yield folder
 
 

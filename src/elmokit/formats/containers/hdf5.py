@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
-from elmokit.io.paths import check_regular, is_file
+from elmokit.errors import UnsupportedFormat, explained
+from elmokit.io.paths import check_regular
 
 if TYPE_CHECKING:
     import h5py
@@ -33,8 +33,6 @@ def open_hdf5(path: Path) -> h5py.File:
     try:
         return h5py.File(path, "r")
     except (OSError, ValueError) as error:
-        if not is_file(path):
-            raise MissingFile(f"there is no file {path}") from None
         truncated = "truncated" in str(error)
         reason = "it is truncated" if truncated else "it is damaged or of another format"
         raise UnsupportedFormat(f"{path} is not an HDF5 file that can be read: {reason}") from None
@@ -45,16 +43,14 @@ def shapes_of(file: h5py.File) -> dict[str, tuple[int, ...]]:
     path = file.filename
     shapes: dict[str, tuple[int, ...]] = {}
     declared = 0
-    try:
+    damaged = f"{path} is damaged: its list of datasets cannot be read"
+    # h5py raises many kinds for damaged files.
+    with explained(damaged, Exception, raising=UnsupportedFormat, reason=False):
         for name, dataset in _datasets(file):
             if dataset.dtype.kind != "f" or dataset.shape is None:
                 raise UnsupportedFormat(f"{path}: the dataset {name!r} is not floating point")
             shapes[name] = dataset.shape
             declared += dataset.size * dataset.dtype.itemsize
-    except ElmokitError:
-        raise
-    except Exception:  # h5py raises many kinds for damaged files.
-        raise UnsupportedFormat(f"{path} is damaged: its list of datasets cannot be read") from None
     size = Path(path).stat().st_size
     if declared > max(MIN_LIMIT, MAX_RATIO * size):  # HDF5 can declare data that was never written.
         raise UnsupportedFormat(f"{path} declares {declared:,} bytes of weights but has {size:,}")

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from elmokit.errors import ElmokitError, InvalidInput, MissingFile, reason_of
+from elmokit.errors import ElmokitError, InvalidInput, MissingFile, explained, reason_of
 from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint
 
@@ -24,24 +24,19 @@ def is_repository(name: str) -> bool:
 
 def download(name: str, *, local_files_only: bool = False) -> Path:
     """Return the local folder of a repository, downloading it unless it is in the cache."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub import errors, snapshot_download
 
     try:
         only = local_files_only
         return Path(snapshot_download(name, allow_patterns=PATTERNS, local_files_only=only))
-    except (LocalEntryNotFoundError, RepositoryNotFoundError) as error:
+    except (errors.LocalEntryNotFoundError, errors.RepositoryNotFoundError) as error:
         missing = "nor in the Hub's cache, and the Hub cannot be reached"
         if local_files_only:
             missing = "nor in the Hub's cache, and a model that only a file names is not downloaded"
-        elif isinstance(error, RepositoryNotFoundError):
+        elif isinstance(error, errors.RepositoryNotFoundError):
             missing = "nor a repository on the Hub that you can read"
         raise MissingFile(f"{name} is neither a file or folder here {missing}") from None
-    except HfHubHTTPError as error:
+    except errors.HfHubHTTPError as error:
         raise ElmokitError(f"the Hub refuses {name}: {reason_of(error)}") from None
     except Exception as error:  # from the library, its HTTP client or the system
         raise ElmokitError(f"cannot download {name} from the Hub: {reason_of(error)}") from None
@@ -67,9 +62,7 @@ def push(
     with tempfile.TemporaryDirectory(prefix="elmokit-") as temporary:
         folder = Path(temporary) / "model"
         native.write(checkpoint, folder, dtype=dtype)
-        try:
+        with explained(f"cannot upload {name}", Exception):  # of the library, HTTP or the system
             address = api.create_repo(name, private=private, exist_ok=True)
             api.upload_folder(repo_id=name, folder_path=folder, commit_message=commit_message)
-        except Exception as error:  # from the library, its HTTP client or the system
-            raise ElmokitError(f"cannot upload {name}: {reason_of(error)}") from None
     return str(address)

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
+from elmokit.errors import UnsupportedFormat, explained
 from elmokit.formats.checkpoint import Tensors
-from elmokit.io.paths import check_regular, is_file
+from elmokit.io.paths import check_regular
 
 
 def read(path: Path, choose: Callable[[list[str]], list[str]] | None = None) -> Tensors:
@@ -57,20 +57,15 @@ def _load(path: Path) -> Any:
     import torch
 
     check_regular(path)
-    if not is_file(path):
-        raise MissingFile(f"there is no file {path}")
-    try:
+    problem = f"{path} is damaged or has more than tensors in it; nothing in it was executed"
+    # torch raises many kinds, most with long texts.
+    with explained(problem, Exception, raising=UnsupportedFormat, reason=False):
         zipped = zipfile.is_zipfile(path)
         if zipped:
             _check_zip(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about later versions of torch
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
-    except ElmokitError:
-        raise
-    except Exception:  # torch raises many kinds, most with long texts.
-        problem = "is damaged or has more than tensors in it; nothing in it was executed"
-        raise UnsupportedFormat(f"{path} {problem}") from None
 
 
 def _check_zip(path: Path) -> None:

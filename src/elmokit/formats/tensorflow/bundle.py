@@ -12,10 +12,12 @@ checksum with the content.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +25,14 @@ from numpy.typing import NDArray
 from elmokit.errors import MissingFile, UnsupportedFormat
 from elmokit.formats.tensorflow.crc32c import crc32c, masked
 from elmokit.io.jsonfile import read_bytes
+from elmokit.io.paths import check_regular
 
 INDEX = ".index"
 MAX_INDEX_BYTES, MAX_ENTRIES, MAX_NAME_BYTES = 1 << 24, 10_000, 1000
 MAX_FILES, MAX_DIMENSIONS = 1000, 8
 MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 FOOTER, TRAILER = 48, 5  # bytes
+FIXED = {1: 8, 5: 4}  # bytes of the integers of a protocol buffer that are not varints
 FLOATS = {1: "<f4", 2: "<f8", 19: "<f2"}  # by the type codes of TensorFlow
 
 
@@ -84,8 +88,7 @@ class Bundle:
 def open_bundle(prefix: Path) -> Bundle:
     """Read the index of a checkpoint, given its path without `.index`."""
     index = prefix.with_name(prefix.name + INDEX)
-    if not index.exists():
-        raise MissingFile(f"there is no file {index}")
+    check_regular(index)
     try:
         file_count, entries = _table(read_bytes(index, MAX_INDEX_BYTES, "an index of tensors"))
     except Damaged as reason:
@@ -122,12 +125,11 @@ def _table(content: bytes) -> tuple[int, dict[str, Entry]]:
     footer = content[-FOOTER:]
     if len(footer) < FOOTER or footer[-8:] != MAGIC:
         raise Damaged("it is truncated or of another format")
-    # The first two numbers locate a block that TensorFlow leaves empty.
-    (_, _, offset, size), _ = _varints(footer, 0, 4)
     items: list[tuple[bytes, bytes]] = []
     end = 0
-    for _, value in _entries(_block(content, offset, size)):
-        (offset, size), _ = _varints(value, 0, 2)
+    # The first two numbers locate a block that TensorFlow leaves empty.
+    for _, value in _entries(_block(content, *_varints(BytesIO(footer), 4)[2:])):
+        offset, size = _varints(BytesIO(value), 2)
         if offset < end:
             raise Damaged("its blocks overlap")
         end = offset + size
@@ -150,29 +152,28 @@ def _block(content: bytes, offset: int, size: int) -> bytes:
     end = offset + size
     if size < 4 or end + TRAILER > len(content):
         raise Damaged("a block is outside the file")
-    if masked(crc32c(content[offset : end + 1])) != _fixed(content, end + 1, 4):
+    restarts, kind, checksum = struct.unpack_from("<IBI", content, end - 4)
+    if masked(crc32c(content[offset : end + 1])) != checksum:
         raise Damaged("the checksum of a block differs")
-    if content[end] != 0:
+    if kind != 0:
         raise Damaged("it is compressed, which TensorFlow does not do")
-    restarts = 4 * (1 + _fixed(content, end - 4, 4))
-    if restarts > size:
+    if 4 * (1 + restarts) > size:
         raise Damaged("a block has more restarts than bytes")
-    return content[offset : end - restarts]
+    return content[offset : end - 4 * (1 + restarts)]
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield keys and values; a key is the length it shares with the last one, and the rest."""
-    key, position = b"", 0
+    key, data = b"", BytesIO(block)
     for _ in range(MAX_ENTRIES + 1):
-        if position == len(block):
+        if data.tell() == len(block):
             return
-        (shared, more, size), position = _varints(block, position, 3)
-        end = position + more + size
+        shared, more, size = _varints(data, 3)
+        end = data.tell() + more + size
         if shared > len(key) or shared + more > MAX_NAME_BYTES or end > len(block):
             raise Damaged("an entry does not fit into its block")
-        key = key[:shared] + block[position : position + more]
-        position = end
-        yield key, block[end - size : end]
+        key = key[:shared] + _take(data, more)
+        yield key, _take(data, size)
     raise Damaged(f"it has more than {MAX_ENTRIES:,} entries")
 
 
@@ -190,22 +191,15 @@ def _file_count(value: bytes) -> int:
 
 def _entry(name: str, value: bytes) -> Entry:
     """Return type, shape, data file, offset, size, checksum and slices of a BundleEntryProto."""
-    integers = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
-    shape: list[int] = []
-    in_slices = False
-    for tag, field in _fields(value):
-        if tag in integers and isinstance(field, int):
-            integers[tag] = field
-        elif tag == 2 and isinstance(field, bytes):
-            shape += _shape(field)
-        elif tag == 7:
-            in_slices = True
-        elif tag <= 7:
-            raise Damaged(f"the entry of the tensor {name!r} is invalid")
-    if len(shape) > MAX_DIMENSIONS:
-        raise Damaged(f"the tensor {name!r} has {len(shape)} dimensions")
-    dtype, file, offset, size, checksum = integers.values()
-    return Entry(dtype, tuple(shape), file, offset, size, checksum, in_slices)
+    fields: dict[int, Any] = {1: 0, 2: b"", 3: 0, 4: 0, 5: 0, 6: 0, 7: None} | dict(_fields(value))
+    dtype, shape, file, offset, size, checksum, slices = (fields[tag] for tag in range(1, 8))
+    integers = (dtype, file, offset, size, checksum)
+    if not isinstance(shape, bytes) or not all(isinstance(each, int) for each in integers):
+        raise Damaged(f"the entry of the tensor {name!r} is invalid")
+    sizes = tuple(_shape(shape))
+    if len(sizes) > MAX_DIMENSIONS:
+        raise Damaged(f"the tensor {name!r} has {len(sizes)} dimensions")
+    return Entry(dtype, sizes, file, offset, size, checksum, slices is not None)
 
 
 def _shape(value: bytes) -> Iterator[int]:
@@ -220,43 +214,39 @@ def _shape(value: bytes) -> Iterator[int]:
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a protocol buffer: their numbers, and integers or bytes."""
-    position = 0
-    while position < len(message):
-        (tag,), position = _varints(message, position, 1)
-        kind, size = tag & 7, {1: 8, 5: 4}.get(tag & 7, 0)
-        value: int | bytes
-        if kind == 0:
-            (value,), position = _varints(message, position, 1)
+    data = BytesIO(message)
+    while data.tell() < len(message):
+        (tag,) = _varints(data, 1)
+        if (kind := tag & 7) == 0:
+            yield tag >> 3, _varints(data, 1)[0]
         elif kind == 2:
-            (size,), position = _varints(message, position, 1)
-            value, position = message[position : position + size], position + size
-        elif size:
-            value, position = _fixed(message, position, size), position + size
+            yield tag >> 3, _take(data, _varints(data, 1)[0])
+        elif kind in FIXED:
+            yield tag >> 3, int.from_bytes(_take(data, FIXED[kind]), "little")
         else:
             raise Damaged("an entry has a field of unknown kind")
-        if position > len(message):
-            raise Damaged("an entry ends too early")
-        yield tag >> 3, value
 
 
-def _varints(data: bytes, position: int, count: int) -> tuple[list[int], int]:
-    """Return integers of 7 bits per byte, the last byte below 128, and the position after them."""
+def _varints(data: BytesIO, count: int) -> list[int]:
+    """Read integers of 7 bits per byte, the last byte below 128."""
     values = []
     for _ in range(count):
         value = 0
         for shift in range(0, 70, 7):
-            if position >= len(data):
+            byte = data.read(1)
+            if not byte:
                 raise Damaged("it ends in the middle of a number")
-            byte = data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
+            value |= (byte[0] & 0x7F) << shift
+            if byte[0] < 0x80:
                 break
         else:
             raise Damaged("a number is too long")
         values.append(value)
-    return values, position
+    return values
 
 
-def _fixed(data: bytes, position: int, size: int) -> int:
-    return int.from_bytes(data[position : position + size], "little")
+def _take(data: BytesIO, size: int) -> bytes:
+    taken = data.read(min(size, MAX_INDEX_BYTES))
+    if len(taken) < size:
+        raise Damaged("an entry ends too early")
+    return taken

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 POLYNOMIAL = 0x82F63B78  # bit-reversed
+START = b"\x54\x64\x1f\x64"  # After these bytes, an empty register has only ones.
 PIECE = 1 << 24  # bytes
 MIN_LANE_BYTES, MAX_LANES = 64, 1 << 14
 
@@ -27,8 +28,9 @@ def crc32c(data: bytes | NDArray[np.uint8]) -> int:
     '0xe3069283'
     """
     content = np.frombuffer(data, np.uint8)
-    register = 0xFFFFFFFF
-    for start in range(0, len(content), PIECE):
+    first = len(content) % PIECE
+    register = _extend(0, np.append(np.frombuffer(START, np.uint8), content[:first]))
+    for start in range(first, len(content), PIECE):
         register = _extend(register, content[start : start + PIECE])
     return register ^ 0xFFFFFFFF
 
@@ -40,25 +42,25 @@ def masked(checksum: int) -> int:
 
 
 def _extend(register: int, piece: NDArray[np.uint8]) -> int:
-    """Return the register after another piece.
-
-    That is the register of the piece alone, from zero, xor the old one advanced by as many bits.
-    """
+    """Return the register after another piece, of at least four bytes."""
     lanes = min(MAX_LANES, 1 << max(0, (len(piece) // MIN_LANE_BYTES).bit_length() - 1))
     words = -(-len(piece) // (4 * lanes))
-    filled = np.zeros(4 * words * lanes, np.uint8)
-    filled[len(filled) - len(piece) :] = piece  # Leading zeros do not change an empty register.
-    registers = np.zeros(lanes, np.uint32)
+    # Leading zeros do not change an empty register. The last 32 lanes advance each single bit.
+    filled = np.zeros((lanes + 32, words), "<u4")
+    content = filled[:lanes].reshape(-1).view(np.uint8)[-len(piece) :]
+    content[:] = piece
+    content[:4] ^= np.frombuffer(register.to_bytes(4, "little"), np.uint8)
+    filled[lanes:, 0] = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    registers = np.zeros(lanes + 32, np.uint32)
     low, high = _tables()
-    for column in np.ascontiguousarray(filled.view("<u4").reshape(lanes, words).T):
+    for column in np.ascontiguousarray(filled.T):
         registers = registers ^ column
         registers = low[registers & 0xFFFF] ^ high[registers >> 16]
-    matrix = _zeros(32 * words)
+    registers, matrix = registers[:lanes], registers[lanes:]
     while len(registers) > 1:
         registers = _times(registers[::2], matrix) ^ registers[1::2]
         matrix = _times(matrix, matrix)
-    before = _times(np.array([register], np.uint32), _zeros(8 * len(piece)))
-    return int(registers[0] ^ before[0])
+    return int(registers[0])
 
 
 def _times(registers: Registers, matrix: Registers) -> Registers:
@@ -68,20 +70,10 @@ def _times(registers: Registers, matrix: Registers) -> Registers:
     return result
 
 
-def _zeros(count: int) -> Registers:
-    """Return the matrix of `count` zero bits: that of one, to the power of `count`."""
-    result = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    power = np.concatenate([np.array([POLYNOMIAL], np.uint32), result[:-1]])
-    while count:
-        if count & 1:
-            result = _times(result, power)
-        power = _times(power, power)
-        count >>= 1
-    return result
-
-
 @cache
-def _tables() -> tuple[Registers, Registers]:
-    """Return the effect of 32 zero bits on each lower and upper half register: (65536,) each."""
-    values, matrix = np.arange(1 << 16, dtype=np.uint32), _zeros(32)
-    return _times(values, matrix), _times(values << np.uint32(16), matrix)
+def _tables() -> Registers:
+    """Return the effect of 32 zero bits on each lower and upper half register: (2, 65536)."""
+    halves = np.arange(1 << 16, dtype=np.uint32) << np.array([[0], [16]], np.uint32)
+    for _ in range(32):
+        halves = (halves >> np.uint32(1)) ^ (halves & np.uint32(1)) * np.uint32(POLYNOMIAL)
+    return halves

@@ -176,17 +176,20 @@ def _aggregation(bundle: Bundle, config: BiLMConfig) -> dict[str, Any] | None:
 # ---------------------------------------------------------------------- both
 def _variables(bundle: Bundle) -> dict[str, str]:
     """Return the variable of each dataset of the bilm format."""
-    if unknown := [name for name in bundle.entries if not _is_known(name)]:
-        names = [f"{name!r} {list(bundle.entries[name].shape)}" for name in unknown[:5]]
-        more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
-        unknown_names = f"unknown variables: {', '.join(names)}{more}"
-        raise UnsupportedFormat(f"{bundle.prefix} is not a known kind of ELMo; {unknown_names}")
     variables: dict[str, str] = {}
-    for name in bundle.entries:
+    unknown = []
+    for name, entry in bundle.entries.items():
+        own_names = (name, name.rpartition("/")[0])  # The second if it is of an optimizer.
+        if not any(p.fullmatch(n) for p in (SAME, CELL, AGGREGATION, IGNORED) for n in own_names):
+            unknown.append(f"{name!r} {list(entry.shape)}")
         if dataset := dataset_name(name):
             if first := variables.get(dataset):
                 raise UnsupportedFormat(f"{bundle.prefix} has {dataset} twice: {first!r}, {name!r}")
             variables[dataset] = name
+    if unknown:
+        more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
+        names = f"unknown variables: {', '.join(unknown[:5])}{more}"
+        raise UnsupportedFormat(f"{bundle.prefix} is not a known kind of ELMo; {names}")
     return variables
 
 
@@ -204,9 +207,3 @@ def _tensors(bundle: Bundle, variables: Mapping[str, str], config: BiLMConfig) -
             row = padded(row)  # In prediction, row 0 is for padding.
         table.append(row._replace(theirs=name))
     return read_rows(table, shapes, bundle.read, bundle.prefix, kind="variable")
-
-
-def _is_known(name: str) -> bool:
-    """Tell whether a variable belongs to the model, its training, or an optimizer of either."""
-    names = (name, name.rpartition("/")[0])
-    return any(p.fullmatch(n) for p in (SAME, CELL, AGGREGATION, IGNORED) for n in names)

@@ -16,7 +16,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from elmokit.errors import ElmokitError, plural, reason_of
-from elmokit.formats.detect import SHIPPED
 from elmokit.io.atomic import atomic_folder, write_file
 from elmokit.io.jsonfile import read_json
 from elmokit.progress import use_threads
@@ -33,7 +32,6 @@ from elmokit.tasks.compare.conditions import (
     Run,
     all_runs,
     check_list,
-    elmo_rows,
     make_tables,
     seconds_left,
 )
@@ -42,15 +40,20 @@ from elmokit.tasks.compare.summary import as_markdown, describe_run, summarize
 from elmokit.tasks.fit import describe_change
 from elmokit.tasks.folder import VECTORS
 from elmokit.tasks.run import REPORT, Plan, Sources, TrainResult, make_plan
+from elmokit.tasks.settings import RunOptions
 from elmokit.training.checkpoint import remove_all
 from elmokit.training.folder import TRAINING, open_folder
 
 if TYPE_CHECKING:
-    from elmokit.tasks.settings import TrainSettings
-    from elmokit.tasks.task import TaskName
+    from elmokit.tasks.settings import TaskName, TrainSettings
 
 log = logging.getLogger("elmokit")
-COMMAND_OPTIONS = "train dev dev_fraction skip_bad elmo vectors device".split()
+# What the commands in the results name, besides the settings of a run.
+TOKENIZERS = ("tokenizer", "target_tokenizer")
+COMMAND_OPTIONS = (
+    *"train dev dev_fraction skip_bad elmo vectors device jieba_dict".split(),
+    *TOKENIZERS,
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,6 @@ def compare(
     vary: Sequence[str] = ("layers",),
     seeds: Sequence[int] = (1, 2, 3),
     sample_efficiency: Sequence[float] = (),
-    threads: int | None = None,
     **options: Any,
 ) -> Comparison:
     """Train one task with and without ELMo in several ways; the same call resumes if stopped.
@@ -88,26 +90,27 @@ def compare(
             input, the output, both), elmo (only with and without), or several of them.
         seeds: Seeds of the runs of each condition.
         sample_efficiency: Percentages of the training data to train on, with and without ELMo.
-        threads: Number of threads (default: all cores).
-        **options: Other options of `elmokit.tasks.train` for all runs, such as train, dev and elmo,
-            and settings of the task.
+        **options: Options of `elmokit.tasks.train` for all runs: fields of `RunOptions`, such as
+            train, dev and elmo, and settings of the task.
     """
     vary, seeds, percents = check_list(vary, seeds, sample_efficiency)
     if options.get("seed", 1) != 1:
         raise ElmokitError("a comparison has several seeds: name them with seeds, not seed")
-    plan = make_plan(task, **options)
+    plan = make_plan(task, options)
     if plan.data.skipped:
         log.info(plan.data.skipped)
         plan.data = replace(plan.data, skipped="")  # The runs do not repeat it.
-    with use_threads(threads):
+    with use_threads(plan.options.threads):
         # Load what all runs share, but compute no layers yet: there may be nothing left to do.
         plan.sources = replace(plan, data=replace(plan.data, train=[], dev=[])).load()
         assert plan.sources.elmo is not None
         top = plan.sources.elmo.config.num_layers
-        tables, curve = make_tables(vary, plan.settings, top), elmo_rows(plan.settings, top)
+        tables = make_tables([*vary, "elmo"], plan.settings, top)
+        curve = tables["elmo"]
+        tables = {name: tables[name] for name in vary}
         given = {name: options[name] for name in COMMAND_OPTIONS if name in options}
         given["out"] = out
-        with open_folder(out, "compare", inputs=plan.inputs) as folder:
+        with plan.open_folder(out, "compare") as folder:
             return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
 
 
@@ -132,7 +135,7 @@ class Comparer:
         reports = {run: report for run in runs if (report := self.finished(run))}
         seconds = {run: report["seconds"] for run, report in reports.items()}
         if len(reports) < len(runs) and self.sources.store is not None:
-            self.sources.store.prepare(data.texts, quiet=self.plan.quiet)
+            self.sources.store.prepare(data.texts, quiet=self.plan.options.quiet)
         for i, run in enumerate(runs, start=1):
             if run in reports:
                 continue
@@ -168,7 +171,8 @@ class Comparer:
         data = self.plan.data.with_fraction(run.percent / 100, run.seed)
         plan = replace(self.plan, settings=settings, data=data)
         if not run.condition.with_elmo:
-            return replace(plan, elmo=None, sources=self.sources.without_elmo)
+            alone = replace(plan.options, elmo=None)
+            return replace(plan, options=alone, sources=self.sources.without_elmo)
         return replace(plan, sources=None if settings.tune_elmo else self.sources)
 
     def train(self, run: Run, done: list[Run]) -> TrainResult:
@@ -221,7 +225,7 @@ class Comparer:
             "complete": len(described) == len(runs),
             "planned": len(runs),
             "command": self.format_command("compare", options, settings),
-            "elmo": self.plan.elmo,
+            "elmo": self.plan.options.elmo,
             "fingerprints": {"data": self.plan.data.fingerprint, **self.sources.fingerprints},
             "vectors": None if vectors is None else vectors.source,
             "train_examples": len(self.plan.data.train),
@@ -241,7 +245,7 @@ class Comparer:
         """Return the command that trains one run alone."""
         options: dict[str, Any] = {"out": f"{self.given['out']}/runs/{run.name}"}
         if not run.condition.with_elmo:
-            options |= {"elmo": None, "no_elmo": True}
+            options["no_elmo"] = True
         if run.percent != 100:
             options["train_fraction"] = run.percent / 100
         settings = replace(run.condition.settings, seed=run.seed)
@@ -249,10 +253,11 @@ class Comparer:
 
     def format_command(self, verb: str, options: dict[str, Any], settings: TrainSettings) -> str:
         """Format a command line, omitting options that have their default value."""
-        has_vectors = self.plan.vectors is not None
+        has_vectors = self.plan.options.vectors is not None
         defaults = asdict(self.plan.task.settings().with_word_dim(has_vectors=has_vectors))
-        defaults |= {"elmo": SHIPPED, "dev_fraction": 0.1, "device": "cpu", "skip_bad": False}
-        values = {**self.given, **options, **asdict(settings)}
+        defaults |= {field.name: field.default for field in fields(RunOptions)}
+        tokenizers = {name: self.given.get(name) for name in TOKENIZERS}  # as requested
+        values = {**self.given, **options, **asdict(settings), **tokenizers}
         changed = {k: v for k, v in values.items() if v is not None and v != defaults.get(k)}
         return command_line(verb, self.plan.task.name, changed)
 

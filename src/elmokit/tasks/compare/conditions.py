@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.settings import TrainSettings
 
 WITHOUT, WITH = "without ELMo", "with ELMo"
+TABLES = ("layers", "placement", "elmo")
 ELMO_FIELDS = "layers placement l2 elmo_dropout layer_norm tune_elmo elmo_lr target_elmo".split()
 PENALTIES = (1.0, 0.001)  # l2 of a mix close to the average, and of a free one
 
@@ -49,45 +50,26 @@ Rows: TypeAlias = "dict[str, Condition]"
 
 
 def make_tables(names: Sequence[str], settings: TrainSettings, top: int) -> dict[str, Rows]:
-    """Return tables of `TABLES`; `top` is the index of the biLM's last layer."""
+    """Return the tables of these names; `top` is the index of the biLM's last layer."""
     if settings.layers.isdigit() and int(settings.layers) > top:
         raise ElmokitError(f"there is no layer {settings.layers}: choose from 0 to {top}")
-    return {name: TABLES[name](settings, top) for name in names}
-
-
-def elmo_rows(settings: TrainSettings, top: int) -> Rows:
-    """Return the rows with and without ELMo."""
-    return {WITHOUT: without_elmo(settings), WITH: with_elmo(settings, top)}
-
-
-def layer_rows(settings: TrainSettings, top: int) -> Rows:
-    """Return the rows of each layer alone, their fixed average, and mixes of all."""
-    rows: Rows = {WITHOUT: without_elmo(settings)}
-    for layer in range(top + 1):
-        note = {0: " (tokens)", top: " (top)"}.get(layer, "")
-        rows[f"layer {layer}{note}"] = with_elmo(settings, top, layers=str(layer))
-    rows["average of all"] = with_elmo(settings, top, layers="average")
-    for l2 in PENALTIES:
-        rows[f"mix of all, λ = {l2:g}"] = with_elmo(settings, top, layers="all", l2=l2)
-    return rows
-
-
-def placement_rows(settings: TrainSettings, top: int) -> Rows:
-    """Return the rows with ELMo at the input of the task's RNN, at its output, and at both."""
-    rows = {p: with_elmo(settings, top, placement=p) for p in ("input", "output", "both")}
-    return {WITHOUT: without_elmo(settings), **rows}
-
-
-TABLES: dict[str, Callable[[TrainSettings, int], Rows]] = {
-    "layers": layer_rows,
-    "placement": placement_rows,
-    "elmo": elmo_rows,
-}
-
-
-def without_elmo(settings: TrainSettings) -> Condition:
-    """Return the model without ELMo; settings of ELMo alone get their default values."""
-    return Condition("baseline", _with_defaults(settings, ELMO_FIELDS), False)
+    notes = {0: " (tokens)", top: " (top)"}
+    # The settings that each row changes.
+    layers = {f"layer {i}{notes.get(i, '')}": {"layers": str(i)} for i in range(top + 1)}
+    mixes = {f"mix of all, λ = {l2:g}": {"layers": "all", "l2": l2} for l2 in PENALTIES}
+    tables: dict[str, dict[str, dict[str, Any]]] = {
+        "layers": {**layers, "average of all": {"layers": "average"}, **mixes},
+        "placement": {name: {"placement": name} for name in ("input", "output", "both")},
+        "elmo": {WITH: {}},
+    }
+    without = Condition("baseline", _with_defaults(settings, ELMO_FIELDS), False)
+    return {
+        name: {
+            WITHOUT: without,
+            **{row: with_elmo(settings, top, **changes) for row, changes in tables[name].items()},
+        }
+        for name in names
+    }
 
 
 def with_elmo(settings: TrainSettings, top: int, **changes: Any) -> Condition:

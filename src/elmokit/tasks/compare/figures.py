@@ -82,11 +82,11 @@ def draw_curve(results: dict[str, Any]) -> Any:
         around = np.array([100 * (score["spread"] or 0) for score in scores])
         axes.fill_between(percents, means - around, means + around, color=color, alpha=0.18, lw=0)
         axes.plot(percents, means, style, color=color, ms=4.5, lw=1.4, label=label)
-    axes.set_xscale("log")
+    axes.set(
+        xscale="log", xlabel="training data, percent", ylabel=f"dev {results['metric']}, percent"
+    )
     axes.set_xticks(percents, [f"{percent:g}" for percent in percents])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("training data, percent")
-    axes.set_ylabel(f"dev {results['metric']}, percent")
     axes.set_title(f"Sample efficiency: {results['task']}")
     axes.grid(axis="y", color="0.9", lw=0.6)
     axes.set_axisbelow(True)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from elmokit.data.examples import Labeled
-from elmokit.data.labeled import BadLines, read_labeled
+from elmokit.data.labeled import read_labeled
 from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, write_labels
 from elmokit.tasks.settings import ClassifierSettings
-from elmokit.tasks.splits import cut_texts
+from elmokit.tasks.splits import reader
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 
 class Classifier(LabelModel):
@@ -44,21 +43,7 @@ class Classifier(LabelModel):
         return self.top(self.pooling(encoded.join(vectors), encoded.mask))  # type: ignore[no-any-return]
 
 
-def read(
-    path: str, settings: ClassifierSettings, bad: BadLines, labeled: bool
-) -> Iterator[Labeled]:
-    """Read the texts of a file, with their labels where it has them; cut long texts."""
-    examples = read_labeled(
-        path,
-        tokenize=tokenizer(settings.tokenizer),
-        text_column=settings.text_column,
-        label_column=settings.label_column,
-        labeled=labeled,
-        bad=bad,
-    )
-    return cut_texts(examples, settings.max_tokens)
-
-
+read = reader(read_labeled, "text_column", "label_column", cut=True)
 TASK = Task(
     "classifier", ClassifierSettings, read, learn_labels, Classifier, label_scores, write_labels
 )

@@ -23,17 +23,18 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Pronoun, Span, Tokens
-from elmokit.data.labeled import BadLines
 from elmokit.data.marked import read_gap
 from elmokit.errors import ElmokitError
+from elmokit.io.lines import FilePath
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Encoded, Inputs
 from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_labels
 from elmokit.tasks.layers.spans import BUCKETS, bucket, check_span, covered, distance
 from elmokit.tasks.settings import CoreferenceSettings
+from elmokit.tasks.splits import reader
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import split_sentences, tokenizer
+from elmokit.text.tokenize import split_sentences
 
 LABELS = ["A", "B", "NEITHER"]
 FEATURE_DIM = 10  # size of the vector of a feature of a name
@@ -146,12 +147,9 @@ def cut_sentences(tokens: Tokens) -> tuple[Tokens, ...]:
     return tuple(tokens[i:j] for i, j in pairwise(cuts))
 
 
-def read(
-    path: str, settings: CoreferenceSettings, bad: BadLines, labeled: bool
-) -> Iterator[Pronoun]:
+def read_sentences(path: FilePath, **options: Any) -> Iterator[Pronoun]:
     """Read the passages of a file as sentences; positions count the tokens of all of them."""
-    split = tokenizer(settings.tokenizer)
-    for example in read_gap(path, tokenize=split, labeled=labeled, bad=bad):
+    for example in read_gap(path, **options):
         yield replace(example, texts=cut_sentences(example.texts[0]))
 
 
@@ -183,4 +181,5 @@ def write(examples: Sequence[Pronoun], predictions: Sequence[Any]) -> Iterator[s
         yield f"{example.identifier}\t{answers}\n"
 
 
+read = reader(read_sentences)
 TASK = Task("coreference", CoreferenceSettings, read, learn, PronounResolver, score, write)

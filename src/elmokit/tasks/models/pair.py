@@ -10,22 +10,21 @@ Shapes: B pairs, T tokens of the longest text, D columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from elmokit.data.examples import Labeled
-from elmokit.data.labeled import BadLines, read_pairs
+from elmokit.data.labeled import read_pairs
 from elmokit.tasks.layers.attention import MATCHES, align, with_matches
 from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, write_labels
 from elmokit.tasks.settings import PairSettings
-from elmokit.tasks.splits import cut_texts
+from elmokit.tasks.splits import reader
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 
 class PairClassifier(LabelModel):
@@ -56,18 +55,5 @@ class PairClassifier(LabelModel):
         return self.top(torch.cat(both, dim=-1))  # type: ignore[no-any-return]
 
 
-def read(path: str, settings: PairSettings, bad: BadLines, labeled: bool) -> Iterator[Labeled]:
-    """Read the pairs of a file, with their labels where it has them; cut long texts."""
-    pairs = read_pairs(
-        path,
-        tokenize=tokenizer(settings.tokenizer),
-        first_column=settings.text_column,
-        second_column=settings.second_column,
-        label_column=settings.label_column,
-        labeled=labeled,
-        bad=bad,
-    )
-    return cut_texts(pairs, settings.max_tokens)
-
-
+read = reader(read_pairs, "text_column", "second_column", "label_column", cut=True)
 TASK = Task("pair", PairSettings, read, learn_labels, PairClassifier, label_scores, write_labels)

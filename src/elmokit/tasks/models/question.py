@@ -12,6 +12,7 @@ Shapes: B questions, P tokens of the longest passage, Q of the longest question,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,16 +21,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.data.examples import Question, Span, Tokens
-from elmokit.data.labeled import BadLines
-from elmokit.data.squad import read_squad, write_answers
+from elmokit.data.squad import read_squad
 from elmokit.errors import ElmokitError
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.attention import MATCHES, TrilinearScores, masked_softmax, with_matches
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import QuestionSettings
+from elmokit.tasks.splits import reader
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 MAX_BATCH_TOKENS = 25_600  # padded tokens of the passages of a prediction, unless it is one
 
@@ -157,11 +157,6 @@ def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span],
     return spans, best.values.exp().tolist()
 
 
-def read(path: str, settings: QuestionSettings, bad: BadLines, labeled: bool) -> Iterator[Question]:
-    """Read the questions of a file in SQuAD's format, with their answers if `labeled`."""
-    return read_squad(path, tokenize=tokenizer(settings.tokenizer), labeled=labeled, bad=bad)
-
-
 def learn(examples: Sequence[Question], settings: QuestionSettings) -> dict[str, Any]:
     """Learn nothing; raise if a question has no answer."""
     for example in examples:
@@ -180,7 +175,9 @@ def score(examples: Sequence[Question], predictions: Sequence[Any]) -> dict[str,
 
 def write(examples: Sequence[Question], predictions: Sequence[Any]) -> Iterator[str]:
     """Yield what SQuAD's own script reads: {identifier: answer}."""
-    return write_answers(examples, [prediction["answer"] for prediction in predictions])
+    pairs = zip(examples, predictions, strict=True)
+    answers = {example.identifier: prediction["answer"] for example, prediction in pairs}
+    yield json.dumps(answers, ensure_ascii=False, indent=1) + "\n"
 
 
-TASK = Task("question", QuestionSettings, read, learn, SpanReader, score, write)
+TASK = Task("question", QuestionSettings, reader(read_squad), learn, SpanReader, score, write)

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.data.examples import Related
-from elmokit.data.labeled import BadLines
 from elmokit.data.marked import read_relations
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.attention import masked_softmax
@@ -26,8 +25,8 @@ from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_labels
 from elmokit.tasks.layers.spans import BUCKETS, buckets, check_span, covered
 from elmokit.tasks.settings import RelationSettings
+from elmokit.tasks.splits import reader
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 DISTANCE_DIM = 20  # size of the vector of a token's distance to an entity
 
@@ -90,12 +89,6 @@ class RelationClassifier(LabelModel):
         return self.top(torch.cat([entities, pooled], dim=-1))  # type: ignore[no-any-return]
 
 
-def read(path: str, settings: RelationSettings, bad: BadLines, labeled: bool) -> Iterator[Related]:
-    """Read the sentences of a file with their two entities, and their relations if it has them."""
-    split = tokenizer(settings.tokenizer)
-    return read_relations(path, tokenize=split, labeled=labeled, bad=bad)
-
-
 def learn(examples: Sequence[Related], settings: RelationSettings) -> dict[str, Any]:
     """Return all relations of the training examples, sorted."""
     for example in examples:
@@ -117,4 +110,6 @@ def write(examples: Sequence[Related], predictions: Sequence[Any]) -> Iterator[s
         yield f"{example.identifier}\t{prediction['label']}\n"
 
 
-TASK = Task("relation", RelationSettings, read, learn, RelationClassifier, score, write)
+TASK = Task(
+    "relation", RelationSettings, reader(read_relations), learn, RelationClassifier, score, write
+)

@@ -11,16 +11,15 @@ from torch.nn import functional
 
 from elmokit.data.columns import read_tagged
 from elmokit.data.examples import Tagged
-from elmokit.data.labeled import BadLines
-from elmokit.data.schemes import are_spans
+from elmokit.data.schemes import PLAIN, scheme_of
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.crf import CRF
 from elmokit.tasks.layers.embedder import Encoded, Inputs
 from elmokit.tasks.layers.labels import check_choices
 from elmokit.tasks.settings import TaggerSettings
+from elmokit.tasks.splits import reader
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 PREDICATE_DIM = 10  # size of the vector that marks the predicate
 
@@ -80,18 +79,7 @@ class Tagger(nn.Module):
         return [[self.tags[index] for index in row] for row in indices]
 
 
-def read(path: str, settings: TaggerSettings, bad: BadLines, labeled: bool) -> Iterator[Tagged]:
-    """Read tagged sentences in columns, spans as IOB2; or plain text without tags."""
-    return read_tagged(
-        path,
-        column=settings.label_column,
-        token_column=settings.text_column,
-        predicate_column=settings.predicate_column,
-        scheme=settings.scheme,
-        tokenize=tokenizer(settings.tokenizer),
-        labeled=labeled,
-        bad=bad,
-    )
+read = reader(read_tagged, "text_column", "label_column", "predicate_column", "scheme")
 
 
 def learn(examples: Sequence[Tagged], settings: TaggerSettings) -> dict[str, Any]:
@@ -105,7 +93,7 @@ def score(examples: Sequence[Tagged], predictions: Sequence[list[str]]) -> dict[
     """Return F1, precision and recall of spans, and accuracy; only accuracy for plain tags."""
     gold = [list(example.tags or ()) for example in examples]
     accuracy = metrics.tag_accuracy(gold, predictions)
-    if not are_spans(tag for tags in gold for tag in tags):
+    if scheme_of(gold) == PLAIN:
         return {"accuracy": accuracy}
     spans = metrics.span_f1(gold, predictions).micro
     scores = {"f1": spans.f1, "precision": spans.precision, "recall": spans.recall}

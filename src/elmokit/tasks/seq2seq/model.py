@@ -36,10 +36,14 @@ from elmokit.tasks.seq2seq.targets import (
     frequent_words,
     padded,
 )
-from elmokit.tasks.settings import Seq2SeqSettings, SummarizeSettings, TranslateSettings
-from elmokit.tasks.splits import cut_texts
+from elmokit.tasks.settings import (
+    Seq2SeqSettings,
+    SummarizeSettings,
+    TaskName,
+    TranslateSettings,
+)
+from elmokit.tasks.splits import reader
 from elmokit.tasks.task import Task
-from elmokit.text.tokenize import tokenizer
 
 
 @dataclass(frozen=True)
@@ -168,34 +172,18 @@ def _target_elmo(settings: Seq2SeqSettings, learned: dict[str, Any]) -> ForwardE
 
 
 def read_translations(
-    path: str, settings: Seq2SeqSettings, bad: BadLines, labeled: bool
+    path: str, *, labeled: bool, bad: BadLines, **options: Any
 ) -> Iterator[Translated]:
     """Read the lines of "source,target", of a source alone, or a table with both."""
     source, comma, target = path.rpartition(",")
     if not comma and kind_of(path) != "text":
-        return read_texts(path, settings, bad, labeled)
+        return read_summaries(path, labeled=labeled, bad=bad, **options)
     if not comma or Path(path).expanduser().exists():  # The comma is part of a name.
         source, target = path, ""
     if labeled and not target:
         raise ElmokitError(f"name both files, separated by a comma: {path},TARGET")
-    tokenize = tokenizer(settings.tokenizer)
-    examples = read_parallel(source, target if labeled else None, tokenize=tokenize, bad=bad)
-    return cut_texts(examples, settings.max_tokens)
-
-
-def read_texts(
-    path: str, settings: Seq2SeqSettings, bad: BadLines, labeled: bool
-) -> Iterator[Translated]:
-    """Read texts with their targets from JSON lines, TSV or CSV; or texts alone, one per line."""
-    examples = read_summaries(
-        path,
-        tokenize=tokenizer(settings.tokenizer),
-        text_column=settings.text_column,
-        summary_column=settings.label_column,
-        labeled=labeled,
-        bad=bad,
-    )
-    return cut_texts(examples, settings.max_tokens)
+    split = {name: options[name] for name in ("tokenize", "tokenize_target")}
+    return read_parallel(source, target if labeled else None, bad=bad, **split)
 
 
 def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> dict[str, Any]:
@@ -251,11 +239,13 @@ def write(examples: Sequence[Translated], predictions: Sequence[Any]) -> Iterato
         yield " ".join(prediction["text"].split()) + "\n"
 
 
+def make_task(name: TaskName, settings: type, read: Any, score: Any) -> Task:
+    """Return a task that differs in these from the other."""
+    columns = ("tokenize_target", "text_column", "label_column")
+    return Task(name, settings, reader(read, *columns, cut=True), learn, Rewriter, score, write)
+
+
 TASKS = {
-    "translate": Task(
-        "translate", TranslateSettings, read_translations, learn, Rewriter, bleu_scores, write
-    ),
-    "summarize": Task(
-        "summarize", SummarizeSettings, read_texts, learn, Rewriter, rouge_scores, write
-    ),
+    "translate": make_task("translate", TranslateSettings, read_translations, bleu_scores),
+    "summarize": make_task("summarize", SummarizeSettings, read_summaries, rouge_scores),
 }

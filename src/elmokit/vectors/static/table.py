@@ -36,6 +36,7 @@ from elmokit.vectors.static.reader import read_rows
 logger = logging.getLogger("elmokit")
 
 LARGE_BYTES = 8 << 20  # Larger files are cached and have a progress bar.
+BLOCK_ROWS = 10_000
 WORDS, VECTORS = "words.txt", "vectors.safetensors"
 REPEATED = "that are repeated (the first one counts)"
 QUOTES = str.maketrans("‘’‚“”„", "'''\"\"\"")
@@ -106,12 +107,27 @@ class StaticVectors:
         rows = (self.row(token) for token in tokens)
         return np.fromiter((-1 if row is None else row for row in rows), np.int64, len(tokens))
 
+    def most_similar(self, word: str, k: int = 10) -> list[tuple[str, float]]:
+        """Return the `k` words whose vectors have the largest cosine with that of a word."""
+        own = self.row(word)
+        if own is None:
+            raise ElmokitError(f"{self.source} has no vector of {word!r}")
+        cosines = []
+        for start in range(0, len(self), BLOCK_ROWS):
+            block = np.asarray(self.vectors[start : start + BLOCK_ROWS], np.float32)  # (n, dim)
+            lengths = np.linalg.norm(block, axis=1) * np.linalg.norm(self.vectors[own])
+            cosines.append(block @ self.vectors[own] / np.maximum(lengths, 1e-12))
+        scores = np.concatenate(cosines)  # (words,)
+        best = [row for row in np.argsort(-scores, kind="stable")[: k + 1] if row != own]
+        return [(self.words[row], float(scores[row])) for row in best[:k]]
+
     def fingerprint(self) -> str:
         """Return a hash of all words and vectors."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps([self.dim, self.digit, self.words]).encode())
-        for start in range(0, len(self), 10_000):
-            digest.update(np.ascontiguousarray(self.vectors[start : start + 10_000], "<f4").data)
+        for start in range(0, len(self), BLOCK_ROWS):
+            block = self.vectors[start : start + BLOCK_ROWS]
+            digest.update(np.ascontiguousarray(block, "<f4").data)
         return digest.hexdigest()
 
 
