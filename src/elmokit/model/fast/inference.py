@@ -4,13 +4,14 @@ What makes it fast:
   - convolutions over characters are sums of table rows (`char_tables`);
   - the part of the gates that depends on the input alone is one product for many steps;
   - sentences are sorted and the batch shrinks as they end, in place and without padding;
-  - forward and backward layers run at the same time, each with half of the threads;
+  - forward and backward layers run at the same time, each with half of the threads, or one
+    after the other where few rows leave the time to reading weights;
   - the states after `<S>` and before `</S>` are constants of the model, computed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -20,7 +21,7 @@ from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.model.encoders import CharCNN, Highway, UnicodeEncoder
 from elmokit.model.fast.char_tables import make_width_table, sum_windows, table_rows
 from elmokit.model.fast.directions import run_both_directions
-from elmokit.model.fast.linear import Float32Linear, Linear, Precision, make_linear
+from elmokit.model.fast.linear import BlockedLinear, Float32Linear, Linear, Precision, make_linear
 from elmokit.model.lstm import LayerState, LSTMLayer, Packing, pack
 from elmokit.text.characters import PADDING_ID
 
@@ -28,6 +29,10 @@ from elmokit.text.characters import PADDING_ID
 # if the kernel allocates new memory each time, so that the memory stays in the cache.
 REUSED_GATE_FLOATS = 8 << 20
 NEW_GATE_FLOATS = 1 << 20
+# Up to so many rows a step is bound by reading weights: one direction after the other, with all
+# threads on each product, keeps a layer's weights in the caches of all cores.
+NARROW_ROWS = 2
+NARROW_ROWS_LARGE = 8  # with weights that no cache of a core holds
 ENCODER_WORDS = 256  # words whose convolutions are computed at once
 
 
@@ -125,7 +130,7 @@ class FastLSTMLayer:
         half = precision == "float16"
         weight = layer.input_weight.half().float() if half else layer.input_weight
         self.from_input = make_linear(
-            weight, layer.shifted_bias(), "float32" if half else precision
+            weight, layer.shifted_bias(), "float32" if half else precision, many_rows=True
         )
         self.recurrent = make_linear(layer.recurrent_weight, None, precision)
         self.projection = (
@@ -142,7 +147,6 @@ class FastLSTMLayer:
         limit = REUSED_GATE_FLOATS if reuses else NEW_GATE_FLOATS
         max_rows = min(len(x), max(sizes[0], limit // (4 * self.cells)))
         buffer = torch.empty(max_rows if reuses else 0, 4 * self.cells, device=x.device)
-        cell_output = torch.empty(sizes[0], self.cells, device=x.device)
         start = step = 0
         while start < len(x):  # one block: the steps that fit into the buffer
             rows, last = 0, step
@@ -151,104 +155,56 @@ class FastLSTMLayer:
                 last += 1
             block = slice(start, start + rows)
             gates = self.from_input.into(x[block], buffer[:rows])  # (rows, 4 cells)
-            for step_gates, y in zip(
-                torch.split(gates, sizes[step:last]),
-                torch.split(outputs[block], sizes[step:last]),
-                strict=True,
-            ):
-                self._step(step_gates, h, c, cell_output, y)
-                h = y
+            h = self._run_steps(gates, sizes[step:last], h, c, outputs[block])
             start, step = start + rows, last
         return outputs
 
-    def _step(self, gates: Tensor, h: Tensor, c: Tensor, cell_output: Tensor, y: Tensor) -> None:
-        """Read one token of each of n sentences.
+    def _run_steps(
+        self, gates: Tensor, sizes: list[int], h: Tensor, c: Tensor, outputs: Tensor
+    ) -> Tensor:
+        """Read one token of each of n sentences in each step, with n from `sizes`.
+
+        A step on few rows takes little longer than calling its operations, so that the views of
+        all steps are made at once.
 
         Args:
-            gates: W x + b, (n, 4 cells).
+            gates: W x + b of all steps, (rows, 4 cells); overwritten.
+            sizes: number of sentences at each step, never rising.
             h: outputs of the step before, at least (n, size).
             c: cell states, at least (n, cells); updated.
-            cell_output: memory for sigmoid(o) * tanh(c), at least (n, cells).
-            y: memory for the outputs, (n, size).
+            outputs: memory for the outputs of all steps, (rows, size).
+
+        Returns:
+            The outputs of the last step, (n, size).
         """
-        n, cells = len(gates), self.cells
-        if n < len(c):
-            h, c, cell_output = h[:n], c[:n], cell_output[:n]
-        self.recurrent.add_to(gates, h)
-        gates[:, : 3 * cells].sigmoid_()
-        gates[:, 3 * cells :].tanh_()
-        gate_input, gate_forget, gate_output, candidate = gates.chunk(4, dim=1)  # (n, cells) each
-        c.mul_(gate_forget).addcmul_(gate_input, candidate)
-        if self.cell_clip:
-            c.clamp_(-self.cell_clip, self.cell_clip)
-        torch.tanh(c, out=cell_output).mul_(gate_output)
-        if self.projection is None:
-            y.copy_(cell_output)
-            return
-        h = self.projection.into(cell_output, y)
-        if self.projection_clip:
-            torch.clamp(h, -self.projection_clip, self.projection_clip, out=y)
-        elif h is not y:
-            y.copy_(h)
-
-
-def run_sentence(
-    layers: Sequence[FastLSTMLayer], x: Tensor, start: Sequence[LayerState]
-) -> tuple[Tensor, list[LayerState]]:
-    """Run one layer of both directions over one sentence, step by step side by side.
-
-    For one row a step is a few tiny operations, and calling them costs more than computing them.
-    So both directions share each of them, and the views that they need are made in advance.
-
-    Args:
-        layers: the layer's forward and backward half.
-        x: what each direction reads, in its own order: (2, tokens, size).
-        start: outputs (1, size) and cell states (1, cells) of each direction before the sentence.
-
-    Returns:
-        The outputs, in each direction's own order (2, tokens, size), and the last states.
-    """
-    cells, cell_clip, clip = layers[0].cells, layers[0].cell_clip, layers[0].projection_clip
-    tokens, size = x.shape[1], layers[0].size
-    gates = torch.empty(tokens, 2, 4 * cells, device=x.device)
-    for direction, layer in enumerate(layers):
-        product = layer.from_input.into(x[direction], gates[:, direction])
-        if product.data_ptr() != gates[:, direction].data_ptr():
-            gates[:, direction] = product
-    outputs = torch.empty(tokens + 1, 2, size, device=x.device)  # of the start, then of each token
-    outputs[0] = torch.cat([h for h, _ in start])
-    c = torch.cat([c for _, c in start])  # (2, cells)
-    cell_output = torch.empty_like(c)
-    recurrent = [layer.recurrent.add_to for layer in layers]
-    projections = [layer.projection for layer in layers]
-    halves = list(cell_output.split(1))  # (1, cells) each
-    gate_rows, output_rows = (
-        [list(rows[:, direction : direction + 1].unbind()) for direction in (0, 1)]
-        for rows in (gates, outputs)
-    )  # [direction][token]: (1, 4 cells), (1, size)
-    sigmoids, candidates = gates[..., : 3 * cells].unbind(), gates[..., 3 * cells :].unbind()
-    inputs, forgets, exposed = gates[..., : 3 * cells].chunk(3, dim=2)
-    steps = zip(
-        sigmoids, candidates, inputs.unbind(), forgets.unbind(), exposed.unbind(), strict=True
-    )
-    for t, (sigmoid, candidate, gate_input, gate_forget, gate_output) in enumerate(steps):
-        for direction in (0, 1):
-            recurrent[direction](gate_rows[direction][t], output_rows[direction][t])
-        sigmoid.sigmoid_()
-        candidate.tanh_()
-        c.mul_(gate_forget).addcmul_(gate_input, candidate)
-        if cell_clip:
-            c.clamp_(-cell_clip, cell_clip)
-        torch.tanh(c, out=cell_output).mul_(gate_output)
-        for direction, projection in enumerate(projections):
-            y = output_rows[direction][t + 1]
-            h = halves[direction] if projection is None else projection.into(halves[direction], y)
-            if h is not y:
-                y.copy_(h)
-        if clip and projections[0] is not None:
-            outputs[t + 1].clamp_(-clip, clip)
-    last = zip(outputs[-1].split(1), c.split(1), strict=True)
-    return outputs[1:].transpose(0, 1), list(last)
+        cells, cell_clip, clip = self.cells, self.cell_clip, self.projection_clip
+        sigmoids, candidates = gates.split([3 * cells, cells], dim=1)
+        parts = (gates, sigmoids, *sigmoids.chunk(3, dim=1), candidates, outputs)
+        memory = torch.empty(sizes[0], cells, device=gates.device)  # for sigmoid(o) * tanh(c)
+        n = sizes[0]
+        h, c = h[:n], c[:n]
+        for all_gates, sigmoid, gate_input, gate_forget, gate_output, candidate, y in zip(
+            *(torch.split(part, sizes) for part in parts), strict=True
+        ):
+            if len(y) < n:
+                n = len(y)
+                h, c, memory = h[:n], c[:n], memory[:n]
+            self.recurrent.add_to(all_gates, h)
+            sigmoid.sigmoid_()
+            candidate.tanh_()
+            c.mul_(gate_forget).addcmul_(gate_input, candidate)
+            if cell_clip:
+                c.clamp_(-cell_clip, cell_clip)
+            h = torch.tanh(c, out=memory).mul_(gate_output)  # (n, cells)
+            if self.projection is None:
+                h = y.copy_(h)
+                continue
+            h = self.projection.into(h, y)
+            if clip:
+                h = torch.clamp(h, -clip, clip, out=y)
+            elif h is not y:
+                h = y.copy_(h)
+        return h
 
 
 class FastBiLM:
@@ -283,8 +239,6 @@ class FastBiLM:
         Returns:
             The hidden states in the same order: (L + 1, positions, dim).
         """
-        if len(lengths) == 1:
-            return self._run_sentence(vectors, self.start)[0]
         start = [
             [(h.expand(len(lengths), -1), c.repeat(len(lengths), 1)) for h, c in layers]
             for layers in self.start
@@ -299,9 +253,9 @@ class FastBiLM:
         Here the boundaries are tokens among the vectors. The state has one row per sentence of
         the batch; None starts from zeros.
         """
-        before = state or BiLMState.zeros(self.config, len(lengths), self.device)
         packing = pack(lengths)
         order = packing.order.to(self.device)
+        before = state or BiLMState.zeros(self.config, len(lengths), self.device)
         start = before.take(order)
         hidden_states, after = self._run(vectors, packing, [start.forward, start.backward])
         return hidden_states, before.put(order, BiLMState(*after))
@@ -310,10 +264,11 @@ class FastBiLM:
         self, vectors: Tensor, packing: Packing, start: list[list[LayerState]]
     ) -> tuple[Tensor, list[list[LayerState]]]:
         """Run both directions; return (L + 1, positions, dim) and their last states."""
-        if packing.sizes[:1] == [1]:
-            return self._run_sentence(vectors, start)
-        size, result = self.config.projection_dim, self._make_result(vectors)
-        if len(vectors) == 0:
+        size, n = self.config.projection_dim, len(vectors)
+        result = torch.empty(self.config.num_layers + 1, n, 2 * size, device=self.device)
+        result[0, :, :size] = vectors
+        result[0, :, size:] = vectors
+        if n == 0:
             return result, start
         sentence_major = (packing.sentence_major, packing.sentence_major[packing.reversed])
 
@@ -327,30 +282,10 @@ class FastBiLM:
                 result[layer, positions, columns] = output
             return states
 
+        large = isinstance(self.directions[0][0].recurrent, BlockedLinear)
+        if packing.sizes[0] <= (NARROW_ROWS_LARGE if large else NARROW_ROWS):
+            return result, [run(0), run(1)]
         return result, run_both_directions(run, self.device, torch.inference_mode)
-
-    def _make_result(self, vectors: Tensor) -> Tensor:
-        """Return memory for all layers (L + 1, positions, dim), of which the first is filled."""
-        n, size = vectors.shape
-        result = torch.empty(self.config.num_layers + 1, n, 2 * size, device=self.device)
-        result[0].view(n, 2, size)[:] = vectors[:, None]
-        return result
-
-    def _run_sentence(
-        self, vectors: Tensor, start: list[list[LayerState]]
-    ) -> tuple[Tensor, list[list[LayerState]]]:
-        """Do what `_run` does for one sentence, both directions side by side."""
-        size, result = self.config.projection_dim, self._make_result(vectors)
-        x = torch.stack([vectors, vectors.flip(0)])  # (2, tokens, size)
-        states: list[list[LayerState]] = [[], []]
-        for i, layers in enumerate(zip(*self.directions, strict=True)):
-            y, last = run_sentence(layers, x, [start[0][i], start[1][i]])
-            for direction in (0, 1):
-                states[direction].append(last[direction])
-            x = y + x if i and self.config.skip_connections else y
-            result[i + 1, :, :size] = x[0]
-            result[i + 1, :, size:] = x[1].flip(0)
-        return result, states
 
     def _run_direction(
         self, direction: int, x: Tensor, sizes: list[int], start: list[LayerState]
