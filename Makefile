@@ -13,13 +13,16 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	&& echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint bench docs clean
+.PHONY: help demo serve test coverage lint bench docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 demo: $(READY)  ## embed a few sentences with the model that ships inside the package
 	$(RUN) elmokit.cli.demo
+
+serve: $(READY)  ## answer requests over HTTP at http://127.0.0.1:8090; ARGS='--task FOLDER' etc.
+	$(RUN) elmokit serve $(ARGS)
 
 test: $(READY)  ## run the tests and the examples in docstrings; ARGS='-k cli' goes to pytest
 	$(PYTEST) $(ARGS)

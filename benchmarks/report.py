@@ -32,7 +32,7 @@ def main() -> None:
         ("training_memory", training_memory), ("shapes", shapes), ("ngram", ngram), ("ptb", ptb),
         ("movies", movies), ("chinese", chinese), ("export", export), ("task_speed", task_speed),
         ("polysemy", polysemy), ("senses", senses), ("neighbours", neighbours), ("probe", probe),
-        ("static", static), ("spacy_ner", spacy_ner),
+        ("static", static), ("spacy_ner", spacy_ner), ("serve", serve),
     ):  # fmt: skip
         path = RESULTS / f"{name}.json"
         if path.exists():
@@ -346,6 +346,32 @@ def export(result: dict[str, Any]) -> str:
         layers = " | ".join(f"{value:.1e}" for value in row["largest_difference"])
         system = f"{row['system']} {row['version']}"
         lines.append(f"| `{row['model']}` | {system} | {row['largest_value']:g} | {layers} |")
+    return "\n".join(lines) + "\n"
+
+
+def serve(result: dict[str, Any]) -> str:
+    rates, lone, flood = result["sentences_per_s"], result["lone_ms"], result["overload"]
+    memory = flood["memory_mb"]
+    lines = [
+        *head("The service (`benchmarks/serve.py`)", result),
+        f"`elmokit serve` with {result['threads']} thread(s) of torch, requests of one sentence, "
+        f"{result['sentences']:,} sentences ({result['tokens']:,}",
+        "tokens); the plain call gets all of them at once, the clients run on the same machine.",
+        "",
+        "| | sentences/s |",
+        "|---|---:|",
+        *(f"| {name} | {value:,.0f} |" for name, value in rates.items()),
+        "",
+        f"32 clients get {result['many_to_one']:.1f} times the throughput of one, and "
+        f"{result['many_to_plain']:.0%} of the plain call. Median of a lone",
+        f"request: {lone['client']:.1f} ms; of the plain call: {lone['plain']:.1f} ms. Largest "
+        f"difference of vectors: {result['largest_difference']:.1e}.",
+        "",
+        f"{flood['seconds']:g} s of overload with {flood['clients']} clients: answers by status "
+        + ", ".join(f"{status}: {count:,}" for status, count in flood["statuses"].items()),
+        f"; memory {memory['before']} MB before, {memory['largest']} MB at most, "
+        f"{memory['after']} MB after.",
+    ]
     return "\n".join(lines) + "\n"
 
 

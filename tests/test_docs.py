@@ -40,6 +40,7 @@ NEEDED = {
     "how-to/datasets.md": ("datasets",),
     "how-to/onnx.md": ("onnx", "onnxruntime"),
     "how-to/scikit-learn.md": ("sklearn", "pandas"),
+    "how-to/serve.md": ("fastapi", "httptools", "orjson", "prometheus_client"),
     "how-to/search.md": ("duckdb", "faiss", "pandas", "pyarrow", "usearch"),
     "how-to/spacy.md": ("spacy",),
     "how-to/static.md": ("gensim",),

@@ -69,6 +69,7 @@ COMMANDS = {
         ("info", "models:info", "describe a checkpoint of any format"),
         ("convert", "models:convert", "rewrite a checkpoint in another format"),
         ("export", "models:export", "write a model as ONNX for other languages"),
+        ("serve", "serve:serve", "answer requests over HTTP"),
     )
 }
 CONFIG_HELP = (

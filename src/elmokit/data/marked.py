@@ -64,7 +64,7 @@ def _related(
     identifier, marked = numbered[1], numbered[2].strip()
     if len(marked) > 1 and marked[0] == marked[-1] == '"':
         marked = marked[1:-1]
-    text, spans = _unmarked(marked)
+    text, spans = unmarked(marked)
     lines = (line.strip() for line in below)
     label = next((line for line in lines if not line.startswith("Comment")), None)
     if labeled and label is None:
@@ -73,7 +73,7 @@ def _related(
     return Related((tokens,), where, first, second, label if labeled else None, identifier)
 
 
-def _unmarked(marked: str) -> tuple[str, list[Span]]:
+def unmarked(marked: str) -> tuple[str, list[Span]]:
     """Return the text without markers, and the characters of both entities."""
     text, end, positions = "", 0, dict[str, int]()
     for marker in MARKER.finditer(marked):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.neighbours.approximate import Graphs
@@ -20,6 +20,9 @@ from elmokit.analysis.uses import Model, Use, as_store, embed_uses
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_index
 from elmokit.vectors.static.table import StaticVectors
+
+if TYPE_CHECKING:
+    from elmokit.embed import Embedder
 
 Only = Literal["same-word", "other-words"]
 NearWords = list[tuple[str, float]]
@@ -82,14 +85,32 @@ def find_neighbours(
         static: Vectors without context, besides those of layer 0.
     """
     store = as_store(model)
-    made_with = index.settings.get("fingerprint"), index.dim
-    if made_with != (store.elmo.fingerprint(), store.elmo.dim):
+    check_model(index, store.elmo)
+    vectors, _ = embed_uses(store, uses)  # (L + 2, uses, dim)
+    return neighbours_of(index, uses, vectors, k=k, only=only, graphs=graphs, static=static)
+
+
+def check_model(index: Index, elmo: Embedder) -> None:
+    """Raise if the index was made with another model."""
+    if (index.settings.get("fingerprint"), index.dim) != (elmo.fingerprint(), elmo.dim):
         raise ElmokitError(
             f"{index.folder} was made with another model ({index.settings.get('model', 'unknown')})"
-            f" than {store.elmo.source}: its vectors cannot be compared"
+            f" than {elmo.source}: its vectors cannot be compared"
         )
-    layer = layer_index(index.settings["layer"], store.elmo.config.num_layers)
-    vectors, _ = embed_uses(store, uses)  # (L + 2, uses, dim)
+
+
+def neighbours_of(
+    index: Index,
+    uses: Sequence[Use],
+    vectors: Array,
+    *,
+    k: int = 10,
+    only: Only | None = None,
+    graphs: Graphs | None = None,
+    static: StaticVectors | None = None,
+) -> list[QueryResult]:
+    """Find the neighbours of uses whose vectors (L + 2, uses, dim) are those of `embed_uses`."""
+    layer = layer_index(index.settings["layer"], len(vectors) - 2)
     queries = index.query(vectors[layer])  # (uses, dim)
     nearest = nearest_uses(index, uses, queries, k, only, graphs)
     scores, rows = exact_search(index.static, index.query(vectors[0], static=True), k + 1)

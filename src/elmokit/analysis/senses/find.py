@@ -77,12 +77,12 @@ def tag_senses(
     inventory.check_method(method)
     sentences, texts = tee(sentences)
     return (
-        SentenceTags(tokens, list(_tag(inventory, tokens, layers, method)))
+        SentenceTags(tokens, list(tag_sentence(inventory, tokens, layers, method)))
         for tokens, layers in zip(sentences, as_store(model).stream(texts), strict=True)
     )
 
 
-def _tag(
+def tag_sentence(
     inventory: Inventory, tokens: Sequence[str], layers: NDArray[Any], method: str
 ) -> Iterator[Tag]:
     """Yield the words with senses of a sentence with the layers (L + 1, tokens, dim)."""

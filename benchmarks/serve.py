@@ -1,0 +1,298 @@
+"""What does the service cost beside a plain call, and does it survive overload?
+
+    python benchmarks/serve.py --text news.txt
+
+`elmokit serve` runs in a process of its own with the shipped model; this process is its clients,
+each with one connection, each request with one sentence. In turns, so that a slow moment of the
+machine affects all: the plain call `sentence_vectors` for all sentences at once, one client, 32
+clients; and for the median time of a lone request the plain call for one sentence and one client.
+Then --overload seconds of 10 times as many clients as the service takes, with large requests,
+clients that leave, send half a body, nothing, nonsense or far too much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from speed import machine, read_sentences, stand_in_text
+
+import elmokit
+
+HERE = Path(__file__).parent
+MANY = 32
+TOLERANCE = 1e-6
+QUEUE = 64  # requests that the service takes at once
+SLOW = 20  # clients of each bad kind
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--text", help="tokenized sentences, one per line (default: Python's help)")
+    parser.add_argument("--sentences", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lone", type=int, default=300, help="requests of a lone client")
+    parser.add_argument("--overload", type=float, default=60, help="seconds")
+    parser.add_argument("--threads", type=int, default=1, help="of torch, in both processes")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "serve.json")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        text = arguments.text or stand_in_text(folder)
+        sentences = [" ".join(own) for own in read_sentences(text, arguments.sentences)]
+        result = measure(arguments, folder, sentences)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=1))
+
+
+def measure(arguments: argparse.Namespace, folder: Path, sentences: list[str]) -> dict[str, Any]:
+    """Run all measurements."""
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    elmo = elmokit.load()
+    tokens = sum(len(elmo.tokenize(text)) for text in sentences)
+    with server(folder, arguments.threads) as (port, process):
+        few = sentences[:200]
+        expected = elmo.sentence_vectors(few)
+        found = asyncio.run(ask_all(port, few, MANY))
+        vectors = np.stack([vector_of(body) for _, body in found])
+        largest = float(np.abs(vectors - expected).max())
+        if largest > TOLERANCE:
+            raise SystemExit(f"the vectors differ by {largest:g}")
+        rates: dict[str, list[float]] = {"plain": [], "1 client": [], f"{MANY} clients": []}
+        for _ in range(arguments.rounds):
+            elmo.sentence_vectors(sentences)  # The words of all are in the cache, as there.
+            rates["plain"].append(rate(sentences, lambda: elmo.sentence_vectors(sentences)))
+            one = sentences[: max(200, len(sentences) // 8)]
+            rates["1 client"].append(rate(one, lambda own=one: run(ask_all(port, own, 1))))
+            rates[f"{MANY} clients"].append(
+                rate(sentences, lambda: run(ask_all(port, sentences, MANY)))
+            )
+        lone = latencies(elmo, port, sentences[: arguments.lone])
+        overload = asyncio.run(flood(port, process, sentences, arguments.overload))
+        overload["after"] = latencies(elmo, port, sentences[:50])
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(120)
+    middle = {name: round(statistics.median(values), 1) for name, values in rates.items()}
+    many = middle[f"{MANY} clients"]
+    return {
+        "machine": machine(), "threads": arguments.threads, "sentences": len(sentences),
+        "tokens": tokens, "largest_difference": largest, "sentences_per_s": middle,
+        "many_to_one": round(many / middle["1 client"], 2),
+        "many_to_plain": round(many / middle["plain"], 2), "lone_ms": lone,
+        "overload": overload, "exit_code": code,
+    }  # fmt: skip
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+def rate(sentences: Sequence[str], action: Any) -> float:
+    """Return sentences per second of an action."""
+    begin = time.perf_counter()
+    action()
+    return len(sentences) / (time.perf_counter() - begin)
+
+
+def latencies(elmo: Any, port: int, sentences: Sequence[str]) -> dict[str, float]:
+    """Return the median milliseconds of the plain call and of a lone client, in turns."""
+
+    async def both() -> tuple[list[float], list[float]]:
+        plain, asked = [], []
+        client = await Client.open(port)
+        for text in sentences:
+            begin = time.perf_counter()
+            elmo.sentence_vectors(text)
+            plain.append(time.perf_counter() - begin)
+            begin = time.perf_counter()
+            await client.ask(request(text))
+            asked.append(time.perf_counter() - begin)
+        client.close()
+        return plain, asked
+
+    plain, asked = asyncio.run(both())
+    medians = {"plain": statistics.median(plain), "client": statistics.median(asked)}
+    limit = 1.3 * medians["plain"] + 0.003
+    return {name: round(1000 * value, 2) for name, value in {**medians, "limit": limit}.items()}
+
+
+# ---------------------------------------------------------------------- server and clients
+@contextmanager
+def server(folder: Path, threads: int) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Start the service; yield its port and process."""
+    log = folder / "serve.log"
+    command = [sys.executable, "-m", "elmokit", "serve", "--port", "0", "--threads", str(threads)]
+    limits = ["--max-queue", str(QUEUE), "--timeout", "20"]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    with log.open("wb") as file:
+        process = subprocess.Popen([*command, *limits], stderr=file, env=environment)
+    try:
+        while (address := re.search(r"ready at http://[^:]+:(\d+)", log.read_text())) is None:
+            if process.poll() is not None:
+                raise SystemExit(log.read_text())
+            time.sleep(0.1)
+        yield int(address[1]), process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def request(text: str | list[str], path: str = "/v1/embeddings") -> bytes:
+    """Return the bytes of a request."""
+    name = "input" if path == "/v1/embeddings" else "inputs"
+    extra = {"encoding_format": "base64", "model": "shipped"} if name == "input" else {}
+    body = json.dumps({name: text, **extra}).encode()
+    return head(len(body), path) + body
+
+
+def head(length: int, path: str = "/v1/embeddings") -> bytes:
+    lines = (f"POST {path} HTTP/1.1", "Host: here", "Content-Type: application/json")
+    return "\r\n".join([*lines, f"Content-Length: {length}", "", ""]).encode()
+
+
+def vector_of(body: bytes) -> Any:
+    return np.frombuffer(base64.b64decode(json.loads(body)["data"][0]["embedding"]), "<f4")
+
+
+class Client:
+    """A connection that does as little as possible, so that the service is measured."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def open(cls, port: int) -> Client:
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 26))
+
+    async def ask(self, content: bytes) -> tuple[int, bytes]:
+        """Send a request; return status and body."""
+        self.writer.write(content)
+        top = await self.reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", top)
+        body = await self.reader.readexactly(int(length[1]) if length else 0)
+        return int(top.split(b" ", 2)[1]), body
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+async def ask_all(port: int, sentences: Sequence[str], clients: int) -> list[tuple[int, bytes]]:
+    """Ask for all sentences with so many clients; return the answers in order."""
+    answers: list[tuple[int, bytes]] = [(0, b"")] * len(sentences)
+    waiting = iter(enumerate(sentences))
+
+    async def work() -> None:
+        client = await Client.open(port)
+        for i, text in waiting:
+            answers[i] = await client.ask(request(text))
+        client.close()
+
+    await asyncio.gather(*(work() for _ in range(clients)))
+    if {status for status, _ in answers} != {200}:
+        raise SystemExit(f"answers: {Counter(status for status, _ in answers)}")
+    return answers
+
+
+# ---------------------------------------------------------------------- overload
+async def flood(
+    port: int, process: subprocess.Popen[bytes], sentences: list[str], seconds: float
+) -> dict[str, Any]:
+    """Send far more than the service can answer; return statuses and its memory in MB."""
+    before = memory(process)
+    crowd = Crowd(port, request(sentences[:100], "/v1/layers"), time.monotonic() + seconds)
+    bad = [crowd.leave, crowd.send_half, crowd.send_far_too_much, crowd.send_nonsense, crowd.wait]
+    workers = [crowd.repeat(crowd.ask) for _ in range(10 * QUEUE)]
+    workers += [crowd.repeat(kind) for kind in bad for _ in range(SLOW)]
+
+    async def watch() -> int:
+        largest = before
+        while time.monotonic() < crowd.end:
+            largest = max(largest, memory(process))
+            await asyncio.sleep(0.25)
+        return largest
+
+    largest, *_ = await asyncio.gather(watch(), *workers)
+    await asyncio.sleep(1)
+    statuses = crowd.statuses
+    return {
+        "seconds": seconds, "clients": 10 * QUEUE + SLOW * len(bad),
+        "statuses": {str(status): count for status, count in sorted(statuses.items())},
+        "only_2xx_and_4xx": all(status // 100 in (2, 4) for status in statuses),
+        "memory_mb": {"before": before, "largest": largest, "after": memory(process)},
+    }  # fmt: skip
+
+
+class Crowd:
+    """Clients that come again and again until the end, and the answers that they got."""
+
+    def __init__(self, port: int, large: bytes, end: float) -> None:
+        self.port, self.large, self.end = port, large, end
+        self.statuses: Counter[int] = Counter()
+
+    async def repeat(self, work: Callable[[Client], Awaitable[None]]) -> None:
+        while time.monotonic() < self.end:
+            with suppress(OSError, EOFError, asyncio.TimeoutError):
+                client = await Client.open(self.port)
+                try:
+                    await asyncio.wait_for(work(client), 30)
+                finally:
+                    client.close()
+            await asyncio.sleep(0.02)
+
+    async def ask(self, client: Client) -> None:
+        status = 200
+        while time.monotonic() < self.end and status == 200:
+            status, _ = await client.ask(self.large)
+            self.statuses[status] += 1
+
+    async def leave(self, client: Client) -> None:
+        client.writer.write(self.large)
+        await asyncio.sleep(0.05)
+
+    async def send_half(self, client: Client) -> None:
+        await self.send(client, head(100_000) + b"{")
+
+    async def send_far_too_much(self, client: Client) -> None:
+        await self.send(client, head(10**9) + b" " * 1_000_000)
+
+    async def send_nonsense(self, client: Client) -> None:
+        await self.send(client, b"\x00\xff not http\r\n\r\n")
+
+    async def wait(self, client: Client) -> None:
+        await client.reader.read(1)
+
+    async def send(self, client: Client, content: bytes) -> None:
+        client.writer.write(content)
+        line = await client.reader.readuntil(b"\r\n")
+        self.statuses[int(line.split(b" ", 2)[1])] += 1
+
+
+def memory(process: subprocess.Popen[bytes]) -> int:
+    """Return the megabytes of memory that a process has in use."""
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) >> 10
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""What every request passes before a route sees it: key, limits, time, log and measurements.
+
+The gate reads the body itself, so that a body too large or too slow is refused before anything is
+parsed. While a route works it watches the connection: if the client goes away or the time is over,
+the route is cancelled, and with it what waits in a model's queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from elmokit.serve.limits import Limits
+    from elmokit.serve.metrics import Metrics
+
+Scope: TypeAlias = "MutableMapping[str, Any]"
+Message: TypeAlias = "MutableMapping[str, Any]"
+Receive: TypeAlias = "Callable[[], Awaitable[Message]]"
+Send: TypeAlias = "Callable[[Message], Awaitable[None]]"
+App: TypeAlias = "Callable[[Scope, Receive, Send], Awaitable[None]]"
+
+# Answered at once, also under load, and without a key: they have no data of a model.
+OPEN = ("/", "/docs", "/openapi.json", "/health")
+CLIENT_GONE = 499  # in log and measurements only, as nobody reads the answer
+MAX_BODIES = 32  # bodies of the maximum size that may be in memory together
+MAX_LOGGED = 2000  # bytes of a body in the log
+SECURITY = [
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+# status: type of an error at OpenAI, and in Text Embeddings Inference
+ERROR_TYPES = {
+    401: ("authentication_error", "Validation"),
+    404: ("not_found_error", "Validation"),
+    408: ("timeout_error", "Validation"),
+    424: ("server_error", "Backend"),
+    429: ("rate_limit_error", "Overloaded"),
+    500: ("server_error", "Backend"),
+    503: ("server_error", "Unhealthy"),
+}
+
+logger = logging.getLogger("elmokit.serve")
+
+
+def error_body(
+    path: str, status: int, message: str, *, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """Return an error in the shape that the clients of a route read."""
+    openai_type, tei_type = ERROR_TYPES.get(status, ("invalid_request_error", "Validation"))
+    if path.startswith("/v1/"):
+        parts = {"message": message, "type": openai_type, "param": param, "code": code}
+        return {"error": parts}
+    return {"error": message, "error_type": tei_type}
+
+
+class Refusal(Exception):
+    """A request that is not given to a route."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, dict(headers or {})
+
+
+@dataclass
+class Exchange:
+    """A request and what has been sent back so far."""
+
+    path: str
+    send: Send
+    began: float = field(default_factory=time.perf_counter)
+    status: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    is_complete: bool = False
+
+    async def forward(self, message: Message) -> None:
+        """Send a message of a route, with the headers that every answer has."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", []), *SECURITY]
+        elif message["type"] == "http.response.body":
+            self.bytes_out += len(message.get("body", b""))
+            self.is_complete = not message.get("more_body", False)
+        await self.send(message)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Send an error. The connection ends if there may be more of a body to come."""
+        body = orjson.dumps(error_body(self.path, refusal.status, refusal.message))
+        headers = {"content-type": "application/json", "content-length": str(len(body))}
+        headers |= refusal.headers
+        if refusal.status in (408, 413, 429):
+            headers["connection"] = "close"
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        start = {"type": "http.response.start", "status": refusal.status, "headers": pairs}
+        await self.forward(start)
+        await self.forward({"type": "http.response.body", "body": body})
+
+
+class Gate:
+    """ASGI middleware around all routes."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        limits: Limits,
+        metrics: Metrics,
+        keys: Sequence[str] = (),
+        log_texts: bool = False,
+    ) -> None:
+        self.app, self.limits, self.metrics = app, limits, metrics
+        self.keys = [key.encode() for key in keys]
+        self.log_texts = log_texts
+        self.requests, self.bytes = 0, 0  # in memory now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        exchange = Exchange(scope["path"], send)
+        body = b""
+        try:
+            if scope["path"] in OPEN or scope["path"].startswith("/static/"):
+                await self.app(scope, receive, exchange.forward)
+                return
+            self._check_key(scope)
+            if self.requests >= self.limits.max_queue:
+                raise busy()
+            self.requests += 1
+            self.metrics.in_flight(self.requests)
+            try:
+                body = await self._read(scope, receive, exchange)
+                await self._serve(scope, body, receive, exchange)
+            finally:
+                self.requests -= 1
+                self.metrics.in_flight(self.requests)
+                self.bytes -= exchange.bytes_in
+        except Refusal as refusal:
+            if exchange.status == 0:
+                with suppress(OSError):
+                    await exchange.refuse(refusal)
+        finally:
+            self._record(scope, exchange, body)
+
+    def _check_key(self, scope: Scope) -> None:
+        if not self.keys:
+            return
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        scheme, _, key = given.partition(b" ")
+        # Compare with all keys, so that the time tells nothing about them.
+        matches = [hmac.compare_digest(key.strip(), own) for own in self.keys]
+        if scheme.lower() != b"bearer" or not any(matches):
+            message = "send the key of this service in the header Authorization: Bearer KEY"
+            raise Refusal(401, message, {"www-authenticate": "Bearer"})
+
+    # ------------------------------------------------------------------ body
+    async def _read(self, scope: Scope, receive: Receive, exchange: Exchange) -> bytes:
+        """Read the body within the limits of size and time."""
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if length.isdigit() and int(length[:20]) > self.limits.max_body:
+            raise self._too_large()
+        try:
+            return await asyncio.wait_for(self._collect(receive, exchange), self.limits.timeout)
+        except asyncio.TimeoutError:
+            message = f"the request did not arrive within {self.limits.timeout:g} s"
+            raise Refusal(408, message) from None
+
+    async def _collect(self, receive: Receive, exchange: Exchange) -> bytes:
+        chunks: list[bytes] = []
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                exchange.status = CLIENT_GONE
+                raise Refusal(CLIENT_GONE, "")
+            chunk = message.get("body", b"")
+            exchange.bytes_in += len(chunk)
+            self.bytes += len(chunk)
+            chunks.append(chunk)
+            if exchange.bytes_in > self.limits.max_body:
+                raise self._too_large()
+            if self.bytes > MAX_BODIES * self.limits.max_body:
+                raise busy()
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+
+    def _too_large(self) -> Refusal:
+        size = f"{self.limits.max_body:,}"
+        return Refusal(413, f"the body is too large: send at most {size} bytes")
+
+    # ------------------------------------------------------------------ answer
+    async def _serve(self, scope: Scope, body: bytes, receive: Receive, exchange: Exchange) -> None:
+        """Run the route until it is done, the client is gone, or the time is over."""
+        body_message: Message = {"type": "http.request", "body": body, "more_body": False}
+        pending = [body_message]
+
+        async def replay() -> Message:
+            if pending:
+                return pending.pop()
+            await asyncio.Event().wait()  # The route is cancelled if the client goes away.
+            raise AssertionError
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        route = asyncio.ensure_future(self.app(scope, replay, exchange.forward))
+        watch = asyncio.ensure_future(gone())
+        left = self.limits.timeout - (time.perf_counter() - exchange.began)
+        try:
+            tasks = {route, watch}
+            await asyncio.wait(tasks, timeout=max(left, 1), return_when=asyncio.FIRST_COMPLETED)
+            if route.done():
+                route.result()
+            elif watch.done() and not exchange.is_complete:
+                exchange.status = CLIENT_GONE
+            elif watch.done():
+                await route
+            else:
+                await self._give_up(route, exchange)
+        finally:
+            for task in (route, watch):
+                task.cancel()
+            await asyncio.gather(route, watch, return_exceptions=True)
+
+    async def _give_up(self, route: asyncio.Future[None], exchange: Exchange) -> None:
+        """End a request whose time is over: its answer, or its reader, is too slow."""
+        if exchange.status:
+            exchange.status = CLIENT_GONE  # The server closes the connection.
+            return
+        route.cancel()
+        raise busy(f"the service could not answer within {self.limits.timeout:g} s")
+
+    # ------------------------------------------------------------------ log
+    def _record(self, scope: Scope, exchange: Exchange, body: bytes) -> None:
+        seconds = time.perf_counter() - exchange.began
+        route = getattr(scope.get("route"), "path", None) or "other"
+        if route == "other" and scope["path"] in OPEN:
+            route = scope["path"]
+        status = exchange.status or 500
+        self.metrics.request(route, scope["method"], status, seconds)
+        entry: dict[str, Any] = {
+            "event": "request",
+            "method": scope["method"],
+            "route": route,
+            "status": status,
+            "seconds": round(seconds, 6),
+            "bytes_in": exchange.bytes_in,
+            "bytes_out": exchange.bytes_out,
+        }
+        if self.log_texts:
+            entry["body"] = body[:MAX_LOGGED].decode(errors="replace")
+        logger.info("request", extra={"fields": entry})
+
+
+def busy(message: str = "the service is busy", seconds: int = 1) -> Refusal:
+    """Return the refusal of a request that has to come again later."""
+    return Refusal(429, f"{message}: try again in {seconds} s", {"retry-after": str(seconds)})

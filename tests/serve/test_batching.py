@@ -1,0 +1,185 @@
+"""The queue of a model: who waits together is computed together, and nobody in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import difference, tiny_elmo
+
+from elmokit.embed import Embedder, Sentence
+from elmokit.errors import InvalidInput
+from elmokit.serve.batching import Batcher, Overloaded
+
+TEXTS = [["the", "river"], ["a", "bank", "."], ["it"], ["he", "sat", "on", "it"]]
+
+
+@pytest.fixture(scope="module")
+def elmo() -> Embedder:
+    return tiny_elmo()
+
+
+def run(
+    elmo: Embedder, action: Callable[[Batcher], Awaitable[Any]], **settings: Any
+) -> tuple[Any, list[tuple[int, int]]]:
+    """The result of an action with a batcher, and the requests and tokens of its batches."""
+    batches: list[tuple[int, int]] = []
+    batcher = Batcher(
+        elmo,
+        max_waiting=settings.pop("max_waiting", 1000),
+        on_batch=lambda requests, tokens, _: batches.append((requests, tokens)),
+        **settings,
+    )
+
+    async def main() -> Any:
+        return await action(batcher)
+
+    try:
+        return asyncio.run(main()), batches
+    finally:
+        batcher.close()
+
+
+def layers(sentence: Sentence, _: int) -> Any:
+    return sentence.layers
+
+
+def hold(batcher: Batcher, until: threading.Event) -> asyncio.Future[bool]:
+    """Keep the model busy until the event is set."""
+    return asyncio.ensure_future(batcher.call(lambda: until.wait(30), 1))
+
+
+def test_whoever_waits_while_a_batch_runs_forms_the_next_one(elmo: Embedder) -> None:
+    async def action(batcher: Batcher) -> list[Any]:
+        free = threading.Event()
+        busy = hold(batcher, free)
+        await asyncio.sleep(0)
+        jobs = [asyncio.ensure_future(batcher.embed([text], layers)) for text in TEXTS]
+        await asyncio.sleep(0.05)
+        free.set()
+        assert await busy
+        return [(await job)[0] for job in jobs]
+
+    found, batches = run(elmo, action)
+    assert batches == [(1, 0), (4, 14)]
+    for array, sentence in zip(found, elmo.embed(TEXTS), strict=True):
+        assert difference(array, sentence.layers) < 1e-6
+
+
+def test_jobs_of_other_layers_share_a_batch_but_not_their_vectors(elmo: Embedder) -> None:
+    async def action(batcher: Batcher) -> list[Any]:
+        return await asyncio.gather(
+            batcher.embed(TEXTS, layers, "top"),
+            batcher.embed(TEXTS, layers, [0.5, 0.5, 1.0]),
+            batcher.embed(TEXTS, layers, "all", boundaries=True),
+        )
+
+    (top, mixed, framed), _ = run(elmo, action)
+    for found, options in (
+        (top, {"layers": "top"}),
+        (mixed, {"layers": [0.5, 0.5, 1.0]}),
+        (framed, {"boundaries": True}),
+    ):
+        for array, sentence in zip(found, elmo.embed(TEXTS, **options), strict=True):
+            assert difference(array, sentence.layers) < 1e-6
+
+
+def test_batches_are_bounded_and_a_small_job_does_not_wait_for_a_large_one(elmo: Embedder) -> None:
+    async def action(batcher: Batcher) -> list[str]:
+        order: list[str] = []
+
+        async def ask(name: str, texts: list[list[str]]) -> None:
+            await batcher.embed(texts, layers)
+            order.append(name)
+
+        large = asyncio.ensure_future(ask("large", [["word"] * 4] * 40))
+        await asyncio.sleep(0)
+        await asyncio.gather(large, ask("small", [["one", "word"]]))
+        return order
+
+    order, batches = run(elmo, action, batch_tokens=20)
+    assert order == ["small", "large"]
+    assert max(tokens for _, tokens in batches) <= 20 + 5
+
+
+def test_a_full_queue_refuses_and_says_how_long_to_wait(elmo: Embedder) -> None:
+    async def action(batcher: Batcher) -> int:
+        free = threading.Event()
+        busy = hold(batcher, free)
+        waiting = asyncio.ensure_future(batcher.embed([["a"] * 50], layers))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Overloaded) as refusal:
+            await batcher.embed([["b"] * 60], layers)
+        free.set()
+        await asyncio.gather(busy, waiting)
+        await batcher.embed([["b"] * 60], layers)  # There is room again.
+        assert batcher.waiting_tokens == 0
+        return refusal.value.seconds
+
+    seconds, _ = run(elmo, action, max_waiting=100)
+    assert seconds >= 1
+
+
+def test_more_than_can_be_computed_in_time_is_refused(elmo: Embedder) -> None:
+    async def action(batcher: Batcher) -> None:
+        free = threading.Event()
+        busy = hold(batcher, free)
+        batcher.speed = 100.0  # tokens a second
+        waiting = asyncio.ensure_future(batcher.embed([["a"] * 150], layers))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Overloaded, match="try again in 2 s"):
+            await batcher.embed([["b"] * 60], layers)
+        free.set()
+        await asyncio.gather(busy, waiting)
+
+    run(elmo, action, max_seconds=2)
+
+
+def test_a_job_that_nobody_waits_for_is_not_computed(elmo: Embedder) -> None:
+    async def action(batcher: Batcher) -> list[int]:
+        free, computed = threading.Event(), list[int]()
+        busy = hold(batcher, free)
+
+        def count(k: int) -> asyncio.Future[list[None]]:
+            return asyncio.ensure_future(batcher.embed(TEXTS, lambda *_: computed.append(k)))
+
+        jobs = [count(0), count(1)]
+        await asyncio.sleep(0.01)
+        jobs[0].cancel()
+        await asyncio.sleep(0.01)
+        assert batcher.waiting_tokens == 14
+        free.set()
+        await asyncio.gather(busy, *jobs, return_exceptions=True)
+        return computed
+
+    computed, _ = run(elmo, action)
+    assert computed == [1] * len(TEXTS)
+
+
+def test_the_error_of_one_job_is_not_that_of_the_others(elmo: Embedder) -> None:
+    def fail(*_: object) -> None:
+        raise InvalidInput("not this one")
+
+    async def action(batcher: Batcher) -> list[Any]:
+        free = threading.Event()
+        busy = hold(batcher, free)
+        jobs = [
+            asyncio.ensure_future(batcher.embed(TEXTS, finish)) for finish in (layers, fail, layers)
+        ]
+        await asyncio.sleep(0.01)
+        free.set()
+        await busy
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    (first, error, last), _ = run(elmo, action)
+    assert isinstance(error, InvalidInput)
+    assert all(np.array_equal(one, other) for one, other in zip(first, last, strict=True))
+
+
+def test_no_sentences_need_no_batch(elmo: Embedder) -> None:
+    found, batches = run(elmo, lambda batcher: batcher.embed([], layers))
+    assert (found, batches) == ([], [])
