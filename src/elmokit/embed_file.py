@@ -194,7 +194,7 @@ def _write_windows(
         if first < writer.done:  # written before the run was stopped
             if not writer.holds(first, window):
                 raise other_input(os.fspath(input), writer.out)
-            elmo.warm(window)
+            elmo.skip(window)
             start = time.perf_counter()
         else:
             writer.write(list(_embed_window(elmo, window, options)), columns)

@@ -178,7 +178,7 @@ class FastLSTMLayer:
             The outputs of the last step, (n, size).
         """
         cells, cell_clip, clip = self.cells, self.cell_clip, self.projection_clip
-        sigmoids, candidates = gates.split([3 * cells, cells], dim=1)
+        sigmoids, candidates = torch.split(gates, [3 * cells, cells], dim=1)
         parts = (gates, sigmoids, *sigmoids.chunk(3, dim=1), candidates, outputs)
         memory = torch.empty(sizes[0], cells, device=gates.device)  # for sigmoid(o) * tanh(c)
         n = sizes[0]
