@@ -286,7 +286,7 @@ class WindowsHere:
 
     def skip(self, window: Window) -> None:
         """Fill the word cache as embedding the window would."""
-        self.elmo.warm(window.tokens)
+        self.elmo.skip(window.tokens)
 
     def write(self, window: Window) -> None:
         """Embed and commit a window."""
@@ -311,7 +311,7 @@ def embed_windows(
 
     def embed(words: list[list[str]], part: tuple[int, int, list[list[str]]] | None) -> int | None:
         for words_of_window in words:
-            elmo.warm([words_of_window])
+            elmo.skip([words_of_window])
         if part is None:
             return None
         index, first, tokens = part
