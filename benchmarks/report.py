@@ -28,7 +28,7 @@ def main() -> None:
     sections = [INTRODUCTION]
     for name, section in (
         ("speed", speed), ("precision", precision), ("peak", peak), ("startup", startup),
-        ("memory", memory), ("training_speed", training_speed),
+        ("memory", memory), ("ray_engine", ray_engine), ("training_speed", training_speed),
         ("training_memory", training_memory), ("shapes", shapes), ("ngram", ngram), ("ptb", ptb),
         ("movies", movies), ("chinese", chinese), ("export", export), ("task_speed", task_speed),
         ("polysemy", polysemy), ("senses", senses), ("neighbours", neighbours), ("probe", probe),
@@ -137,6 +137,27 @@ def memory(result: dict[str, Any]) -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def ray_engine(result: dict[str, Any]) -> str:
+    lines = [
+        *head("Embedding with processes and on Ray (`benchmarks/ray_engine.py`)", result),
+        f"`elmokit embed` of {result['rows']:,} texts of {result['tokens_per_row']:g} words into "
+        f"pooled vectors with",
+        f"`{result['model']}`, {result['workers']} threads in all: in one process, with "
+        f"`--workers {result['workers']}`, and with",
+        f"`--engine ray` and as many actors. Medians of {result['rounds']} rounds, from the start "
+        "of the command",
+        "to its end.",
+        "",
+        "| command | seconds | of a tenth of the texts | texts/s without the start |",
+        "|---|---:|---:|---:|",
+    ]
+    for name, row in result["results"].items():
+        rate = row["rows_per_second_without_start"]
+        times = f"{row['seconds']:.1f} | {row['seconds_of_a_tenth']:.1f}"
+        lines.append(f"| {name} | {times} | {'' if rate is None else f'{rate:,.0f}'} |")
+    return "\n".join(lines) + "\n"
 
 
 def training_speed(result: dict[str, Any]) -> str:

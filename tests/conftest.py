@@ -32,6 +32,7 @@ LIBRARIES = [
     "openai",
     "pandas",
     "playwright",
+    "ray",
     "sentence_transformers",
     "schemathesis",
     "sklearn",

@@ -38,6 +38,7 @@ PAGES = sorted(DOCS.glob("**/*.md"))
 # Packages that the code of a page needs beside elmokit[dev] without its heavy parts.
 NEEDED = {
     "how-to/datasets.md": ("datasets",),
+    "how-to/many-machines.md": ("pyarrow", "fsspec"),
     "how-to/onnx.md": ("onnx", "onnxruntime"),
     "how-to/scikit-learn.md": ("sklearn", "pandas"),
     "how-to/serve.md": ("fastapi", "httptools", "orjson", "prometheus_client"),

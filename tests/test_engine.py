@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 import torch
+from tiny import complaint
 
 import elmokit
 from elmokit.config import BiLMConfig
 from elmokit.embed import Embedder
+from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLM
+from elmokit.text.vocabulary import Vocabulary
 
 TIMEOUT = 600  # seconds until a process counts as hanging, on a busy machine too
 
@@ -94,3 +99,106 @@ def test_rounded_weights_give_the_same_vectors_in_any_batch(
     together = elmo.embed(sentences)
     for one, other in zip(sentences, together, strict=True):
         assert abs(elmo.embed_tokens(one).layers - other.layers).max() < 1e-6
+
+
+# ---- words in advance
+
+
+def words_elmo(cache_bytes: int = 1 << 20, seed: int = 0) -> Embedder:
+    torch.manual_seed(seed)
+    shape = BiLMConfig(
+        filters=((1, 8), (2, 8)), lstm_dim=16, projection_dim=8, vocabulary_size=2003
+    )
+    words = [f"word{i}" for i in range(2000)]
+    return Embedder(
+        BiLM(shape), vocabulary=Vocabulary(["<S>", "</S>", "<UNK>", *words]),
+        cache_bytes=cache_bytes,
+    )  # fmt: skip
+
+
+def count_encoded(elmo: Embedder, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of words of each later call of the encoder."""
+    encode, counts = elmo.engine.packed().encode, []
+
+    def counting(ids: torch.Tensor) -> torch.Tensor:
+        counts.append(len(ids))
+        return encode(ids)
+
+    monkeypatch.setattr(elmo.engine.packed(), "encode", counting)
+    return counts
+
+
+def test_warm_words_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cold, elmo = words_elmo(), words_elmo()
+    assert elmo.warm_up() == 2003
+    counts = count_encoded(elmo, monkeypatch)
+    warm = elmo.embed_tokens(["word1", "word1999", "word7"])
+    assert not counts
+    expected = cold.embed_tokens(["word1", "word1999", "word7"])
+    np.testing.assert_allclose(warm.layers, expected.layers, atol=1e-6)
+    elmo.embed_tokens(["word1", "novel"])
+    assert counts == [1]
+
+
+def test_words_in_advance_are_those_that_fit() -> None:
+    elmo = words_elmo(cache_bytes=0)  # room for 1,000 short words
+    count = elmo.warm_up()
+    assert 500 < count < 2003
+    assert list(elmo.engine._words.rows)[3:5] == ["word0", "word1"]
+    assert elmo.engine._words.bytes <= elmo.engine._words.max_bytes
+
+
+def test_a_file_keeps_the_words_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "words"
+    assert words_elmo().warm_up(["one", "two", "two"], file=file) == 2
+    content = file.read_bytes()
+    elmo = words_elmo()
+    counts = count_encoded(elmo, monkeypatch)
+    assert elmo.warm_up(file=file) == 2
+    vectors = elmo.embed_tokens(["two", "one"]).layers
+    assert not counts
+    np.testing.assert_array_equal(vectors[0], words_elmo().embed_tokens(["two", "one"]).layers[0])
+    assert file.read_bytes() == content
+    other = words_elmo(seed=1)
+    assert "does not have the word vectors of" in complaint(lambda: other.warm_up(file=file))
+    file.write_text("my notes")
+    assert "is not a safetensors file" in complaint(lambda: words_elmo().warm_up(file=file))
+    assert file.read_text() == "my notes"
+
+
+def test_a_model_without_a_vocabulary_needs_words(elmo: Embedder) -> None:
+    assert "has no vocabulary" in complaint(elmo.warm_up)
+    assert elmo.warm_up(["a", "b"]) == 2
+
+
+def test_load_can_warm_up(tmp_path: Path) -> None:
+    words_elmo().save_pretrained(tmp_path / "model")
+    elmo = elmokit.load(tmp_path / "model", warm=tmp_path / "words")
+    assert len(elmo.engine.cached()[0]) == 2003
+    assert (tmp_path / "words").is_file()
+    assert len(elmokit.load(tmp_path / "model", warm=True).engine.cached()[0]) == 2003
+    assert not elmokit.load(tmp_path / "model").engine.cached()[0]
+
+
+# ---- few rows
+
+
+@pytest.mark.parametrize("blocked_from", [0, 2 << 20])
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+def test_few_sentences_agree_with_the_model(
+    blocked_from: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elmokit.model.fast.linear.BLOCKED_FROM", blocked_from)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        elmo = words_elmo()
+        sentences = [[f"word{i}" for i in range(n, 2 * n + 3)] for n in range(count)]
+        with torch.no_grad():
+            ids = make_batch(sentences, elmo.indexer)
+            expected = elmo.model.eval()(ids).hidden_states
+        for row, sentence in enumerate(elmo.embed(sentences)):
+            length = len(sentence.tokens)
+            np.testing.assert_allclose(sentence.layers, expected[:, row, :length], atol=2e-6)
+    finally:
+        torch.set_num_threads(threads)

@@ -8,7 +8,9 @@ sentence gives the same vectors whatever stands beside it.
 from __future__ import annotations
 
 import html
+import json
 import logging
+import os
 import reprlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from elmokit.engine import Engine, build_model, lengths_of, make_batches
 from elmokit.errors import InvalidInput
 from elmokit.formats.checkpoint import Checkpoint, tokenizer_of
 from elmokit.formats.detect import read_checkpoint
+from elmokit.formats.native import read_tensors, write_tensors
 from elmokit.io.scratch import scratch_array
 from elmokit.language import Filling, Perplexity, Surprisal, Text
 from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool, unit
@@ -416,10 +419,49 @@ class Embedder:
         lengths = lengths.to(self.device)
         return BiLMOutput(unflatten(flat, lengths, longest), lengths)
 
-    def warm(self, window: Sequence[Sequence[str]]) -> None:
-        """Put the words of tokenized sentences into the cache, as embedding them would."""
+    def skip(self, window: Sequence[Sequence[str]]) -> None:
+        """Leave out tokenized sentences that were embedded before; their words are cached again."""
         with self.engine.lock, torch.inference_mode():
             self.engine.warm(chain.from_iterable(window))
+
+    def warm_up(self, words: Iterable[str] | None = None, *, file: str | Path | None = None) -> int:
+        """Compute the token vectors of words in advance, so that the first texts are fast too.
+
+        Args:
+            words: Words to expect (default: those of the model's vocabulary, the most frequent
+                first, as many as the cache has room for).
+            file: Where to keep the vectors: read if it exists, else written.
+
+        Returns:
+            The number of words in the cache.
+        """
+        if file is not None and os.path.lexists(file):
+            return self._restore_words(Path(file))
+        if words is None:
+            if self.vocabulary is None:
+                raise InvalidInput(f"{self.source} has no vocabulary: give the words to expect")
+            words = self.vocabulary.words
+        with self.engine.lock, torch.inference_mode():
+            self.engine.fill_cache(list(words))
+            cached, vectors = self.engine.cached()
+            if file is not None:
+                metadata = {"words": json.dumps(cached), **self._words_identity()}
+                write_tensors(Path(file), {"vectors": vectors.cpu().numpy()}, metadata)
+        return len(cached)
+
+    def _restore_words(self, file: Path) -> int:
+        """Read the vectors that `warm_up` has written."""
+        tensors, metadata = read_tensors(file)
+        if any(metadata.get(name) != value for name, value in self._words_identity().items()):
+            raise InvalidInput(f"{file} does not have the word vectors of {self.source}")
+        words, vectors = json.loads(metadata["words"]), torch.from_numpy(tensors["vectors"])
+        with self.engine.lock, torch.inference_mode():
+            self.engine.restore_cache(words, vectors)
+            return len(self.engine.cached()[0])
+
+    def _words_identity(self) -> dict[str, str]:
+        """Return what the vectors of words depend on."""
+        return {"fingerprint": self.fingerprint(), "precision": self.precision}
 
     def clear_cache(self) -> None:
         """Forget the vectors of words met before, and the weights as packed for inference.

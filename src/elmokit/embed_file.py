@@ -4,32 +4,35 @@
 
 Each window is a part that is safe on the disk before the next begins. A run that was stopped
 resumes to the same bytes: the windows do not depend on where it was stopped, and skipped ones still
-fill the word cache.
+fill the word cache. Worker processes embed different windows; each fills its word cache with the
+words of all of them, so that the bytes do not depend on who embeds a window either.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
 from tqdm import tqdm
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, plural
 from elmokit.io.atomic import locked
-from elmokit.io.lines import FilePath
+from elmokit.io.lines import FilePath, name_of
 from elmokit.io.resumable import check_unused, input_identity, other_input
-from elmokit.layers import Pooling, check_pooling, layer_weights, parse_layers, pool, unit
+from elmokit.layers import Pooling, check_pooling, layer_weights, parse_layers, pool_and_scale
 from elmokit.progress import check_threads, use_threads
-from elmokit.text.readers import Line, join_lines, read_sentences, total_bytes
+from elmokit.text.readers import Line, count_sentences, join_lines, read_sentences, total_bytes
 from elmokit.vectors.parquet import DEFAULT_COLUMNS, parse_columns
-from elmokit.vectors.shards import Columns, EmbeddedSentence, Vectors
-from elmokit.vectors.writer import VectorWriter, output_format
+from elmokit.vectors.shards import Columns, EmbeddedSentence, Vectors, Window
+from elmokit.vectors.shared import SharedParts
+from elmokit.vectors.writer import RowWriter, VectorWriter, output_format
+from elmokit.workers import Workers, check_workers
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
@@ -67,6 +70,8 @@ class EmbedOptions:
     """Approximate number of tokens per batch."""
     batch_size: int | None = None
     """Maximum number of sentences per batch."""
+    shard: str | None = None
+    """Share of the input to embed, such as "1/4" for the first quarter; None for all of it."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,7 @@ def embed_file(
     model: str = "shipped",
     device: str = "cpu",
     threads: int | None = None,
+    workers: int = 1,
     format: str | None = None,
     errors: str = "strict",
     resume: bool = False,
@@ -112,6 +118,8 @@ def embed_file(
         model: A model folder, weights file, archive or Hub name.
         device: Device to compute on.
         threads: Number of threads; None for all cores.
+        workers: Number of processes that share the threads; a script that calls this with more
+            than one needs `if __name__ == "__main__":`.
         format: Format of the output: hdf5, npz, parquet or npy; None for that of its extension.
         errors: What to do with bytes that are not UTF-8: "strict" or "replace".
         resume: Continue a run that was stopped.
@@ -125,6 +133,7 @@ def embed_file(
     inputs = (os.fspath(input), model)
     check_unused(Path(output), resume=resume, overwrite=overwrite, inputs=inputs)
     check_threads(threads)
+    check_workers(workers)
     if options.pooling is not None:
         check_pooling(options.pooling)
     is_parquet = output_format(os.fspath(output), format) == "parquet"
@@ -133,16 +142,22 @@ def embed_file(
     start = time.perf_counter()
     consumed: list[int] = []  # bytes of the input since the bar moved
     tokenizer = options.tokenizer or own_tokenizer(model)
+    reading: dict[str, Any] = {
+        "kind": options.kind,
+        "split": options.split,
+        "field": options.field,
+        "id_field": options.id_field,
+        "column": options.column,
+        "errors": errors,
+    }
+    share = shard_of(input, options.shard, **reading)
     lines = read_sentences(
         input,
-        kind=options.kind,
         tokenizer=tokenizer,
-        split=options.split,
-        field=options.field,
-        id_field=options.id_field,
-        column=options.column,
-        errors=errors,
+        start=share.start,
+        stop=None if options.shard is None else share.stop,
         on_bytes=consumed.append,
+        **reading,
     )
     # Read one line now so that input errors surface before torch is imported.
     lines = chain([next(lines)], lines)
@@ -162,50 +177,63 @@ def embed_file(
         format=format,
         pooled=options.pooling is not None,
         squeeze=len(weights) == 1,
+        start=share.start,
         resume=resume,
         overwrite=overwrite,
     )
+    windows = _windows(elmo, lines, options)
     progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
     with use_threads(threads), locked(writer.folder), writer, progress as bar:
-        tokens = _write_windows(elmo, lines, writer, options, input, bar, consumed)
+        if writer.finished:
+            tokens = 0
+        elif workers == 1:
+            here = WindowsHere(elmo, writer, options)
+            tokens = _write_windows(windows, writer, here, input, bar, consumed)
+        else:
+            settings_of_each = (model, device, options, writer.rows, threads_of_each(workers))
+            with Workers(workers, embed_windows, *settings_of_each) as processes:
+                shared = SharedParts(processes, writer)
+                tokens = _write_windows(windows, writer, shared, input, bar, consumed)
         bar.set_description("finishing")
         writer.finish()
     return EmbedResult(writer.out, writer.done, tokens, time.perf_counter() - start)
 
 
-def _write_windows(
-    elmo: Embedder,
-    lines: Iterable[Line],
-    writer: VectorWriter,
-    options: EmbedOptions,
-    input: FilePath,
-    bar: tqdm[Any],
-    consumed: list[int],
-) -> int:
-    """Embed and write the windows that are not written yet; return the number of their tokens."""
-    if writer.finished:
-        return 0
-    sentences = tokens = 0
-    start = time.perf_counter()
+def shard_of(input: FilePath, shard: str | None, **reading: Any) -> range:
+    """Return the indices of the sentences of a shard such as "1/4"; the input is read for that.
+
+    Without a shard the end of the range is 0, because nobody has counted the sentences.
+    """
+    if shard is None:
+        return range(0)
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", shard)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ElmokitError(f"a shard is written 1/4, 2/4, 3/4 or 4/4, for 4 of them, not {shard!r}")
+    if total_bytes(input) is None:
+        raise ElmokitError(f"a shard needs a file, because {name_of(input)} cannot be read twice")
+    index, count = int(match[1]), int(match[2])
+    sentences = count_sentences(input, **reading)
+    if sentences < count:
+        raise ElmokitError(
+            f"{name_of(input)} has only {plural(sentences, 'sentence')}, too few for {count} shards"
+        )
+    return range(sentences * (index - 1) // count, sentences * index // count)
+
+
+def threads_of_each(workers: int) -> int:
+    """Return the number of threads of a worker: its share of those that torch now uses."""
+    import torch
+
+    return max(1, torch.get_num_threads() // workers)
+
+
+def _windows(elmo: Embedder, lines: Iterable[Line], options: EmbedOptions) -> Iterator[Window]:
+    """Yield the lines in windows of bounded size."""
+    first = 0
     texts, sources = tee(join_lines(lines))
-    for window in elmo.windows((line.tokens for line in texts), kept=elmo.config.num_layers + 1):
-        columns = _columns(list(islice(sources, len(window))), options)
-        first, sentences = sentences, sentences + len(window)
-        if first < writer.done:  # written before the run was stopped
-            if not writer.holds(first, window):
-                raise other_input(os.fspath(input), writer.out)
-            elmo.warm(window)
-            start = time.perf_counter()
-        else:
-            writer.write(list(_embed_window(elmo, window, options)), columns)
-            tokens += sum(map(len, window))
-            speed = tokens / (time.perf_counter() - start)
-            bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
-        bar.update(sum(consumed))
-        consumed.clear()
-    if sentences < writer.done:
-        raise other_input(os.fspath(input), writer.out)
-    return tokens
+    for tokens in elmo.windows((line.tokens for line in texts), kept=elmo.config.num_layers + 1):
+        yield Window(first, tokens, _columns(list(islice(sources, len(tokens))), options))
+        first += len(tokens)
 
 
 def _columns(lines: Sequence[Line], options: EmbedOptions) -> Columns:
@@ -218,15 +246,86 @@ def _columns(lines: Sequence[Line], options: EmbedOptions) -> Columns:
     return columns
 
 
+def _write_windows(
+    windows: Iterable[Window],
+    writer: VectorWriter,
+    parts: WindowsHere | SharedParts,
+    input: FilePath,
+    bar: tqdm[Any],
+    consumed: list[int],
+) -> int:
+    """Embed and write the windows that are not written yet; return the number of their tokens."""
+    sentences = tokens = 0
+    start = time.perf_counter()
+    done = writer.done
+    for window in windows:
+        sentences += len(window.tokens)
+        if window.first < done:  # written before the run was stopped
+            if not writer.holds(window):
+                raise other_input(os.fspath(input), writer.out)
+            parts.skip(window)
+            start = time.perf_counter()
+        else:
+            parts.write(window)
+            tokens += sum(map(len, window.tokens))
+            speed = tokens / (time.perf_counter() - start)
+            bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
+        bar.update(sum(consumed))
+        consumed.clear()
+    if sentences < done:
+        raise other_input(os.fspath(input), writer.out)
+    parts.finish()
+    return tokens
+
+
+class WindowsHere:
+    """Embeds windows in this process."""
+
+    def __init__(self, elmo: Embedder, writer: VectorWriter, options: EmbedOptions) -> None:
+        self.elmo, self.writer, self.options = elmo, writer, options
+
+    def skip(self, window: Window) -> None:
+        """Fill the word cache as embedding the window would."""
+        self.elmo.skip(window.tokens)
+
+    def write(self, window: Window) -> None:
+        """Embed and commit a window."""
+        sentences = list(_embed_window(self.elmo, window.tokens, self.options))
+        self.writer.write(sentences, window.columns)
+
+    def finish(self) -> None:
+        """Return when all windows are committed."""
+
+
+def embed_windows(
+    model: str, device: str, options: EmbedOptions, rows: RowWriter, threads: int
+) -> Callable[..., int | None]:
+    """Load a model in a worker process; return the function that embeds and writes its windows."""
+    from elmokit.loading import load
+    from elmokit.progress import set_threads
+
+    set_threads(threads)
+    elmo = load(
+        model, precision=options.precision, device=device, batch_tokens=options.batch_tokens
+    )
+
+    def embed(words: list[list[str]], part: tuple[int, int, list[list[str]]] | None) -> int | None:
+        for words_of_window in words:
+            elmo.skip([words_of_window])
+        if part is None:
+            return None
+        index, first, tokens = part
+        rows.write(index, first, list(_embed_window(elmo, tokens, options)))
+        return index
+
+    return embed
+
+
 def _embed_window(
-    elmo: Embedder, window: Sequence[Sequence[str]], options: EmbedOptions
+    elmo: Embedder, tokens: list[list[str]], options: EmbedOptions
 ) -> Iterator[EmbeddedSentence]:
     """Yield the sentences of a window with the layers that are asked for."""
     layers = parse_layers(options.layers)
-    for sentence in elmo.stream(window, layers, batch_size=options.batch_size, dtype=options.dtype):
-        array = sentence.layers
-        if options.pooling is not None:
-            array = pool(array, options.pooling)
-        if options.normalize:
-            array = unit(array.astype(np.float32)).astype(array.dtype)
+    for sentence in elmo.stream(tokens, layers, batch_size=options.batch_size, dtype=options.dtype):
+        array = pool_and_scale(sentence.layers, options.pooling, normalize=options.normalize)
         yield EmbeddedLine(sentence.tokens, array)

@@ -11,8 +11,9 @@ import os
 import sys
 import threading
 import weakref
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from elmokit.model.fast.linear import Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.indexers import Indexer
 
+WARM_UP_WORDS = 4096  # encoded at once when many words are cached in advance
 MIN_WORDS = 1000  # the cache has room for so many ordinary words, however wide their vectors are
 ENTRY_BYTES = 100  # of a word in a dictionary, beside its letters
 # A batch may have more tokens than asked for, up to 8 times, until it holds 16 sentences: long
@@ -85,6 +87,26 @@ class Engine:
         packed = self.packed()
         self._words.lookup(dict.fromkeys(words), packed, self.indexer)
 
+    def fill_cache(self, words: Sequence[str]) -> int:
+        """Compute the vectors of the first words that the cache has room for; return how many."""
+        self.packed()
+        fitting = self._words.fitting(words)
+        for start in range(0, len(fitting), WARM_UP_WORDS):
+            self.warm(fitting[start : start + WARM_UP_WORDS])
+        return len(fitting)
+
+    def cached(self) -> tuple[list[str], Tensor]:
+        """Return the words in the cache and their vectors: (words, projection_dim)."""
+        self.packed()
+        return list(self._words.rows), self._words.table[: len(self._words.rows)]
+
+    def restore_cache(self, words: Sequence[str], vectors: Tensor) -> None:
+        """Put vectors that `cached` returned into the cache, as many as it has room for."""
+        self.packed()
+        fitting = self._words.fitting(words)
+        self._words.clear()
+        self._words.add(fitting, vectors[: len(fitting)])
+
     def token_vectors(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return token vectors, sentence after sentence: (positions, projection_dim)."""
         self.warm(chain.from_iterable(sentences))
@@ -100,7 +122,8 @@ class Engine:
 
         Each sentence is read between `<S>` and `</S>`, which are not part of the result.
         """
-        return self.packed().run(self.token_vectors(sentences), lengths_of(sentences))
+        vectors = self.token_vectors(sentences)
+        return self._packed.run(vectors, lengths_of(sentences))
 
     def framed_layers(
         self, sentences: Sequence[Sequence[str]], state: BiLMState | None = None
@@ -110,7 +133,7 @@ class Engine:
         With a `state`, row i continues row i of the batch that returned it.
         """
         vectors = self.token_vectors(sentences)
-        return self.packed().run_with_state(vectors, lengths_of(sentences), state)
+        return self._packed.run_with_state(vectors, lengths_of(sentences), state)
 
 
 # ---------------------------------------------------------------------- forked processes
@@ -154,12 +177,23 @@ class WordVectors:
         if self.bytes + self._size(missing) > self.max_bytes:
             self.clear()  # Start again: simple, and rare.
             missing = list(words)
-        self.bytes += self._size(missing)
-        ids = torch.from_numpy(indexer.encode(missing)).to(self.table.device)
-        start = len(self.rows)
-        self._grow(start + len(missing))
-        self.table[start : start + len(missing)] = packed.encode(ids)
-        self.rows.update(zip(missing, range(start, start + len(missing)), strict=True))
+        self.add(
+            missing, packed.encode(torch.from_numpy(indexer.encode(missing)).to(packed.device))
+        )
+
+    def add(self, words: Sequence[str], vectors: Tensor) -> None:
+        """Give each of the words, none of which has a row, its row: (words, size)."""
+        self.bytes += self._size(words)
+        start, end = len(self.rows), len(self.rows) + len(words)
+        self._grow(end)
+        self.table[start:end] = vectors
+        self.rows.update(zip(words, range(start, end), strict=True))
+
+    def fitting(self, words: Sequence[str]) -> list[str]:
+        """Return the first of the words, each once, that an empty cache has room for."""
+        distinct = list(dict.fromkeys(words))
+        sizes = [sys.getsizeof(word) + self.row_bytes for word in distinct]
+        return distinct[: bisect_right(list(accumulate(sizes)), self.max_bytes)]
 
     def trim(self) -> None:
         """Forget all words if they take too much memory, as very long ones do."""

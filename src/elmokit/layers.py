@@ -128,6 +128,14 @@ def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return vectors / np.maximum(length, 1e-12)  # type: ignore[no-any-return]
 
 
+def pool_and_scale(
+    layers: NDArray[Any], pooling: Pooling | None, *, normalize: bool
+) -> NDArray[Any]:
+    """Pool the tokens of a sentence and scale its vectors to length 1, as far as asked for."""
+    vectors = layers if pooling is None else pool(layers, pooling)
+    return unit(vectors.astype(np.float32)).astype(vectors.dtype) if normalize else vectors
+
+
 def check_pooling(pooling: str) -> None:
     """Raise if `pooling` is unknown."""
     if pooling not in POOLINGS:

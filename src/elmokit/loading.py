@@ -19,6 +19,7 @@ def load(
     tokenizer: str | None = None,
     jieba_dict: str | Path | None = None,
     device: str = "cpu",
+    warm: bool | str | Path = False,
     **settings: Any,
 ) -> Embedder:
     """Load a model of any format.
@@ -36,12 +37,14 @@ def load(
         jieba_dict: Dictionary file for the tokenizer "chinese", instead of the model's own: a word
             per line, with a frequency and a part of speech if you like.
         device: Device to compute on, such as "cpu" or "cuda".
+        warm: Compute the token vectors of the model's vocabulary now, see `Embedder.warm_up`. A
+            path names the file that keeps them.
         **settings: Other arguments of `Embedder`.
     """
     checkpoint = read_checkpoint(model)  # First: bad files are reported before torch is imported.
     from elmokit.embed import Embedder
 
-    return Embedder.from_pretrained(
+    embedder = Embedder.from_pretrained(
         checkpoint,
         precision=precision,
         tokenizer=tokenizer,
@@ -49,6 +52,9 @@ def load(
         device=device,
         **settings,
     )
+    if warm:
+        embedder.warm_up(file=None if warm is True else warm)
+    return embedder
 
 
 def read_valid(model: str | Path | None = None) -> Checkpoint:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -948,6 +948,16 @@ def test_an_output_is_replaced_on_request_and_only_when_the_new_one_is_whole(emb
         (["--columns", "id,words"], "columns are some of id,text,tokens, not 'words'"),
         (["--columns", "text"], "ids and texts are columns of Parquet"),
         (["--format", "parquet", "--id-field", "id"], "id_field is for jsonl files"),
+        (["--workers", "0"], "workers must be between 1 and 4096, not 0"),
+        (["--shard", "0/4"], "a shard is written 1/4, 2/4, 3/4 or 4/4, for 4 of them, not '0/4'"),
+        (["--shard", "5/4"], "not '5/4'"),
+        (["--shard", "half"], "not 'half'"),
+        (["--engine", "ray", "--threads", "2"], "--threads is for one machine"),
+        (["--engine", "ray", "--format", "npz"], "writes Parquet files, not --format npz"),
+        (["--engine", "ray", "--errors", "replace"], "--errors is for text files"),
+        (["--engine", "ray", "--id-field", "id"], "--id-field is for text files"),
+        (["--engine", "ray", "--columns", "id,text"], "--columns is for text files"),
+        (["--shard", "1/12"], "text.txt has only 11 sentences, too few for 12 shards"),
     ],
 )
 def test_a_wrong_option_is_refused(embed: Run, options: list[str], sentence: str) -> None:
@@ -1067,6 +1077,200 @@ def test_a_full_or_read_only_disk_is_reported_and_nothing_is_half_written(
     assert (read_only[0], read_only[2]) == (2, ["vectors.h5"])
     assert "its folder does not allow it" in read_only[1]
     assert read_only[1].count("\n") == 1
+
+
+# By several processes, and in shards
+
+
+@pytest.mark.parametrize("options", [(), ("--pooling=mean", "--layers=top", "--dtype=float16")])
+def test_workers_write_the_bytes_of_one_process(
+    embed: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 14)
+    Path("text.txt").write_text(long_text(700), encoding="utf-8")
+    options = ("--threads=1", "--batch-tokens=32", "--tokenizer=whitespace", *options)
+    embed("text.txt", "whole.npy", *options)
+    embed("text.txt", "vectors.npy", *options, "--workers=2")
+    assert len(names_in(Path("whole.npy"))) > 20
+    assert content_of(Path("vectors.npy")) == content_of(Path("whole.npy"))
+
+
+def test_workers_resume_what_one_process_began(embed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 13)
+    Path("text.txt").write_text(long_text(1000), encoding="utf-8")
+    options = ("--threads=1", "--batch-tokens=32", "--tokenizer=whitespace")
+    embed("text.txt", "whole.h5", *options)
+    stop_after(monkeypatch, embed, 15, "text.txt", "vectors.h5", *options)
+    embed("text.txt", "vectors.h5", *options, "--workers=2", "--resume")
+    assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))
+
+
+def write_rows(texts: Iterable[str]) -> list[dict[str, str]]:
+    """Write rows.jsonl with an id for each text."""
+    rows = [{"id": f"row {i} é", "text": text} for i, text in enumerate(texts)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rows
+
+
+def test_workers_write_the_columns_of_one_process(
+    embed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 14)
+    rows = write_rows(long_text(700).splitlines())
+    options = ["--threads=1", "--batch-tokens=32", "--columns=id,text,tokens", "--id-field=id"]
+    options += ["--pooling=mean", "--normalize"]
+    embed("rows.jsonl", "whole.parquet", *options)
+    assert parquet.ParquetFile("whole.parquet").num_row_groups > 10
+    assert parquet.read_table("whole.parquet", columns=["id", "text"]).to_pylist() == rows
+    embed("rows.jsonl", "workers.parquet", *options, "--workers=2")
+    assert content_of(Path("workers.parquet")) == content_of(Path("whole.parquet"))
+    stop_after(monkeypatch, embed, 5, "rows.jsonl", "resumed.parquet", *options)
+    embed("rows.jsonl", "resumed.parquet", *options, "--workers=2", "--resume")
+    assert content_of(Path("resumed.parquet")) == content_of(Path("whole.parquet"))
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_run_is_not_resumed_with_other_ids(embed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    write_rows(SENTENCES)
+    rows = Path("rows.jsonl").read_bytes()
+    options = ("-", "vectors.parquet", "--kind=jsonl", "--id-field=id", "--batch-tokens=4")
+    as_standard_input(monkeypatch, rows)
+    stop_after(monkeypatch, embed, 1, *options)
+    as_standard_input(monkeypatch, rows.replace(b"row 0", b"row _"))
+    assert "is not the input that the unfinished run" in refuse(embed, *options, "--resume")
+    as_standard_input(monkeypatch, rows)
+    embed(*options, "--resume")
+
+
+def test_an_error_in_a_worker_is_the_sentence_of_one_process(embed: Run) -> None:
+    said = refuse(embed, "text.txt", "vectors.h5", "--batch-size=0", "--workers=2")
+    assert said.endswith("batch_size must be an integer of at least 1, not 0\n")
+
+
+def has_ended(process: int) -> bool:
+    """Tell whether a process is gone, or only waits for its parent to notice."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks into /proc")
+@pytest.mark.parametrize(
+    ("victim", "number", "code", "said"),
+    [
+        ("worker", signal.SIGKILL, 2, r"elmokit: error: worker process \d+ was killed by signal 9"),
+        ("all", signal.SIGINT, 130, r"elmokit: interrupted.\n"),
+        ("main", signal.SIGTERM, -signal.SIGTERM, r"$"),
+        ("main", signal.SIGKILL, -signal.SIGKILL, r"$"),
+    ],
+)
+def test_a_run_of_workers_is_stopped_as_a_whole_and_resumes_to_the_same_bytes(
+    folder: Path,
+    model: Path,
+    embed: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    victim: str,
+    number: signal.Signals,
+    code: int,
+    said: str,
+) -> None:
+    (folder / "text.txt").write_text(long_text(5000), encoding="utf-8")
+    options = ["text.txt", "vectors.h5", "--batch-tokens=64", "--tokenizer=whitespace"]
+    options += ["--threads=1"]
+    command = [sys.executable, "-c", WITH_SMALL_WINDOWS, *options, "--model", str(model)]
+    command += ["--quiet", "--workers=2"]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True
+    ) as child:
+        while child.poll() is None and not Path("vectors.h5.parts/part-000002.json").exists():
+            time.sleep(0.001)
+        children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        processes = [int(process) for process in children]
+        workers = [p for p in processes if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
+        assert len(workers) == 2
+        if victim == "all":  # as a terminal does
+            os.killpg(child.pid, number)
+        else:
+            os.kill(workers[0] if victim == "worker" else child.pid, number)
+        _, err = child.communicate(timeout=60)
+    assert child.returncode == code, err
+    assert re.match(said, err), err
+    assert err.count("\n") <= 1
+    end = time.monotonic() + 20
+    while not all(map(has_ended, processes)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert all(map(has_ended, processes))
+    assert names_in(folder) == ["text.txt", "vectors.h5.parts"]
+
+    monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 16)
+    embed(*options, "--resume")
+    embed("text.txt", "whole.h5", *options[2:])
+    assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))
+
+
+@pytest.mark.parametrize("pooling", [(), ("--pooling=mean",)])
+@pytest.mark.parametrize("name", FORMATS)
+def test_shards_join_to_the_rows_of_the_whole(
+    embed: Run, name: str, pooling: tuple[str, ...]
+) -> None:
+    if name == "vectors.parquet":
+        pytest.importorskip("pyarrow")
+    embed("text.txt", name, *pooling)
+    rows: list[Any] = []
+    for i in (1, 2, 3):
+        embed("text.txt", f"{i}-{name}", f"--shard={i}/3", *pooling)
+        rows += read_vectors(Path(f"{i}-{name}"))
+    whole = list(read_vectors(Path(name)))
+    if name in ("vectors.parquet", "vectors.npy") or not pooling:
+        assert [index for index, *_ in rows] == list(range(len(SENTENCES)))
+    check([vectors for *_, vectors in rows], [vectors for *_, vectors in whole])
+    if name != "vectors.h5":
+        assert [tokens for _, tokens, _ in rows] == TOKENS
+
+
+@pytest.mark.parametrize("own_ids", [True, False])
+def test_shards_keep_ids_and_texts(embed: Run, own_ids: bool) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows: list[Any] = write_rows(SENTENCES)
+    if not own_ids:
+        rows = [{"id": i, "text": text} for i, text in enumerate(SENTENCES)]
+    options = ["--columns=id,text", "--pooling=mean", *(["--id-field=id"] if own_ids else [])]
+    shards = [f"{i}.parquet" for i in (1, 2, 3)]
+    for i, shard in enumerate(shards, start=1):
+        embed("rows.jsonl", shard, f"--shard={i}/3", *options)
+    tables = [parquet.read_table(shard, columns=["id", "text"]) for shard in shards]
+    assert [len(table) for table in tables] == [3, 4, 4]
+    assert [row for table in tables for row in table.to_pylist()] == rows
+    indices = [index for shard in shards for index, *_ in read_vectors(shard)]
+    assert indices == list(range(len(SENTENCES)))
+
+
+def test_hdf5_of_a_shard_names_sentences_by_their_index_in_the_input(embed: Run) -> None:
+    embed("text.txt", "vectors.h5", "--shard=2/3")
+    with h5py.File("vectors.h5") as file:
+        assert sorted(file) == ["3", "4", "5", "6", "sentence_to_index"]
+        assert json.loads(file["sentence_to_index"][0])["The river bank was steep ."] == "4"
+
+
+def test_a_shard_is_resumed_as_that_shard(embed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 11)
+    options = ("text.txt", "vectors.h5", "--batch-tokens=2")
+    embed("text.txt", "whole.h5", "--batch-tokens=2", "--shard=2/2")
+    stop_after(monkeypatch, embed, 1, *options, "--shard=2/2")
+    said = refuse(embed, *options, "--shard=1/2", "--resume")
+    assert 'shard was "2/2" and is now "1/2"' in said
+    embed(*options, "--shard=2/2", "--resume")
+    assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))
+
+
+def test_a_shard_of_a_pipe_is_refused(embed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_standard_input(monkeypatch, TEXT.encode())
+    said = refuse(embed, "-", "vectors.h5", "--shard=1/2")
+    assert said.endswith("a shard needs a file, because standard input cannot be read twice\n")
 
 
 # How much memory it takes

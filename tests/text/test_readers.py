@@ -610,3 +610,60 @@ def test_reading_can_stop_before_the_end(tmp_path: Path) -> None:
     assert next(lines).tokens == ["a"]
     del lines  # a file left open would be an error by the warning it causes
     path.unlink()
+
+
+# A part of a file
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("a.txt", POEM + "\n\nEnde", {}),
+        (
+            "a.txt",
+            "It rained. It stopped.\n\nThen the sun\ncame out. Well.",
+            {"split": True},
+        ),
+        ("a.jsonl", '{"text": "a b"}\n\n{"text": ["c"]}\n{"text": ""}\n', {}),
+        ("a.jsonl", '{"text": "It rained. Then. And so."}\n{"text": ["c"]}\n', {"split": True}),
+        ("a.conll", "a X\nb Y\n\n\nc Z\n\nd X\n", {}),
+        ("a.txt.gz", gzip.compress(b"one\ntwo\nthree\n"), {}),
+    ],
+)
+def test_every_part_of_a_file_has_the_sentences_of_the_whole(
+    tmp_path: Path, name: str, content: str | bytes, options: dict[str, Any]
+) -> None:
+    path = write(tmp_path, name, content)
+    lines = list(read_sentences(path, **options))
+    count = readers.count_sentences(path, **options)
+    assert count == len(lines) > 2
+    for start in range(count):
+        for stop in range(start + 1, count + 1):
+            part = list(read_sentences(path, start=start, stop=stop, **options))
+            assert part == lines[start:stop]
+
+
+def test_a_part_begins_and_ends_with_whole_sentences_that_come_in_pieces(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "one two three\nfour five six seven\neight\n")
+    lines = list(read_sentences(path, max_line_bytes=4))
+    for start, stop in ((0, 1), (1, 2), (1, 3), (2, 3)):
+        part = list(read_sentences(path, max_line_bytes=4, start=start, stop=stop))
+        assert part == [line for line in lines if start <= line.index < stop]
+    with mock.patch.object(line_module, "MAX_LINE_BYTES", 4):
+        assert readers.count_sentences(path) == 3
+
+
+def test_sentences_before_a_part_are_not_tokenized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def tokenize(text: str) -> list[str]:
+        read.append(text)
+        return [text]
+
+    monkeypatch.setattr("elmokit.text.tokenize.tokenizer", lambda _: tokenize)
+    path = write(tmp_path, "a.txt", "one\ntwo\nthree\nfour\n")
+    readers.count_sentences(path)
+    assert [line.tokens for line in read_sentences(path, start=2, stop=3)] == [["three"]]
+    assert read == ["three"]

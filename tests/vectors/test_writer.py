@@ -225,7 +225,8 @@ def test_parquet_has_a_row_a_sentence_and_a_row_group_a_part(tmp_path: Path) -> 
     for k in range(3):
         assert np.array_equal(table[f"layer_{k}"][2].as_py(), written[2].layers[k])
     saved = json.loads(table.schema.metadata[b"elmokit"])
-    assert saved == {**SETTINGS, "format": "parquet", "pooled": False, "squeeze": False}
+    form = {"format": "parquet", "pooled": False, "squeeze": False, "start": 0}
+    assert saved == SETTINGS | form
 
 
 @pytest.mark.parametrize("pooled", [False, True])

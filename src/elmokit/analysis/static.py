@@ -124,7 +124,7 @@ def add_uses(elmo: Embedder, corpus: Corpus, sums: UseSums, layers: Layers) -> N
         end += len(window)
         digest.update(json.dumps(window).encode())
         if end <= sums.done:  # added before the run was stopped
-            elmo.warm(window)
+            elmo.skip(window)
         else:
             for sentence in elmo.stream(window, layers):
                 rows = [index.get(corpus.fold(token), -1) for token in sentence.tokens]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, fields
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
 from elmokit.cli.options import FileOrDash, Flag, ModelOptions, TextOptions, WriteOptions
-from elmokit.errors import plural
+from elmokit.errors import ElmokitError, plural
+
+if TYPE_CHECKING:
+    from elmokit.embed_file import EmbedOptions
 
 INPUT = Parameter(group=Group("Input", sort_key=1))
 OUTPUT = Parameter(group=Group("Output", sort_key=2))
@@ -22,6 +25,7 @@ def embed(
     /,
     *,
     text: Annotated[TextOptions, INPUT] = TextOptions(),
+    shard: Annotated[str | None, INPUT] = None,
     layers: Annotated[str, OUTPUT] = "all",
     pooling: Annotated[
         Literal["mean", "max", "min", "sum", "first", "last", "ends"] | None, OUTPUT
@@ -37,6 +41,8 @@ def embed(
     precision: Annotated[Literal["float32", "float16", "int8"], SPEED] = "float32",
     batch_tokens: Annotated[int, SPEED] = 2048,
     batch_size: Annotated[int | None, SPEED] = None,
+    workers: Annotated[int | None, SPEED] = None,
+    engine: Annotated[Literal["local", "ray"], SPEED] = "local",
 ) -> None:
     """Write the contextual vectors of every sentence of a file.
 
@@ -44,6 +50,8 @@ def embed(
         input: Text file (.txt, .jsonl, .conll, .conllu; also .gz, .xz, .zst), or - for standard
             input.
         output: File to write (.h5, .npz, .parquet), or a folder .npy of memory-mapped shards.
+        shard: Embed only this share of the sentences, such as 1/4, 2/4, 3/4 or 4/4, for jobs that
+            run side by side.
         layers: Layers to write: all, top, average, an index from 0, or comma-separated weights.
         pooling: Write one vector per sentence, pooled from its tokens (default: one per token).
         normalize: Scale every vector to length 1; zero vectors stay zero.
@@ -57,19 +65,31 @@ def embed(
             original, float16 is slower for small ones.
         batch_tokens: Approximate number of tokens per batch.
         batch_size: Maximum number of sentences per batch (default: no maximum).
+        workers: Number of processes that embed side by side, each with its share of the threads
+            (default: 1; of the engine ray: one per CPU, but for one, or per GPU).
+        engine: What runs the processes; ray embeds Parquet files into a folder, on a cluster if
+            RAY_ADDRESS names one, and takes paths such as s3://bucket/*.parquet.
     """
     given = {**locals(), **asdict(text), **asdict(options)}
     if options.jieba_dict is not None:
         given["tokenizer"] = options.tokenizer_name()
     from elmokit.embed_file import EmbedOptions, embed_file
 
+    chosen = EmbedOptions(**{field.name: given[field.name] for field in fields(EmbedOptions)})
+    if engine == "ray":
+        embed_on_cluster(
+            input, output, chosen, text, options, writing, format=format, workers=workers,
+            resume=resume,
+        )  # fmt: skip
+        return
     result = embed_file(
         input,
         output,
-        EmbedOptions(**{field.name: given[field.name] for field in fields(EmbedOptions)}),
+        chosen,
         model=options.model,
         device=options.device,
         threads=options.threads,
+        workers=1 if workers is None else workers,
         format=None if format == "auto" else format,
         errors=text.errors,
         resume=resume,
@@ -78,3 +98,39 @@ def embed(
     if not writing.quiet:
         tokens = f"{plural(result.tokens, 'token')} embedded in {result.seconds:.1f} s"
         print(f"{output}: {plural(result.sentences, 'sentence')}; {tokens}", file=sys.stderr)
+
+
+def embed_on_cluster(
+    input: str,
+    output: str,
+    chosen: EmbedOptions,
+    text: TextOptions,
+    options: ModelOptions,
+    writing: WriteOptions,
+    *,
+    format: str,
+    workers: int | None,
+    resume: bool,
+) -> None:
+    """Embed Parquet files with Ray and print how many rows were embedded."""
+    from elmokit.integrations.ray import embed_with_ray
+
+    if options.threads is not None:
+        raise ElmokitError("--threads is for one machine: an actor of the engine ray has one")
+    if format not in ("auto", "parquet"):
+        raise ElmokitError(f"the engine ray writes Parquet files, not --format {format}")
+    if text.errors != "strict":
+        raise ElmokitError("--errors is for text files: the engine ray reads Parquet files")
+    result = embed_with_ray(
+        input,
+        output,
+        chosen,
+        model=options.model,
+        device=options.device,
+        workers=workers,
+        resume=resume,
+        **asdict(writing),
+    )
+    if not writing.quiet:
+        rows = f"{plural(result.new_rows, 'row')} embedded in {result.seconds:.1f} s"
+        print(f"{output}: {plural(result.rows, 'row')}; {rows}", file=sys.stderr)

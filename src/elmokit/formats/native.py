@@ -36,6 +36,7 @@ from elmokit.formats.checkpoint import (
     new_model_folder,
     split_dictionary,
 )
+from elmokit.io.atomic import write_file
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.paths import check_regular
 from elmokit.text.chinese import CHINESE, with_dictionary
@@ -174,6 +175,13 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
                 raise UnsupportedFormat(f"{path}: the tensor {name!r} is not floating point")
             tensors[name] = tensor.astype(np.float32, copy=False)
         return tensors, file.metadata() or {}
+
+
+def write_tensors(path: Path, tensors: Tensors, metadata: dict[str, str]) -> None:
+    """Write a safetensors file that `read_tensors` reads, atomically."""
+    from safetensors.numpy import save
+
+    write_file(path, save(tensors, metadata))
 
 
 def write_lines(path: Path, entries: Sequence[str]) -> None:

@@ -149,7 +149,7 @@ class ResumableFolder:
         replace_folder(self.folder, self.out)
 
 
-def check_settings(folder: Path, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def check_settings(folder: Path | str, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise if a run would be resumed with other settings than it was started with."""
     for field in sorted(saved.keys() | given.keys()):
         before, now = (

@@ -249,7 +249,13 @@ def weights_version(model: nn.Module) -> tuple[int, ...]:
 
     Writing through `.data` does not change them.
     """
-    return tuple(x for p in model.parameters() for x in (p.data_ptr(), p._version))
+    return tuple(
+        number
+        for module in model.modules()
+        for parameter in module._parameters.values()
+        if parameter is not None
+        for number in (parameter.data_ptr(), parameter._version)
+    )
 
 
 def expected_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:

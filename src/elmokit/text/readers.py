@@ -63,6 +63,8 @@ def read_sentences(
     id_field: str | None = None,
     column: int | None = None,
     errors: str = "strict",
+    start: int = 0,
+    stop: int | None = None,
     on_bytes: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Line]:
     """Stream the sentences of a file, compressed (.gz, .xz, .zst) or not; "-" is standard input.
@@ -72,21 +74,62 @@ def read_sentences(
     or "auto": by extension.
     With `split`, text is running text: it is split into sentences, also across the lines of
     hard-wrapped paragraphs. An empty line of text or JSON keeps its index, unless split.
-    `errors="replace"` reads invalid UTF-8 as U+FFFD. `on_bytes(n)` is called after each read with
-    the number of bytes consumed (see `total_bytes`). Wrong options raise at once, problems of the
-    file when they are reached.
+    `errors="replace"` reads invalid UTF-8 as U+FFFD. Only the sentences with an index from `start`
+    up to, but without, `stop` are tokenized and yielded. `on_bytes(n)` is called after each read
+    with the number of bytes consumed (see `total_bytes`). Wrong options raise at once, problems of
+    the file when they are reached.
     """
-    name = name_of(path)
+    tokenize = _Tokenize(tokenizers.tokenizer(tokenizer), is_on=start == 0)
+    form = {"split": split, "field": field, "id_field": id_field, "column": column}
+    sentences = _read(path, tokenize, kind, errors, on_bytes, **form)
+    return _not_empty(_between(sentences, start, stop, tokenize), name_of(path))
+
+
+def count_sentences(
+    path: FilePath, *, kind: str = "auto", errors: str = "strict", **form: Any
+) -> int:
+    """Return the number of sentences of a file, without tokenizing them; see `read_sentences`."""
+    sentences = _read(path, lambda _: [], kind, errors, **form)
+    return sum(not line.continues for line in _not_empty(sentences, name_of(path)))
+
+
+def _read(
+    path: FilePath,
+    tokenize: Tokenize,
+    kind: str,
+    errors: str,
+    on_bytes: Callable[[int], object] = lambda _: None,
+    **form: Any,
+) -> Iterator[Line]:
+    """Check the options and yield the sentences of a file; `form` as for `sentences_of`."""
     kind = kind_of(path) if kind == "auto" else kind
-    _check_options(kind, errors, split=split, column=column)
-    if id_field is not None and kind != "jsonl":
-        raise ElmokitError(f"id_field is for jsonl files; this one is {kind}")
-    tokenize = tokenizers.tokenizer(tokenizer)
+    _check_options(kind, errors, **form)
     pieces = read_lines(path, errors=errors, on_bytes=on_bytes)
-    sentences = sentences_of(
-        pieces, name, kind, tokenize, split=split, field=field, id_field=id_field, column=column
-    )
-    return _not_empty(sentences, name)
+    return sentences_of(pieces, name_of(path), kind, tokenize, **form)
+
+
+@dataclass
+class _Tokenize:
+    """A tokenizer that can be off: skipped sentences would take most of the time of reading."""
+
+    tokenize: Tokenize
+    is_on: bool
+
+    def __call__(self, text: str) -> list[str]:
+        return self.tokenize(text) if self.is_on else []
+
+
+def _between(
+    sentences: Iterable[Line], start: int, stop: int | None, tokenize: _Tokenize
+) -> Iterator[Line]:
+    """Yield the sentences from `start` up to `stop`, and switch the tokenizer on before them."""
+    for line in sentences:
+        if line.index >= start:
+            yield line
+        following = line.index if line.continues else line.index + 1
+        if following == stop:
+            return
+        tokenize.is_on = following >= start
 
 
 def sentences_of(
@@ -167,13 +210,23 @@ def extension_of(path: FilePath) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def _check_options(kind: str, errors: str, *, split: bool, column: int | None) -> None:
+def _check_options(
+    kind: str,
+    errors: str,
+    *,
+    split: bool = False,
+    field: str = "text",
+    id_field: str | None = None,
+    column: int | None = None,
+) -> None:
     if kind not in ("text", *KINDS.values()):
         raise ElmokitError(f"kind must be one of auto, text, jsonl, conll, conllu, not {kind!r}")
     if errors not in ("strict", "replace"):
         raise ElmokitError(f"errors must be 'strict' or 'replace', not {errors!r}")
     if split and kind in WORD_COLUMN:
         raise ElmokitError(f"split is for running text; a {kind} file is already split")
+    if id_field is not None and kind != "jsonl":
+        raise ElmokitError(f"id_field is for jsonl files; this one is {kind}")
     if column is not None and kind not in WORD_COLUMN:
         raise ElmokitError(f"column is for conll and conllu files; this one is {kind}")
     if column is not None and column < 0:

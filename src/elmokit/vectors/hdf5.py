@@ -3,6 +3,8 @@
     "0", "1", …           a dataset per sentence; or "vectors", one of all if they are pooled
     sentence_to_index     JSON object: sentence -> index of its first occurrence
 
+The names of a shard of an input begin at the index of its first sentence.
+
 Sentences are written one by one, so that memory stays bounded, and without timestamps, so that the
 same vectors give the same bytes.
 """
@@ -49,7 +51,7 @@ def _write_datasets(hdf5: Any, shards: VectorShards, deferred: DeferredErrors) -
             deferred.check()
         return
     for i in range(len(shards)):
-        hdf5.create_dataset(str(i), data=shards[i][1], track_times=False)
+        hdf5.create_dataset(str(shards.start + i), data=shards[i][1], track_times=False)
         deferred.check()
 
 
@@ -112,10 +114,11 @@ def _sentence_index(shards: VectorShards) -> str | None:
     """Return the JSON of `sentence_to_index`, None if the text is too large for it."""
     indices: dict[str, str] = {}
     size = 0
+    start = 0 if shards.pooled else shards.start  # An index of pooled vectors is a row.
     for i in range(len(shards)):
         sentence = replace_surrogates(" ".join(shards[i][0]))
         if sentence not in indices:
-            indices[sentence] = str(i)
+            indices[sentence] = str(start + i)
             size += len(sentence.encode())
         if size > MAX_SENTENCE_INDEX_BYTES:
             limit = f"{MAX_SENTENCE_INDEX_BYTES >> 20} MB"

@@ -2,6 +2,8 @@
 
 "0", "1", …     an array per sentence; or "vectors", one of all if they are pooled
 tokens          a JSON list per sentence
+
+The names of a shard of an input begin at the index of its first sentence.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def write_npz(shards: VectorShards, file: io.BufferedRandom) -> None:
                     member.write(np.ascontiguousarray(shards[i][1]).data)
         else:
             for i in range(len(shards)):
-                with new_member(archive, str(i)) as member:
+                with new_member(archive, str(shards.start + i)) as member:
                     vectors = np.ascontiguousarray(shards[i][1])
                     np.lib.format.write_array(member, vectors, allow_pickle=False)
         write_tokens(shards, archive)
@@ -57,18 +59,25 @@ def read_npz(path: Path) -> Sentences:
     """Yield the sentences of an npz file, reading `tokens` in step with the vectors."""
     with zipfile.ZipFile(path) as archive, archive.open("tokens.npy") as member:
         texts = (json.loads(str(text)) for text in read_npy_rows(member))
-        arrays = read_arrays(archive)
-        for i, tokens in enumerate(texts):
+        start = first_index(archive)
+        arrays = read_arrays(archive, start)
+        for i, tokens in enumerate(texts, start):
             yield i, tokens, next(arrays)
 
 
-def read_arrays(archive: zipfile.ZipFile) -> Iterator[Vectors]:
-    """Yield the rows of the array "vectors", or else the arrays "0", "1", … of the archive."""
+def first_index(archive: zipfile.ZipFile) -> int:
+    """Return the index of the first sentence: 0, unless this is a shard of an input."""
+    name = archive.namelist()[0].removesuffix(".npy")
+    return int(name) if name.isdecimal() else 0
+
+
+def read_arrays(archive: zipfile.ZipFile, start: int = 0) -> Iterator[Vectors]:
+    """Yield the rows of the array "vectors", or else the arrays "0", "1", … from `start` on."""
     if "vectors.npy" in archive.namelist():
         with archive.open("vectors.npy") as member:
             yield from read_npy_rows(member)
         return
-    for i in itertools.count():
+    for i in itertools.count(start):
         with archive.open(f"{i}.npy") as member:
             yield np.lib.format.read_array(member, allow_pickle=False)
 

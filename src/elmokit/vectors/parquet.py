@@ -1,6 +1,6 @@
 """Vectors as Parquet: a row per sentence, with columns of a type that is taken as vectors.
 
-id                 number of the sentence from 0, or its own id
+id                 index of the sentence in the input, from 0, or its own id
 text, tokens       on request, as the id
 vector             a list of fixed size if the sentence is pooled, else one such list per token
 layer_0, layer_1   the same of each layer, instead of `vector`, if layers are kept apart
@@ -70,7 +70,7 @@ def _columns(
     """Return the columns of the sentences in `span`."""
     rows = [shards[i] for i in span]
     columns: dict[str, Any] = {
-        "id": list(span),
+        "id": [shards.start + i for i in span],
         "tokens": [[replace_surrogates(token) for token in tokens] for tokens, _ in rows],
     }
     for name, values in known.items():
@@ -93,7 +93,7 @@ def read_parquet(path: Path) -> Sentences:
     """Yield the sentences of a Parquet file, with one row group in memory at a time."""
     parquet = require("pyarrow.parquet", extra="parquet", purpose="Parquet input")
     with parquet.ParquetFile(path) as file:
-        index = 0
+        index = _start(file.schema_arrow.metadata or {})
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
             names = [name for name in table.column_names if name not in COLUMNS]
@@ -104,6 +104,12 @@ def read_parquet(path: Path) -> Sentences:
                 array = vectors[0] if names == ["vector"] else np.stack(vectors)
                 yield index, None if tokens is None else tokens[row], array
                 index += 1
+
+
+def _start(metadata: dict[bytes, bytes]) -> int:
+    """Return the index of the first sentence: not 0 if this is a shard of an input."""
+    settings = json.loads(metadata.get(b"elmokit", b"{}"))
+    return int(settings.get("start", 0))
 
 
 def _vectors(column: Any) -> list[Vectors]:

@@ -29,7 +29,7 @@ def read_vectors(path: str | Path) -> Sentences:
     path = Path(path)
     if is_folder(path):
         shards = VectorShards(path)
-        return ((index, *shards[index]) for index in range(len(shards)))
+        return ((shards.start + i, *shards[i]) for i in range(len(shards)))
     check_regular(path, missing_ok=True)
     try:
         with path.open("rb") as file:

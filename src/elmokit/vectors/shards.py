@@ -6,7 +6,8 @@ hours. So vectors go into a folder of parts, each of which is there completely o
     part-000000.npy     float array (layers, rows, dim): the rows of its sentences
     part-000000.json    index of the first sentence, rows and tokens of each sentence, own columns
     settings.json       what the vectors are made of
-    index.json          only when finished: number of sentences, first sentence of each part
+    index.json          only when finished: number of sentences, first sentence of each part, and
+                        `start`, the index of the first one in the input: not 0 in a shard of it
 
 A sentence has one row per token, or exactly one row if its vectors are pooled. The json of a part
 is written after its npy is safe on the disk: it marks the part as committed.
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,28 +54,34 @@ class EmbeddedSentence(Protocol):
     def layers(self) -> Vectors: ...
 
 
+class Window(NamedTuple):
+    """Consecutive sentences that become one part."""
+
+    first: int
+    """Index of the first sentence in the output."""
+    tokens: list[list[str]]
+    columns: Columns
+
+
 @dataclass(frozen=True)
 class Part:
     """The vectors of consecutive sentences; `part[i]` returns tokens and layers of its i-th."""
 
-    first: int
-    """Index of the first sentence."""
-    tokens: list[list[str]]
+    window: Window
     starts: list[int]
     """First row of each sentence, and the end of the last one."""
     array: Vectors
     """All rows, memory-mapped: (K, rows, dim)."""
     pooled: bool
-    columns: Columns
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.window.tokens)
 
     def __getitem__(self, position: int) -> tuple[list[str], Vectors]:
         if self.pooled:
-            return self.tokens[position], self.array[:, position]  # (K, dim)
+            return self.window.tokens[position], self.array[:, position]  # (K, dim)
         rows = slice(self.starts[position], self.starts[position + 1])
-        return self.tokens[position], self.array[:, rows]  # (K, T, dim)
+        return self.window.tokens[position], self.array[:, rows]  # (K, T, dim)
 
 
 def write_npy_header(file: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -83,28 +90,25 @@ def write_npy_header(file: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
     np.lib.format.write_array_header_1_0(file, description)
 
 
-def write_part(
-    folder: Path,
-    index: int,
-    first: int,
-    sentences: Sequence[EmbeddedSentence],
-    *,
-    pooled: bool,
-    columns: Columns,
+def write_rows(
+    folder: Path, index: int, sentences: Sequence[EmbeddedSentence], *, pooled: bool
 ) -> None:
-    """Commit sentences, the first of which has the index `first`, as one part."""
-    stem = folder / f"part-{index:06d}"
+    """Write the vectors of a part, which is committed by `commit_part`."""
+    file_path = folder / f"part-{index:06d}.npy"
     layers = [sentence.layers for sentence in sentences]
-    lengths = [1 if pooled else each.shape[1] for each in layers]
-    shape = (layers[0].shape[0], sum(lengths), layers[0].shape[-1])
-    with atomic_file(stem.with_suffix(".npy"), temporary=stem.with_suffix(".npy.tmp")) as file:
+    rows = sum(1 if pooled else each.shape[1] for each in layers)
+    shape = (layers[0].shape[0], rows, layers[0].shape[-1])
+    with atomic_file(file_path, temporary=file_path.with_suffix(".npy.tmp")) as file:
         write_npy_header(file, shape, layers[0].dtype)
         for layer in range(shape[0]):
             for each in layers:  # One by one, to avoid a second copy of the part in memory.
                 file.write(np.ascontiguousarray(each[layer]).data)
-    tokens = [list(sentence.tokens) for sentence in sentences]
-    description = {"first": first, "lengths": lengths, "tokens": tokens, "columns": columns}
-    write_json(stem.with_suffix(".json"), description)
+
+
+def commit_part(folder: Path, index: int, window: Window, *, pooled: bool) -> None:
+    """Commit the rows of sentences, which `write_rows` has written."""
+    lengths = [1 if pooled else len(tokens) for tokens in window.tokens]
+    write_json(folder / f"part-{index:06d}.json", {**window._asdict(), "lengths": lengths})
 
 
 def open_part(folder: Path, index: int, *, pooled: bool) -> Part:
@@ -112,14 +116,14 @@ def open_part(folder: Path, index: int, *, pooled: bool) -> Part:
     stem = folder / f"part-{index:06d}"
     try:
         description = read_json(stem.with_suffix(".json"), max_bytes=MAX_TEXT_BYTES)
-        first, tokens, columns = (description[name] for name in ("first", "tokens", "columns"))
+        window = Window(*(description[name] for name in Window._fields))
         starts = [0, *accumulate(description["lengths"])]
         array = np.load(stem.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
-        if (array.shape[1], len(tokens)) != (starts[-1], len(starts) - 1):
+        if (array.shape[1], len(window.tokens)) != (starts[-1], len(starts) - 1):
             raise ValueError("its json and its npy do not match")
     except (ElmokitError, ValueError, LookupError, TypeError, EOFError, OSError) as error:
         raise damaged(folder, f"{stem.name}: {error}") from error
-    return Part(first, tokens, starts, array, pooled, columns)
+    return Part(window, starts, array, pooled)
 
 
 def committed_parts(folder: Path, *, pooled: bool) -> Iterator[Part]:
@@ -135,8 +139,8 @@ def committed_parts(folder: Path, *, pooled: bool) -> Iterator[Part]:
     done = 0
     for index in indices:
         part = open_part(folder, index, pooled=pooled)
-        if part.first != done:
-            raise damaged(folder, f"part {index} begins at {part.first} instead of {done}")
+        if (first := part.window.first) != done:
+            raise damaged(folder, f"part {index} begins at {first} instead of {done}")
         done += len(part)
         yield part
 
@@ -180,6 +184,7 @@ class VectorShards:
             index = read_json(self.path / INDEX)
             self._length, self._firsts = int(index["sentences"]), list(map(int, index["firsts"]))
             self.pooled, self.squeeze = bool(index["pooled"]), bool(index["squeeze"])
+            self.start = int(index["start"])
         except (ElmokitError, ValueError, KeyError, TypeError) as error:
             raise ElmokitError(f"{path} is not a finished folder of vectors") from error
         # Every open map holds a file descriptor, so keep only a few.
@@ -206,7 +211,7 @@ class VectorShards:
 
     def columns(self, part: int) -> Columns:
         """Return what else is known of the sentences of a part, such as their texts."""
-        return self._open_part(part).columns
+        return self._open_part(part).window.columns
 
     def shape_and_dtype(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Return shape and dtype of the first sentence's vectors; a guess without sentences."""

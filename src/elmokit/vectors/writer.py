@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ from elmokit.vectors.shards import (
     Columns,
     EmbeddedSentence,
     VectorShards,
+    Window,
+    commit_part,
     committed_parts,
     open_part,
     read_settings,
     remove_parts,
-    write_part,
+    write_rows,
 )
 
 SUFFIXES = {"h5": "hdf5", "hdf5": "hdf5", "npz": "npz", "parquet": "parquet", "npy": "npy"}
@@ -45,7 +48,8 @@ class VectorWriter(ResumableFolder):
 
     `settings` say what the vectors are made of (model, input, layers, dtype, …). `pooled`: a
     sentence has layers (K, dim), not (K, tokens, dim). `squeeze`: K is 1 and the output leaves that
-    axis out. `resume` continues after the `done` sentences that are committed.
+    axis out. `resume` continues after the `done` sentences that are committed. `start` is the index
+    of the first sentence in its input, if these are a shard of it.
     """
 
     KIND = "output of this format"
@@ -59,29 +63,30 @@ class VectorWriter(ResumableFolder):
         format: str | None = None,
         pooled: bool = False,
         squeeze: bool = False,
+        start: int = 0,
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
         self.format = output_format(out, format)
-        self.pooled, self.squeeze = pooled, squeeze
+        self.pooled, self.squeeze, self.start = pooled, squeeze, start
         self.done = 0
         """Number of sentences that need not be embedded again."""
         self.finished = False
         """Whether the output is in place, so that only parts are left to delete."""
         self._firsts: list[int] = []  # index of the first sentence of each part
         self._kind: tuple[int, int, str] | None = None  # (K, dim, dtype) of every sentence
-        form = {"format": self.format, "pooled": pooled, "squeeze": squeeze}
+        form = {"format": self.format, "pooled": pooled, "squeeze": squeeze, "start": start}
         super().__init__(out, {**settings, **form}, resume=resume, overwrite=overwrite)
 
     def __enter__(self) -> VectorWriter:
         return self
 
-    def holds(self, first: int, tokens: Sequence[Sequence[str]]) -> bool:
-        """Tell whether the sentences from index `first` on, with these tokens, are a part."""
-        if first not in self._firsts:
+    def holds(self, window: Window) -> bool:
+        """Tell whether these sentences are a part."""
+        if window.first not in self._firsts:
             return False
-        part = open_part(self.folder, self._firsts.index(first), pooled=self.pooled)
-        return part.tokens == list(map(list, tokens))
+        index = self._firsts.index(window.first)
+        return open_part(self.folder, index, pooled=self.pooled).window == window
 
     def write(self, sentences: Sequence[EmbeddedSentence], columns: Columns | None = None) -> None:
         """Commit the next sentences as one part: when this returns, they are safe on the disk.
@@ -94,18 +99,32 @@ class VectorWriter(ResumableFolder):
             raise ValueError(f"{self.out} is finished with {self.done} sentences")
         for sentence in sentences:
             self._check_kind(sentence)
-        self._check_size(sentences)
+        self.rows.write(self.parts, self.done, sentences)
+        tokens = [list(sentence.tokens) for sentence in sentences]
+        self.commit(Window(self.done, tokens, columns or {}))
+
+    @property
+    def parts(self) -> int:
+        """Number of parts that are committed, and the index of the next one."""
+        return len(self._firsts)
+
+    @property
+    def rows(self) -> RowWriter:
+        """What writes the vectors of a part, in this process or in another one."""
+        return RowWriter(self.out, self.folder, self.format, self.pooled)
+
+    def commit(self, window: Window) -> None:
+        """Commit the next part, whose vectors are written already."""
         with explain_disk_errors(self.out):
-            rest: Any = {"pooled": self.pooled, "columns": columns or {}}
-            write_part(self.folder, len(self._firsts), self.done, sentences, **rest)
-        self._firsts.append(self.done)
-        self.done += len(sentences)
+            commit_part(self.folder, self.parts, window, pooled=self.pooled)
+        self._firsts.append(window.first)
+        self.done += len(window.tokens)
 
     def finish(self) -> Path:
         """Put the complete output under its final name and delete the parts."""
         with explain_disk_errors(self.out):
             if not self.finished:
-                form = {"pooled": self.pooled, "squeeze": self.squeeze}
+                form = {"pooled": self.pooled, "squeeze": self.squeeze, "start": self.start}
                 index = {"sentences": self.done, "firsts": self._firsts, **form}
                 write_json(self.folder / INDEX, index)
             if self.format == "npy":
@@ -153,22 +172,11 @@ class VectorWriter(ResumableFolder):
             self._begin()
         else:
             for part in committed_parts(self.folder, pooled=self.pooled):
-                self._firsts.append(part.first)
+                self._firsts.append(part.window.first)
                 self.done += len(part)
                 self._kind = part.array.shape[0], part.array.shape[2], part.array.dtype.name
 
     # ------------------------------------------------------------------ checks
-    def _check_size(self, sentences: Sequence[EmbeddedSentence]) -> None:
-        size = sum(sentence.layers.size for sentence in sentences)
-        if self.format != "parquet" or size <= MAX_PART_VALUES:
-            return
-        if len(sentences) == 1:
-            raise ElmokitError(
-                f"sentence {self.done} of {len(sentences[0].tokens):,} tokens is too long for "
-                "Parquet: write .h5 or .npy, or fewer layers"
-            )
-        raise ValueError(f"a part holds at most {MAX_PART_VALUES} values: write smaller ones")
-
     def _check_kind(self, sentence: EmbeddedSentence) -> None:
         layers, K = sentence.layers, len(sentence.layers)
         shape = (K,) if self.pooled else (K, len(sentence.tokens))
@@ -179,6 +187,33 @@ class VectorWriter(ResumableFolder):
         if kind[2] not in ("float16", "float32"):
             raise ValueError(f"layers must be float16 or float32, not {kind[2]}")
         self._kind = kind
+
+
+@dataclass(frozen=True)
+class RowWriter:
+    """Writes the vectors of parts; other processes get a copy of it."""
+
+    out: Path
+    folder: Path
+    format: str
+    pooled: bool
+
+    def write(self, index: int, first: int, sentences: Sequence[EmbeddedSentence]) -> None:
+        """Write the vectors of the part `index`, whose first sentence has the index `first`."""
+        self._check_size(first, sentences)
+        with explain_disk_errors(self.out):
+            write_rows(self.folder, index, sentences, pooled=self.pooled)
+
+    def _check_size(self, first: int, sentences: Sequence[EmbeddedSentence]) -> None:
+        size = sum(sentence.layers.size for sentence in sentences)
+        if self.format != "parquet" or size <= MAX_PART_VALUES:
+            return
+        if len(sentences) == 1:
+            raise ElmokitError(
+                f"sentence {first} of {len(sentences[0].tokens):,} tokens is too long for Parquet: "
+                "write .h5 or .npy, or fewer layers"
+            )
+        raise ValueError(f"a part holds at most {MAX_PART_VALUES} values: write smaller ones")
 
 
 def output_format(out: str | Path, format: str | None) -> str:

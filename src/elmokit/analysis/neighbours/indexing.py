@@ -106,7 +106,7 @@ def index_uses(
         for window in elmo.windows(texts, kept=num_layers + 1):
             if first < writer.index.num_sentences:  # written before the run was stopped
                 writer.check(first, window)
-                elmo.warm(window)
+                elmo.skip(window)
                 on_tokens(0)
             else:
                 writer.write(elmo.stream(window), weights, chosen)

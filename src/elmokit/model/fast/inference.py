@@ -4,7 +4,8 @@ What makes it fast:
   - convolutions over characters are sums of table rows (`char_tables`);
   - the part of the gates that depends on the input alone is one product for many steps;
   - sentences are sorted and the batch shrinks as they end, in place and without padding;
-  - forward and backward layers run at the same time, each with half of the threads;
+  - forward and backward layers run at the same time, each with half of the threads, or one
+    after the other where few rows leave the time to reading weights;
   - the states after `<S>` and before `</S>` are constants of the model, computed once.
 """
 
@@ -20,7 +21,7 @@ from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.model.encoders import CharCNN, Highway, UnicodeEncoder
 from elmokit.model.fast.char_tables import make_width_table, sum_windows, table_rows
 from elmokit.model.fast.directions import run_both_directions
-from elmokit.model.fast.linear import Float32Linear, Linear, Precision, make_linear
+from elmokit.model.fast.linear import BlockedLinear, Float32Linear, Linear, Precision, make_linear
 from elmokit.model.lstm import LayerState, LSTMLayer, Packing, pack
 from elmokit.text.characters import PADDING_ID
 
@@ -28,6 +29,10 @@ from elmokit.text.characters import PADDING_ID
 # if the kernel allocates new memory each time, so that the memory stays in the cache.
 REUSED_GATE_FLOATS = 8 << 20
 NEW_GATE_FLOATS = 1 << 20
+# Up to so many rows a step is bound by reading weights: one direction after the other, with all
+# threads on each product, keeps a layer's weights in the caches of all cores.
+NARROW_ROWS = 2
+NARROW_ROWS_LARGE = 8  # with weights that no cache of a core holds
 ENCODER_WORDS = 256  # words whose convolutions are computed at once
 
 
@@ -125,7 +130,7 @@ class FastLSTMLayer:
         half = precision == "float16"
         weight = layer.input_weight.half().float() if half else layer.input_weight
         self.from_input = make_linear(
-            weight, layer.shifted_bias(), "float32" if half else precision
+            weight, layer.shifted_bias(), "float32" if half else precision, many_rows=True
         )
         self.recurrent = make_linear(layer.recurrent_weight, None, precision)
         self.projection = (
@@ -142,7 +147,6 @@ class FastLSTMLayer:
         limit = REUSED_GATE_FLOATS if reuses else NEW_GATE_FLOATS
         max_rows = min(len(x), max(sizes[0], limit // (4 * self.cells)))
         buffer = torch.empty(max_rows if reuses else 0, 4 * self.cells, device=x.device)
-        cell_output = torch.empty(sizes[0], self.cells, device=x.device)
         start = step = 0
         while start < len(x):  # one block: the steps that fit into the buffer
             rows, last = 0, step
@@ -151,45 +155,56 @@ class FastLSTMLayer:
                 last += 1
             block = slice(start, start + rows)
             gates = self.from_input.into(x[block], buffer[:rows])  # (rows, 4 cells)
-            for step_gates, y in zip(
-                torch.split(gates, sizes[step:last]),
-                torch.split(outputs[block], sizes[step:last]),
-                strict=True,
-            ):
-                self._step(step_gates, h, c, cell_output, y)
-                h = y
+            h = self._run_steps(gates, sizes[step:last], h, c, outputs[block])
             start, step = start + rows, last
         return outputs
 
-    def _step(self, gates: Tensor, h: Tensor, c: Tensor, cell_output: Tensor, y: Tensor) -> None:
-        """Read one token of each of n sentences.
+    def _run_steps(
+        self, gates: Tensor, sizes: list[int], h: Tensor, c: Tensor, outputs: Tensor
+    ) -> Tensor:
+        """Read one token of each of n sentences in each step, with n from `sizes`.
+
+        A step on few rows takes little longer than calling its operations, so that the views of
+        all steps are made at once.
 
         Args:
-            gates: W x + b, (n, 4 cells).
+            gates: W x + b of all steps, (rows, 4 cells); overwritten.
+            sizes: number of sentences at each step, never rising.
             h: outputs of the step before, at least (n, size).
             c: cell states, at least (n, cells); updated.
-            cell_output: memory for sigmoid(o) * tanh(c), at least (n, cells).
-            y: memory for the outputs, (n, size).
+            outputs: memory for the outputs of all steps, (rows, size).
+
+        Returns:
+            The outputs of the last step, (n, size).
         """
-        n, cells = len(gates), self.cells
-        if n < len(c):
-            h, c, cell_output = h[:n], c[:n], cell_output[:n]
-        self.recurrent.add_to(gates, h)
-        gates[:, : 3 * cells].sigmoid_()
-        gates[:, 3 * cells :].tanh_()
-        gate_input, gate_forget, gate_output, candidate = gates.chunk(4, dim=1)  # (n, cells) each
-        c.mul_(gate_forget).addcmul_(gate_input, candidate)
-        if self.cell_clip:
-            c.clamp_(-self.cell_clip, self.cell_clip)
-        torch.tanh(c, out=cell_output).mul_(gate_output)
-        if self.projection is None:
-            y.copy_(cell_output)
-            return
-        h = self.projection.into(cell_output, y)
-        if self.projection_clip:
-            torch.clamp(h, -self.projection_clip, self.projection_clip, out=y)
-        elif h is not y:
-            y.copy_(h)
+        cells, cell_clip, clip = self.cells, self.cell_clip, self.projection_clip
+        sigmoids, candidates = torch.split(gates, [3 * cells, cells], dim=1)
+        parts = (gates, sigmoids, *sigmoids.chunk(3, dim=1), candidates, outputs)
+        memory = torch.empty(sizes[0], cells, device=gates.device)  # for sigmoid(o) * tanh(c)
+        n = sizes[0]
+        h, c = h[:n], c[:n]
+        for all_gates, sigmoid, gate_input, gate_forget, gate_output, candidate, y in zip(
+            *(torch.split(part, sizes) for part in parts), strict=True
+        ):
+            if len(y) < n:
+                n = len(y)
+                h, c, memory = h[:n], c[:n], memory[:n]
+            self.recurrent.add_to(all_gates, h)
+            sigmoid.sigmoid_()
+            candidate.tanh_()
+            c.mul_(gate_forget).addcmul_(gate_input, candidate)
+            if cell_clip:
+                c.clamp_(-cell_clip, cell_clip)
+            h = torch.tanh(c, out=memory).mul_(gate_output)  # (n, cells)
+            if self.projection is None:
+                h = y.copy_(h)
+                continue
+            h = self.projection.into(h, y)
+            if clip:
+                h = torch.clamp(h, -clip, clip, out=y)
+            elif h is not y:
+                h = y.copy_(h)
+        return h
 
 
 class FastBiLM:
@@ -267,6 +282,9 @@ class FastBiLM:
                 result[layer, positions, columns] = output
             return states
 
+        large = isinstance(self.directions[0][0].recurrent, BlockedLinear)
+        if packing.sizes[0] <= (NARROW_ROWS_LARGE if large else NARROW_ROWS):
+            return result, [run(0), run(1)]
         return result, run_both_directions(run, self.device, torch.inference_mode)
 
     def _run_direction(

@@ -93,8 +93,16 @@ class BlockedLinear(_AllocatingLinear):
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), 32)
-        self.bias = bias
+        self.rows = weight.detach().contiguous()  # For one row of input nothing has to be copied.
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(self.rows, 32)
+        self.bias = None if bias is None else bias.detach()
+
+    def add_to(self, target: Tensor, x: Tensor) -> None:
+        """Add the product to `target`."""
+        if len(x) == 1 and self.bias is None:
+            target[0].addmv_(self.rows, x[0])
+        else:
+            super().add_to(target, x)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the product: (n, in) to (n, out)."""
@@ -178,15 +186,24 @@ class HalfLinear(_AllocatingLinear):
         return y if self.bias is None else y + self.bias
 
 
-def make_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Linear:
+def make_linear(
+    weight: Tensor, bias: Tensor | None, precision: Precision, *, many_rows: bool = False
+) -> Linear:
     """Return the product with `weight` (out, in) in the given precision.
+
+    Args:
+        weight: (out, in).
+        bias: (out,), if any.
+        precision: Of the weights.
+        many_rows: Most inputs have hundreds of rows, and the output goes into given memory.
 
     Raises:
         ElmokitError: the precision is unknown, or this machine cannot run it.
     """
     if precision == "float32":
-        if bias is None and weight.numel() > BLOCKED_FROM and has_blocks(weight):
-            return BlockedLinear(weight)
+        is_large = weight.numel() > (BLOCKED_FROM if bias is None else 0)
+        if is_large and not many_rows and has_blocks(weight):
+            return BlockedLinear(weight, bias)
         return Float32Linear(weight, bias)
     engines = torch.backends.quantized.supported_engines
     can_pack = weight.device.type == "cpu" and "fbgemm" in engines

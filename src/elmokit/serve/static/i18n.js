@@ -415,11 +415,19 @@ export function setLanguage(code) {
   current = code;
 }
 
+// What turns the direction of writing: inside of a text it may not reach beyond its end.
+const TURNS = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufefc]/;
+
+function isolated(value) {
+  const text = String(value);
+  return TURNS.test(text) ? `\u2068${text}\u2069` : text;
+}
+
 /** A text of the page, with {names} replaced by values. */
 export function t(key, values = {}) {
   const text = TEXTS[current][key];
   if (text === undefined) throw new Error(`there is no text ${key}`);
   return text.replace(/\{(\w+)\}/g, (whole, name) =>
-    name in values ? String(values[name]) : whole,
+    name in values ? isolated(values[name]) : whole,
   );
 }
