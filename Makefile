@@ -3,6 +3,7 @@
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 READY := $(VENV)/.ready
+BROWSER := $(VENV)/.browser
 JOBS ?= auto
 # One process per core, each with one thread.
 PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
@@ -21,14 +22,14 @@ help:  ## list the targets
 demo: $(READY)  ## embed a few sentences with the model that ships inside the package
 	$(RUN) elmokit.cli.demo
 
-serve: $(READY)  ## answer requests over HTTP at http://127.0.0.1:8090; ARGS='--task FOLDER' etc.
-	$(RUN) elmokit serve $(ARGS)
+serve: $(READY)  ## open the explorer, and answer over HTTP at http://127.0.0.1:8090; ARGS='--task FOLDER' etc.
+	$(RUN) elmokit serve --open $(ARGS)
 
-test: $(READY)  ## run the tests and the examples in docstrings; ARGS='-k cli' goes to pytest
+test: $(READY) $(BROWSER)  ## run the tests and the examples in docstrings; ARGS='-k cli' goes to pytest
 	$(PYTEST) $(ARGS)
 
 # Tracing doubles the time of the tests, so that it is a target of its own and skips the slow ones.
-coverage: $(READY)  ## run the quick tests and list the lines that none of them reaches
+coverage: $(READY) $(BROWSER)  ## run the quick tests and list the lines that none of them reaches
 	$(PYTEST) -m 'not slow and not fuzz' --cov --cov-report=term $(ARGS)
 
 lint: $(READY)  ## check style (ruff), types (mypy) and the order of imports (import-linter)
@@ -56,3 +57,17 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv --clear $(VENV)
 	$(RUN) pip install -qq -c constraints.txt -e '.[dev]'
 	@touch $@
+
+# The tests of the explorer run in Chromium. Where there is none, and we may, it is installed with a
+# font for Chinese; elsewhere these tests are skipped with a reason, but in CI they fail.
+$(BROWSER): | $(READY)
+	@find_browser() { for name in chromium chromium-browser google-chrome; do \
+		command -v $$name >/dev/null && return; done; test -n "$$ELMOKIT_CHROMIUM"; }; \
+	if ! find_browser && command -v apt-get >/dev/null; then \
+		if test "$$(id -u)" = 0; then AS=; else AS='sudo -n'; fi; \
+		$$AS true 2>/dev/null && $$AS apt-get -qq update \
+		&& $$AS env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+			chromium fonts-noto-cjk >/dev/null; \
+	fi; \
+	if find_browser; then touch $@; \
+	else echo "There is no Chromium: the tests of the explorer are skipped, except in CI."; fi

@@ -21,6 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Libraries whose tests skip where they are not installed, but never in CI.
 LIBRARIES = [
+    "axe_playwright_python",
     "datasets",
     "duckdb",
     "faiss",
@@ -30,6 +31,7 @@ LIBRARIES = [
     "onnxruntime",
     "openai",
     "pandas",
+    "playwright",
     "ray",
     "sentence_transformers",
     "schemathesis",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import webbrowser
 from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
@@ -23,6 +24,7 @@ def serve(
     api_key_file: str | None = None,
     workers: int = 1,
     log_texts: Flag = False,
+    open: Flag = False,  # the name of the option, not of the function
     precision: Literal["float32", "float16", "int8"] = "float32",
     max_queue: Annotated[int, Parameter(group=LIMITS)] = 256,
     max_body: Annotated[int, Parameter(group=LIMITS)] = 2 << 20,
@@ -43,6 +45,7 @@ def serve(
         api_key_file: File with a key per line, one of which each request must have.
         workers: Number of processes, each with its own models.
         log_texts: Write the bodies of requests to the log.
+        open: Open the explorer in the browser when the models are ready.
         precision: Precision of the weights.
         max_queue: Maximum number of requests at once; more are told to come again.
         max_body: Maximum number of bytes of a request.
@@ -65,6 +68,8 @@ def serve(
         if not is_loopback(host):
             reach += "; requests are not encrypted, so put a proxy with TLS in front"
         print(f"elmokit: ready at {address}: {reach}", file=sys.stderr, flush=True)
+        if open:
+            webbrowser.open(address)
 
     limits = Limits(max_queue=max_queue, max_body=max_body, max_tokens=max_tokens, timeout=timeout)
     settings = Settings(

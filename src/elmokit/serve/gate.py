@@ -36,7 +36,12 @@ CLIENT_GONE = 499  # in log and measurements only, as nobody reads the answer
 MAX_BODIES = 32  # bodies of the maximum size that may be in memory together
 MAX_LOGGED = 2000  # bytes of a body in the log
 SECURITY = [
-    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
+    (
+        b"content-security-policy",
+        # blob: is a figure of the explorer on its way to a PNG file.
+        b"default-src 'self'; img-src 'self' blob:; object-src 'none'; frame-ancestors 'none'; "
+        b"base-uri 'none'; form-action 'self'",
+    ),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]

@@ -7,7 +7,7 @@ shapes.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -151,6 +151,9 @@ class ModelCard(Answer):
     predicts_words: bool = Field(description="Whether /v1/surprisal and /v1/fill work.")
     vocabulary_size: int | None
     layer_names: list[str] = Field(description="Names of the layers, and of their average.")
+    architecture: dict[str, Any] = Field(
+        description="Sizes and switches of the network: the fields of elmokit.BiLMConfig."
+    )
 
 
 class TaskCard(Answer):

@@ -81,6 +81,7 @@ class ServedModel:
             predicts_words=elmo.model.softmax is not None and words is not None,
             vocabulary_size=None if words is None else len(words),
             layer_names=layer_names(self.num_layers),
+            architecture=asdict(elmo.config),
         )
 
     def warm_up(self) -> None:

@@ -1,0 +1,695 @@
+"""The explorer in a real browser: what it shows is what the library computes, for everybody."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+from serving import Server, make_folders, running
+from tiny import difference
+
+import elmokit
+from elmokit.embed import Embedder
+
+try:
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+    from playwright.sync_api import Error as BrowserError
+except ImportError as missing:
+    if os.environ.get("CI"):
+        raise
+    pytest.skip(f"{missing.name} is not installed", allow_module_level=True)
+
+VIEWS = ["uses", "pair", "language", "anatomy", "tasks", "search"]
+READY = {
+    "uses": ".point",
+    "pair": ".cell",
+    "language": ".bar",
+    "anatomy": ".strip",
+    "tasks": "figure .bar",
+    "search": ".hits li",
+}
+TINY = {  # The tiny model has the index, and few words.
+    "search": "query=he+sat+on+the+*bank*+.",
+    "language": "model=tiny&text=he+sat+on+the+river+bank+.",
+}
+NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script> \u202eevil\u202c'
+SECONDS = 60_000  # milliseconds; the machine may be busy
+
+
+# ---------------------------------------------------------------------- service and browser
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A service with elmokit's own model, a tiny one, tasks and an index."""
+    folder = tmp_path_factory.mktemp("explorer")
+    made = make_folders(folder)
+    tasks = [part for task in made["tasks"] for part in ("--task", task)]
+    arguments = ["shipped", *made["models"], *tasks, "--index", made["index"]]
+    with running(folder, *arguments) as server:
+        yield server
+
+
+def find_browser() -> dict[str, Any]:
+    """What launches a Chromium that is installed."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    paths = [os.environ.get("ELMOKIT_CHROMIUM"), *map(shutil.which, names)]
+    path = next(filter(None, paths), None)
+    return {"executable_path": path} if path else {"channel": "chrome"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        try:
+            launched = playwright.chromium.launch(args=["--no-sandbox"], **find_browser())
+        except BrowserError as error:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(f"there is no Chromium: {str(error).splitlines()[0]}")
+        yield launched
+        launched.close()
+
+
+class Window:
+    """A page of the explorer that hears every complaint and every request."""
+
+    def __init__(self, context: BrowserContext, address: str) -> None:
+        self.address = address
+        self.page: Page = context.new_page()
+        self.page.set_default_timeout(SECONDS)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.expected: tuple[str, ...] = ()
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def _hear(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def open(self, fields: str = "", ready: str = ".point") -> Page:
+        self.page.goto("about:blank")  # A change of the hash alone would not load the page.
+        self.page.goto(f"{self.address}/#{fields}")
+        self.page.wait_for_selector(ready)
+        return self.page
+
+    def show(self, view: str, fields: str = "") -> Page:
+        return self.open(f"view={view}&{fields}&{TINY.get(view, '')}", READY[view])
+
+    def check(self) -> None:
+        """Raise if anything was complained about, or asked for elsewhere."""
+        others = [text for text in self.complaints if not text.startswith(self.expected or ("\0",))]
+        assert others == []
+        own = (self.address + "/", "blob:", "about:")
+        assert [url for url in self.requests if not url.startswith(own)] == []
+
+    def save(self, figure: str, kind: str) -> bytes:
+        """The file that a button of a figure saves."""
+        with self.page.expect_download() as download:
+            self.page.locator(figure).locator(f".tools button:text-is('{kind}')").click()
+        assert download.value.suggested_filename.endswith(f".{kind.lower()}")
+        return Path(download.value.path()).read_bytes()
+
+    def rows(self, figure: str) -> list[dict[str, str]]:
+        """The rows of the CSV file of a figure."""
+        text = self.save(figure, "CSV").decode("utf-8-sig")
+        return list(csv.DictReader(io.StringIO(text)))
+
+
+Open = Callable[..., Window]
+
+
+@pytest.fixture
+def window(browser: Browser, server: Server) -> Iterator[Open]:
+    """Opens windows, by default in English, light and wide; closes and checks them."""
+    opened: list[tuple[BrowserContext, Window]] = []
+
+    def make(locale: str = "en-US", scheme: Any = "light", width: int = 1280) -> Window:
+        context = browser.new_context(
+            locale=locale, color_scheme=scheme, viewport={"width": width, "height": 900}
+        )
+        opened.append((context, Window(context, server.address)))
+        return opened[-1][1]
+
+    yield make
+    for context, one in opened:
+        context.close()
+        one.check()
+
+
+@pytest.fixture(scope="module")
+def elmo() -> Embedder:
+    return elmokit.load()
+
+
+def ask(server: Server, path: str, **body: Any) -> Any:
+    data = json.dumps(body).encode()
+    request = Request(f"{server.address}{path}", data, {"content-type": "application/json"})
+    with urlopen(request) as answer:
+        return json.load(answer)
+
+
+def places(page: Page, figure: str) -> np.ndarray:
+    """Where the points of the last map of a figure are, in pixels: (points, 2)."""
+    transforms = page.eval_on_selector_all(
+        f"{figure} [role=listbox]:last-of-type .point",
+        "points => points.map((point) => point.getAttribute('transform'))",
+    )
+    return np.array([[float(x) for x in re.findall(r"-?[\d.]+", one)] for one in transforms])
+
+
+def spread(points: np.ndarray) -> np.ndarray:
+    """Products of centered points: the same however a map is turned, mirrored or scaled."""
+    centered = points - points.mean(axis=0)
+    gram = centered @ centered.T
+    return np.asarray(gram / np.trace(gram))
+
+
+# ---------------------------------------------------------------------- every view
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
+def test_a_view_is_readable_by_everybody(window: Open, view: str, locale: str, scheme: str) -> None:
+    page = window(locale, scheme).show(view)
+    assert page.get_attribute("html", "lang") == locale.removesuffix("-US")
+    titles = page.evaluate(
+        "async (view) => (await import('/static/i18n.js')).t(`view.${view}`)", view
+    )
+    assert page.text_content("h2") == titles
+    has_chinese = bool(re.search("[\u4e00-\u9fff]", titles))
+    assert has_chinese == (locale == "zh-CN")
+    color = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = np.mean([int(x) for x in re.findall(r"\d+", color)[:3]])
+    assert brightness < 60 if scheme == "dark" else brightness > 200
+    page.click("summary >> nth=0")
+    page.wait_for_selector("figure table")
+    violations = Axe().run(page).response["violations"]
+    grave = [one for one in violations if one["impact"] in ("serious", "critical")]
+    assert [(one["id"], one["nodes"][0]["html"]) for one in grave] == []
+
+
+def test_views_fit_the_width_of_a_phone(window: Open) -> None:
+    phone = window(width=360)
+    for view in VIEWS:
+        page = phone.show(view)
+        assert page.evaluate("document.documentElement.scrollWidth") == 360, view
+        tab = page.locator("[role=tab][aria-selected=true]").bounding_box()
+        assert tab is not None
+        assert 0 <= tab["x"] <= tab["x"] + tab["width"] <= 360
+        for box in page.locator("button.primary, figure h3").all():
+            place = box.bounding_box()
+            assert place is not None
+            assert place["x"] >= 0
+            assert place["x"] + place["width"] <= 360
+
+
+def test_the_list_of_routes_is_readable_too(window: Open) -> None:
+    one = window(scheme="dark", width=360)
+    one.page.goto(f"{one.address}/docs")
+    one.page.click("summary:has-text('/v1/uses')")
+    assert one.page.evaluate("document.documentElement.scrollWidth") == 360
+    violations = Axe().run(one.page).response["violations"]
+    assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
+
+
+def test_both_languages_have_the_same_texts(window: Open) -> None:
+    page = window().open()
+    texts = page.evaluate("async () => (await import('/static/i18n.js')).TEXTS")
+    english, chinese = texts["en"], texts["zh"]
+    assert list(english) == list(chinese)
+    for key, text in english.items():
+        names = re.findall(r"\{\w+\}", text)
+        assert sorted(set(names)) == sorted(set(re.findall(r"\{\w+\}", chinese[key]))), key
+        assert text.strip() == text != "", key
+    static = Path(elmokit.__file__).parent / "serve" / "static"
+    code = "".join(path.read_text(encoding="utf-8") for path in static.glob("**/*.js"))
+    used = set(re.findall(r"""\bt\("([^"]+)\"""", code))
+    assert used - set(english) == set()
+    unused = [key for key in english if key not in used and f'"{key}"' not in code]
+    assert [
+        key for key in unused if not re.match(r"(view|intro|part|about|label|field)\.", key)
+    ] == []
+
+
+def test_the_switches_change_language_and_theme(window: Open) -> None:
+    one = window()
+    page = one.open()
+    page.click("button:text-is('中文')")
+    assert page.text_content("h2") == "语境中的词"
+    assert "lang=zh" in page.url
+    assert page.evaluate("document.activeElement.textContent") == "中文"
+    page.click("#theme")
+    page.reload()
+    page.wait_for_selector(".point")
+    assert page.get_attribute("html", "lang") == "zh-CN"
+    assert page.get_attribute("html", "data-theme") == "dark"
+    page.click("button:text-is('English')")
+    page.click("#theme")
+    assert page.get_attribute("html", "data-theme") == "light"
+    assert page.text_content("h2") == "A word in context"
+
+
+# ---------------------------------------------------------------------- a word in context
+def test_it_opens_with_a_word_already_drawn(window: Open) -> None:
+    page = window().open()
+    titles = page.locator(".panel-title").all_text_contents()
+    assert titles[:4] == ["Static vector", "Layer 0", "Layer 1", "Layer 2"]
+    assert page.locator("[role=listbox]").count() == 4
+    assert page.locator(".uses mark").all_text_contents() == ["bank"] * 16
+    assert page.locator(".static").count() == 1
+    assert set(page.locator(".legend").all_text_contents()) == {"river", "money"}
+    shapes = (
+        "points => new Set(points.map((p) => p.getAttribute('d') + p.getAttribute('class'))).size"
+    )
+    assert page.eval_on_selector_all(".point .symbol", shapes) == 2
+    chinese = window("zh-CN").open()
+    assert set(chinese.locator(".uses mark").all_text_contents()) == {"苹果"}
+    assert "只读过英文" in (chinese.text_content(".notice") or "")
+
+
+def test_every_example_has_its_word_in_every_sentence(window: Open) -> None:
+    page = window().open()
+    for button in page.locator(".examples button").all():
+        word = button.text_content() or ""
+        button.click()
+        page.wait_for_function(
+            "word => document.querySelector('h3').textContent.includes(word)", arg=word
+        )
+        assert page.locator(".uses mark").count() == 16
+        assert page.locator(".uses .missing").count() == 0
+
+
+def test_sliders_move_the_points_to_where_the_service_maps_the_mix(
+    window: Open, server: Server
+) -> None:
+    page = window().open()
+    figure = "figure:has(.mix)"
+    before = places(page, figure)
+    page.locator("[data-weight='0']").fill("10")
+    page.locator("[data-weight='1']").fill("30")
+    page.locator("[data-weight='2']").fill("60")
+    moved = places(page, figure)
+    assert np.abs(moved - before).max() > 5
+    assert page.locator(".mix output").all_text_contents() == ["0.10", "0.30", "0.60", "1.00"]
+    sentences = page.locator(".uses .sentence").all_text_contents()
+    answer = ask(server, "/v1/uses", sentences=sentences, word="bank", weights=[0.1, 0.3, 0.6])
+    expected = np.array(answer["mix"]["points"])
+    assert np.abs(spread(moved) - spread(expected)).max() < 1e-3
+    page.locator("[data-gamma]").fill("0.5")
+    center = places(page, figure)
+    middle = moved.mean(axis=0)
+    assert np.abs((center - middle) - 0.5 * (moved - middle)).max() < 0.1
+    assert "s=10%2C30%2C60" in page.url
+    page.click("button:text-is('Only layer 0')")  # There all uses are one point.
+    assert np.ptp(places(page, figure), axis=0).max() < 0.01
+
+
+def test_neighbours_in_the_mix_are_the_nearest_by_cosine(window: Open, server: Server) -> None:
+    page = window().open("s=0,0,100&layer=mix&use=3")
+    shown = page.locator(".near .sentence").all_text_contents()
+    page.click("label:has-text('Layer 2')")
+    assert page.locator(".near .sentence").all_text_contents() == shown
+    sentences = page.locator(".uses .sentence").all_text_contents()
+    answer = ask(server, "/v1/uses", sentences=sentences, word="bank")
+    near = answer["layers"][2]["neighbours"][3]
+    assert shown == [sentences[one["use"]] for one in near]
+    scores = [float(text) for text in page.locator(".near .score").all_text_contents()]
+    assert scores == [round(one["cosine"], 2) for one in near]
+
+
+def test_own_sentences_are_marked_colored_and_those_without_the_word_told(window: Open) -> None:
+    page = window().open()
+    page.fill("input[type=text]", "bank")
+    page.fill(
+        "textarea",
+        "The *bank* lent money.\nA river bank.\nNothing here.\nTwo banks.\nHe ran to the bank.",
+    )
+    page.check("input[type=checkbox]")
+    page.click("button.primary")
+    page.wait_for_selector(".notice")
+    assert page.locator(".uses mark").all_text_contents() == ["bank", "bank", "banks", "bank"]
+    assert page.locator(".uses .missing").all_text_contents() == ["–Nothing here."]
+    assert "Cluster 1" in page.locator(".legend").all_text_contents()
+    assert page.locator("input[name=color]").count() == 0  # There are no labels to choose.
+    forms = page.locator("[role=img] .panel-note").all_text_contents()
+    assert forms == ["bank · 3", "banks · 1"]
+
+
+def test_points_are_reached_with_the_keyboard_alone(window: Open) -> None:
+    page = window().open()
+    press = page.keyboard.press
+    for _ in range(60):
+        press("Tab")
+        if page.evaluate("document.activeElement.getAttribute('role')") == "option":
+            break
+    label = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert label.startswith("We left the canoe")
+    press("ArrowRight")
+    press("ArrowRight")
+    tooltip = page.locator(".tooltip")
+    assert (tooltip.text_content() or "").startswith("riverHe swam to the bank")
+    press("Escape")
+    assert tooltip.is_hidden()
+    press("Enter")
+    assert (page.text_content(".quote") or "").startswith("He swam to the bank")
+    assert "use=2" in page.url
+    assert "He swam" in (page.text_content("#announcer") or "")
+    press("End")
+    focused = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused.startswith("Last year the bank")
+    assert page.locator("[role=option][aria-selected=true]").count() == 1
+    press("Tab")  # Out of the map, and into the next one.
+    boxes = page.evaluate(
+        "document.activeElement.closest('[role=listbox]').getAttribute('aria-label')"
+    )
+    assert boxes.startswith("Layer 1")
+
+
+def test_tabs_are_opened_with_the_keyboard_alone(window: Open) -> None:
+    page = window().open()
+    page.focus("#tab-uses")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(READY["pair"])
+    assert page.get_attribute("#tab-pair", "aria-selected") == "true"
+    assert page.evaluate("document.activeElement.id") == "tab-pair"
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    page.go_back()
+    page.wait_for_selector(READY["uses"])
+    assert page.get_attribute("#tab-uses", "aria-selected") == "true"
+
+
+# ---------------------------------------------------------------------- the other views
+def test_similarities_are_the_cosines_of_embed(window: Open, elmo: Embedder) -> None:
+    one = window()
+    page = one.show("pair", "a=The+bank+lent+money+.&b=A+river+bank+.")
+    rows = one.rows("figure:has(.cell)")
+    first, second = elmo.embed("The bank lent money ."), elmo.embed("A river bank .")
+    for i, name in enumerate(["layer 0", "layer 1", "layer 2"]):
+        table = [row for row in rows if row["layer"] == name]
+        values = np.array([[float(row[token]) for token in second.tokens] for row in table])
+        a, b = (
+            s.layers[i] / np.linalg.norm(s.layers[i], axis=1, keepdims=True)
+            for s in (first, second)
+        )
+        assert difference(values, a @ b.T) < 1e-4
+    page.click(".two button:has-text('river')")
+    assert page.text_content(".panel h3 bdi") == "river"
+    page.click("label:has-text('Layer 0')")
+    assert page.locator(".two small").all_text_contents()[1] != ""
+    page.click(".two button >> nth=1")  # bank, which is the same word in both
+    assert (
+        page.get_attribute(".two .words:nth-child(2) button >> nth=2", "aria-label") == "bank 1.00"
+    )
+
+
+def test_surprisal_is_that_of_the_model_and_a_word_shows_what_fits(
+    window: Open, server: Server, elmo: Embedder
+) -> None:
+    one = window()
+    text = "She sat on the river bank ."
+    page = one.open("view=language&text=" + text.replace(" ", "+"), ".bar")
+    rows = one.rows("figure:has(.curve)")
+    (expected,) = elmo.surprisal([text.split()])
+    assert [row["token"] for row in rows] == expected.tokens
+    for name, values in (("forward", expected.forward), ("backward", expected.backward)):
+        found = np.array([float(row[f"{name}_bits"]) for row in rows])
+        assert difference(found, np.asarray(values)) < 1e-4
+    page.focus(".token[tabindex='0']")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h3:text-is('What else would fit instead of “sat”')")
+    words = [row["word"] for row in one.rows("figure:has(.bar)")]
+    answer = ask(server, "/v1/fill", input=text.split(), position=1)
+    assert words == [word["word"] for word in answer["words"]]
+    assert "word=1" in page.url
+
+
+def changing(**changes: Any) -> Callable[[Any], None]:
+    """What changes the first model in the answer of /v1/models."""
+
+    def change(route: Any) -> None:
+        answer = route.fetch()
+        body = answer.json()
+        card = body["data"][0]
+        for name, value in changes.items():
+            card[name] = {**card[name], **value} if isinstance(value, dict) else value
+        route.fulfill(response=answer, json=body)
+
+    return change
+
+
+def test_a_model_without_a_softmax_is_told_of(window: Open) -> None:
+    one = window()
+    one.page.route("**/v1/models", changing(predicts_words=False))
+    page = one.open("view=language", ".empty")
+    assert "no softmax" in (page.text_content(".empty") or "")
+
+
+def test_anatomy_shows_the_vectors_of_the_token_and_their_mix(window: Open, elmo: Embedder) -> None:
+    one = window()
+    page = one.show("anatomy", "s=20,30,50&gamma=0.5")
+    rows = {row["vector"]: row for row in one.rows("figure")}
+    sentence = elmo.embed("She sat on the river bank.")
+    half = elmo.dim // 2
+    names = ["token", "forward_1", "backward_1", "forward_2", "backward_2"]
+    assert list(rows) == [*names, "elmo_forward", "elmo_backward"]
+    vector = {name: np.array([float(rows[name][f"v{i}"]) for i in range(half)]) for name in rows}
+    for name in names:
+        assert difference(vector[name], sentence.representation(name)[5]) < 1e-5
+    mixed = 0.5 * np.einsum("l,ld->d", [0.2, 0.3, 0.5], sentence.layers[:, 5])
+    both = np.concatenate([vector["elmo_forward"], vector["elmo_backward"]])
+    assert difference(both, mixed) < 1e-5
+    assert page.locator(".unit-text").all_text_contents()[:6] == ["⟨", *"bank", "⟩"]
+    assert page.locator(".parts li").count() == 10
+    assert page.locator(".parts math").count() >= 10
+    assert "512 filters" in (page.text_content(".parts") or "")
+    page.click(".parts button >> nth=5")
+    assert page.locator(".anatomy.focused .part.active").count() > 0
+    page.click(".words button:has-text('river')")
+    assert page.locator(".unit-text").all_text_contents()[1:6] == list("river")
+
+
+def test_anatomy_has_the_parts_of_the_model(window: Open) -> None:
+    one = window()
+    read = ["Characters", "Convolutions", "Maximum"]
+    kinds: list[tuple[dict[str, Any], list[str]]] = [
+        ({"word_dim": 3}, [*read, "Highway", "Word vector", "Projection"]),
+        ({"highway_layers": 0, "project_tokens": False}, read),
+        ({"character_encoder": "lstm"}, ["Characters", "Character LSTM", "Projection"]),
+        ({"token_encoder": "words"}, ["Word table"]),
+    ]
+    lstms = ["Forward LSTMs", "Backward LSTMs", "Skip connection", "5 vectors", "The mix"]
+    for changes, parts in kinds:
+        one.page.route("**/v1/models", changing(architecture=changes))
+        page = one.show("anatomy")
+        titles = page.locator(".parts h4 span:last-child").all_text_contents()
+        assert titles == [*parts, *lstms]
+        drawn = page.locator(".badge-mark text").all_text_contents()
+        assert sorted(map(int, drawn)) == list(range(1, len(titles) + 1))
+        one.page.unroute("**/v1/models")
+
+
+@pytest.mark.parametrize(
+    ("task", "shown"),
+    [
+        ("classifier", ".bar"),
+        ("pair", ".bar"),
+        ("relation", ".bar"),
+        ("coreference", ".bar"),
+        ("tagger", ".tagged"),
+        ("question", ".tagged"),
+        ("translate", ".result .quote"),
+    ],
+)
+def test_a_task_shows_its_prediction(window: Open, server: Server, task: str, shown: str) -> None:
+    one = window()
+    text = "the river bank and the boat ."
+    page = one.open(f"view=tasks&task={task}", shown)
+    if task == "tagger":
+        page.fill("textarea", text)
+        page.click("button.primary")
+        page.wait_for_function(
+            "() => document.querySelector('.tagged').textContent.includes('boat')"
+        )
+        (prediction,) = ask(server, "/v1/predict/tagger", inputs=[text])["predictions"]
+        spans = [f"{span['text']}{span['label']}" for span in prediction["spans"]]
+        assert page.locator(".span").all_text_contents() == spans
+        assert [row["tag"] for row in one.rows("figure")] == prediction["tags"]
+    if task == "question":
+        page.fill("textarea", "🙂 he sat on the boat .")
+        page.fill("input", "who sat ?")
+        page.click("button.primary")
+        page.wait_for_function("() => document.querySelector('.tagged').textContent.includes('🙂')")
+        body = {"question": "who sat ?", "passage": "🙂 he sat on the boat ."}
+        (prediction,) = ask(server, "/v1/predict/question", inputs=[body])["predictions"]
+        assert page.text_content("mark.answer") == prediction["answer"]
+    assert page.locator(".error").count() == 0
+
+
+def test_search_lists_what_the_index_has(window: Open, server: Server) -> None:
+    page = window().show("search")
+    answer = ask(server, "/v1/neighbours", input="he sat on the *bank* .", k=20)
+    hits = page.locator(".hits mark").all_text_contents()
+    assert hits == [use["word"] for use in answer["neighbours"]]
+    page.select_option("select >> nth=-1", "same-word")
+    page.click("button.primary")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.hits mark')].every((m) => m.textContent === 'bank')"
+    )
+
+
+def test_what_is_not_loaded_is_told_with_the_command_that_loads_it(window: Open) -> None:
+    one = window()
+
+    def without(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "tasks": [], "index": None})
+
+    one.page.route("**/v1/models", without)
+    for view, command in (("tasks", "elmokit serve --task"), ("search", "elmokit serve --index")):
+        page = one.open(f"view={view}", ".empty")
+        assert command in (page.text_content(".empty") or "")
+
+
+# ---------------------------------------------------------------------- saved and shared
+@pytest.mark.parametrize("view", ["uses", "pair", "language", "anatomy"])
+def test_figures_are_saved_as_they_look(window: Open, view: str) -> None:
+    one = window()
+    one.show(view)
+    figure = "figure >> nth=0"
+    svg = one.save(figure, "SVG").decode()
+    root = ET.fromstring(svg)
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    elements = list(root.iter())
+    assert not any({"class", "style", "role"} & set(element.attrib) for element in elements)
+    marks = [one for one in elements if one.tag.endswith(("path", "rect", "circle"))]
+    assert len({one.get("fill") for one in marks}) > 2
+    png = one.save(figure, "PNG")
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    size = [int.from_bytes(png[i : i + 4], "big") for i in (16, 20)]
+    assert size == [2 * int(width), 2 * int(height)]
+    assert len(set(png)) > 200  # Not an empty picture.
+
+
+def test_an_address_shows_the_same_to_others(window: Open) -> None:
+    page = window().open()
+    page.fill("textarea", "# a\nThe bank.\nMy bank.\n# b\nA bank.\nOur bank, our bank.")
+    page.click("button.primary")
+    page.wait_for_function("() => document.querySelectorAll('.uses li').length === 5")
+    page.click("label:has-text('Clusters found')")
+    page.locator("[data-weight='2']").fill("90")
+    page.locator(".point >> nth=3").focus()
+    page.keyboard.press("Enter")
+    other = window().open(page.url.partition("#")[2])
+    assert other.input_value("textarea") == page.input_value("textarea")
+    assert other.is_checked("input[value=clusters]")
+    for shown in (".mix output", ".quote", ".near li", ".uses li"):
+        own = page.locator(shown).all_text_contents()
+        assert other.locator(shown).all_text_contents() == own != []
+
+
+# ---------------------------------------------------------------------- trouble
+def test_markup_in_texts_is_shown_as_text(window: Open) -> None:
+    one = window()
+    page = one.open()
+    sentences = [f"My bank {NASTY} number {i}." for i in range(3)]
+    page.fill("textarea", "\n".join(["# " + NASTY, *sentences]))
+    page.click("button.primary")
+    page.wait_for_function("() => document.querySelectorAll('.uses li').length === 3")
+    assert page.locator(".uses bdi").count() == 3
+    page.locator(".point >> nth=0").focus()
+    page.keyboard.press("Enter")
+    assert "onerror=" in (page.text_content(".tooltip") or "")
+    assert "onerror" in one.save("figure >> nth=0", "CSV").decode()
+    ET.fromstring(one.save("figure >> nth=0", "SVG"))
+    for view, selector in (
+        ("pair", "input"),
+        ("language", "textarea"),
+        ("anatomy", "input"),
+        ("tasks", "textarea"),
+    ):
+        one.show(view)
+        page.fill(f"{selector} >> nth=0", f"the {NASTY} bank")
+        page.click("button.primary")
+        page.wait_for_function("() => !document.querySelector('[aria-busy]')")
+        page.wait_for_selector(READY[view])
+        assert page.locator(".error").count() == 0
+    turned = page.evaluate(
+        "async () => (await import('/static/i18n.js')).t('fillTitle', { word: '\\u202eevil' })"
+    )
+    assert "\u2068\u202eevil\u2069" in turned  # The rest of the sentence is not turned around.
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("#app img, #app script").count() == 0
+
+
+def test_formulas_in_texts_stay_texts_in_a_spreadsheet(window: Open) -> None:
+    one = window()
+    page = one.open()
+    page.fill("textarea", '=HYPERLINK("x") bank\n-1+1 bank\nmy bank, "quoted"')
+    page.click("button.primary")
+    page.wait_for_function("() => document.querySelectorAll('.uses li').length === 3")
+    rows = one.rows("figure >> nth=0")
+    texts = [row["sentence"] for row in rows if row["layer"] == "layer 1"]
+    assert texts[0].startswith("'=")
+    assert not any(re.match(r"[=+@-]", text) for text in texts)
+
+
+def test_a_service_that_fails_shows_a_sentence_and_can_be_asked_again(window: Open) -> None:
+    one = window()
+    one.expected = ("Failed to load resource",)  # what the browser itself says
+    page = one.page
+    page.route("**/v1/models", lambda route: route.abort())
+    one.open(ready=".error")
+    assert "The service does not answer" in (page.text_content(".error") or "")
+    page.unroute("**/v1/models")
+    page.route("**/v1/uses", lambda route: route.fulfill(status=500, body="<h1>broken</h1>"))
+    page.click("button:text-is('Try again')")
+    page.wait_for_selector(".result .error")
+    assert "HTTP 500" in (page.text_content(".error") or "")
+    page.unroute("**/v1/uses")
+    page.click("button:text-is('Try again')")
+    page.wait_for_selector(".point")
+    page.fill("textarea", "One bank.")
+    page.click("button.primary")
+    page.wait_for_selector(".error")
+    assert "a map needs at least 3 uses" in (page.text_content(".error") or "")
+    page.click("#tab-pair")
+    page.wait_for_selector(READY["pair"])
+
+
+def test_a_key_is_asked_for_and_sent(window: Open) -> None:
+    one = window()
+    one.expected = ("Failed to load resource",)
+    page = one.page
+    error = {"error": {"message": "send the key", "type": "authentication_error"}}
+
+    def gate(route: Any) -> None:
+        if route.request.headers.get("authorization") == "Bearer secret":
+            route.continue_()
+        else:
+            route.fulfill(status=401, json=error)
+
+    page.route("**/v1/*", gate)
+    one.open(ready="input[type=password]")
+    page.fill("input[type=password]", "wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[role=alert]")
+    page.fill("input[type=password]", "secret")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".point")
+    assert "secret" not in page.url
