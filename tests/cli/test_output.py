@@ -76,6 +76,7 @@ def test_settings_that_are_dataclasses_are_written_as_their_fields(tmp_path: Pat
         "seed": 1,
         "model": "other",
         "tokenizer": None,
+        "jieba_dict": None,
         "device": "cpu",
         "threads": 2,
     }
