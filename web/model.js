@@ -151,10 +151,9 @@ export class Model {
     const result = new Float32Array(rows.length);
     for (let start = 0; start < rows.length; start += ROWS) {
       const own = targets.slice(start, start + ROWS);
-      const { losses } = await session.run(
-        softmaxInputs(rows.slice(start, start + ROWS), own),
-        ["losses"],
-      );
+      const { losses } = await session.run(softmaxInputs(rows.slice(start, start + ROWS), own), [
+        "losses",
+      ]);
       result.set(losses.data, start);
     }
     return result;

@@ -17,7 +17,8 @@ function isForm(token, lemma) {
     if (stem.length < MIN_STEM) return false;
     return replacements.some(
       (replacement) =>
-        stem + replacement === lemma || (stem.at(-1) === stem.at(-2) && stem.slice(0, -1) === lemma),
+        stem + replacement === lemma ||
+        (stem.at(-1) === stem.at(-2) && stem.slice(0, -1) === lemma),
     );
   });
 }
@@ -122,7 +123,11 @@ export async function usesOf(model, { word, sentences, labels, inflected, neighb
     throw new Refused(`${uses.length} uses are too many: at most ${most} are mapped`);
   }
   const vectors = vectorsOf(uses, await model.layers(tokens));
-  const maps = mapsOf(vectors, uses.map(({ label }) => label), neighbours);
+  const maps = mapsOf(
+    vectors,
+    uses.map(({ label }) => label),
+    neighbours,
+  );
   const clusters = cluster(vectors.at(-1), maps.at(-1).cosines);
   for (const map of maps) delete map.cosines;
   return {
