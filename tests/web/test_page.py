@@ -342,7 +342,7 @@ def test_loading_is_shown_and_a_missing_file_is_said(
     with visiting(browser) as visit, serving(tmp_path) as address:
         page = visit.open(address, "lang=en", "[role=alert]")
         assert "could not be loaded" in page.inner_text("[role=alert]")
-        assert page.locator("#loading").is_hidden()
+        page.wait_for_selector("#loading", state="hidden")  # The runtime may still be on its way.
         # Half of the file, then nothing: the bar stands still.
         content = (tmp_path / "graph").read_bytes()
         graph.write_bytes(content[: len(content) // 2])
