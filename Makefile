@@ -4,6 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
+NPM := web/node_modules/.package-lock.json
 JOBS ?= auto
 # One process per core, each with one thread.
 PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
@@ -25,11 +26,11 @@ demo: $(READY)  ## embed a few sentences with the model that ships inside the pa
 serve: $(READY)  ## open the explorer, and answer over HTTP at http://127.0.0.1:8090; ARGS='--task FOLDER' etc.
 	$(RUN) elmokit serve --open $(ARGS)
 
-test: $(READY) $(BROWSER)  ## run the tests and the examples in docstrings; ARGS='-k cli' goes to pytest
+test: $(READY) $(BROWSER) $(NPM)  ## run the tests and the examples in docstrings; ARGS='-k cli' goes to pytest
 	$(PYTEST) $(ARGS)
 
 # Tracing doubles the time of the tests, so that it is a target of its own and skips the slow ones.
-coverage: $(READY) $(BROWSER)  ## run the quick tests and list the lines that none of them reaches
+coverage: $(READY) $(BROWSER) $(NPM)  ## run the quick tests and list the lines that none of them reaches
 	$(PYTEST) -m 'not slow and not fuzz' --cov --cov-report=term $(ARGS)
 
 lint: $(READY)  ## check style (ruff), types (mypy) and the order of imports (import-linter)
@@ -41,11 +42,12 @@ lint: $(READY)  ## check style (ruff), types (mypy) and the order of imports (im
 bench: $(READY)  ## measure speed; ARGS are handed to benchmarks/run.py
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
-docs: $(READY)  ## build the documentation into site/
+docs: $(READY)  ## build the documentation into site/, with the explorer, which needs npm
 	$(RUN) mkdocs build --strict --site-dir site
+	$(VENV)/bin/python web/build_explorer.py site/explorer
 
 clean:  ## delete .venv and everything that was built
-	rm -rf $(VENV) site build dist .coverage* .hypothesis .import_linter_cache
+	rm -rf $(VENV) web/node_modules site build dist .coverage* .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -71,3 +73,11 @@ $(BROWSER): | $(READY)
 	fi; \
 	if find_browser; then touch $@; \
 	else echo "There is no Chromium: the tests of the explorer are skipped, except in CI."; fi
+
+# onnxruntime-web, for the explorer without a server. Without npm or the network its tests are
+# skipped with a reason, but in CI they fail.
+$(NPM): web/package-lock.json
+	@if command -v npm >/dev/null \
+		&& npm ci --prefix web --ignore-scripts --no-audit --no-fund --fetch-retries 1 >/dev/null; \
+	then touch $@; \
+	else echo "There is no onnxruntime-web: its tests are skipped, except in CI."; fi

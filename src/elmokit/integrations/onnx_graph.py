@@ -66,7 +66,7 @@ class _Builder:
         self.batch = batch
         x = self._reshape(self._encode(self._time_major(ids)), self.words, batch, size)
         begin, end = (
-            self._expand(graph.weight(name, vector.reshape(1, 1, size)), size)
+            self._expand(graph.weight(name, vector), size)
             for name, vector in zip(("begin_sentence", "end_sentence"), boundaries, strict=True)
         )  # (1, batch, size) each
         forward = self._direction("forward", graph.add("Concat", begin, x, axis=0))
@@ -299,7 +299,7 @@ class _Builder:
         return self.graph.add("Reshape", x, self.graph.add("Concat", *parts, axis=0))
 
     def _expand(self, x: str, size: int) -> str:
-        """Repeat (1, 1, size) for each sentence: (1, batch, size)."""
+        """Repeat (size,) for each sentence: (1, batch, size)."""
         one, columns = self.graph.integers(1), self.graph.integers(size)
         return self.graph.add(
             "Expand", x, self.graph.add("Concat", one, self.batch, columns, axis=0)

@@ -2,6 +2,9 @@
 // without a server replaces this module by one that computes the same answers.
 
 const KEY = "elmokit-key";
+export const MISSING_VIEWS = []; // those that cannot be shown
+export const MORE = "docs"; // where the footer leads
+export const footnotes = () => []; // keys of texts that the footer has for a model
 
 /** What the service says when it does not do what was asked. */
 export class ServiceError extends Error {

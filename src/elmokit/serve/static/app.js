@@ -12,7 +12,10 @@ import * as search from "./views/search.js";
 import * as tasks from "./views/tasks.js";
 import * as uses from "./views/uses.js";
 
-const VIEWS = { uses, pair, language: languageModel, anatomy, tasks, search };
+const ALL_VIEWS = { uses, pair, language: languageModel, anatomy, tasks, search };
+const VIEWS = Object.fromEntries(
+  Object.entries(ALL_VIEWS).filter(([name]) => !service.MISSING_VIEWS.includes(name)),
+);
 const REMEMBERED = 30; // answers
 const root = document.getElementById("app");
 
@@ -262,9 +265,10 @@ function showPage() {
         "p",
         null,
         `elmokit ${loaded.version} · `,
-        h("a", { href: "docs" }, t("routes")),
+        h("a", { href: service.MORE }, t("routes")),
         ` · ${t("nothingLeaves")}`,
       ),
+      service.footnotes(context().model).map((key) => h("p", null, t(key))),
     ),
   );
   views.reveal();
