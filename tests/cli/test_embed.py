@@ -756,7 +756,7 @@ def test_when_all_parts_are_done_they_are_only_put_together(
         embed(*options, "--resume", code=130)
     assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))
     with monkeypatch.context() as patch:  # now nothing is left but to delete the parts
-        patch.setattr(Embedder, "warm", stop)
+        patch.setattr(Embedder, "skip", stop)
         embed(*options, "--resume")
     assert names_in(Path()) == ["text.txt", "vectors.h5", "whole.h5"]
 

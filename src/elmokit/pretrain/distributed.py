@@ -183,6 +183,10 @@ def _meet(world_size: int) -> Any:
         store, rank, _ = next(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+        # None goes on, and perhaps fails, before the others are connected.
+        if store.add("connected", 1) == world_size:
+            store.set("all connected", "yes")
+        store.wait(["all connected"], RENDEZVOUS_TIMEOUT)
     except (RuntimeError, ValueError) as error:
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise ElmokitError(

@@ -47,8 +47,11 @@ class FastCharCNN:
         self.n_filters = sum(map(len, self.biases))
         self.activate_ = torch.tanh_ if encoder.activation == "tanh" else torch.relu_
         self.highways = pack_highways(encoder.highways, precision)
+        # The BLAS rounds the projection less than oneDNN does, and takes little longer.
         last = encoder.projection
-        self.projection = None if last is None else make_linear(last.weight, last.bias, precision)
+        self.projection = (
+            None if last is None else make_linear(last.weight, last.bias, precision, blocks=False)
+        )
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Encode character ids (words, max_characters) as vectors (words, projection_dim)."""
@@ -78,7 +81,7 @@ class FastUnicodeEncoder:
         self.encoder = encoder
         self.highways = pack_highways(encoder.highways, precision)
         last = encoder.projection
-        self.projection = make_linear(last.weight, last.bias, precision)
+        self.projection = make_linear(last.weight, last.bias, precision, blocks=False)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Encode ids (words, 2 + characters) as vectors (words, projection_dim)."""
@@ -130,7 +133,7 @@ class FastLSTMLayer:
         half = precision == "float16"
         weight = layer.input_weight.half().float() if half else layer.input_weight
         self.from_input = make_linear(
-            weight, layer.shifted_bias(), "float32" if half else precision, many_rows=True
+            weight, layer.shifted_bias(), "float32" if half else precision, blocks=False
         )
         self.recurrent = make_linear(layer.recurrent_weight, None, precision)
         self.projection = (

@@ -187,7 +187,7 @@ class HalfLinear(_AllocatingLinear):
 
 
 def make_linear(
-    weight: Tensor, bias: Tensor | None, precision: Precision, *, many_rows: bool = False
+    weight: Tensor, bias: Tensor | None, precision: Precision, *, blocks: bool = True
 ) -> Linear:
     """Return the product with `weight` (out, in) in the given precision.
 
@@ -195,14 +195,15 @@ def make_linear(
         weight: (out, in).
         bias: (out,), if any.
         precision: Of the weights.
-        many_rows: Most inputs have hundreds of rows, and the output goes into given memory.
+        blocks: Whether a float32 weight may be kept in blocks: faster for few rows, but it
+            cannot write into given memory.
 
     Raises:
         ElmokitError: the precision is unknown, or this machine cannot run it.
     """
     if precision == "float32":
         is_large = weight.numel() > (BLOCKED_FROM if bias is None else 0)
-        if is_large and not many_rows and has_blocks(weight):
+        if is_large and blocks and has_blocks(weight):
             return BlockedLinear(weight, bias)
         return Float32Linear(weight, bias)
     engines = torch.backends.quantized.supported_engines
