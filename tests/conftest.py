@@ -19,7 +19,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Libraries whose tests skip where they are not installed, but never in CI.
+# Libraries whose tests skip where they are not installed, but never in CI. Those of the scripts in
+# examples/ may be missing there too: flair needs another transformers, Spark needs Java.
 LIBRARIES = [
     "axe_playwright_python",
     "datasets",

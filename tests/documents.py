@@ -3,6 +3,7 @@
 ```python    runs, all blocks of a page in one namespace; `print(x)  # 3` must print 3
 ```console   runs in a shell, line by line after `$ `; what stands below must be printed (`...`
              stands for anything)
+```py        is the code of a script in examples/, which tests/test_examples.py compares and runs
 ```text, ```yaml and others are only read: what installs, needs a network, or is no command
 """
 
@@ -82,14 +83,6 @@ def run_page(page: Path, folder: Path, *, processes: bool = True) -> int:
 def run_python(block: Block, names: dict[str, Any]) -> None:
     """Run a block, comparing what its calls of print say with the comments behind them."""
     tree = ast.parse(block.text, filename=block.where)
-    remarks = comments(block.text)
-    promised = {
-        node.lineno: remarks[node.end_lineno]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func) == "print"
-        and node.end_lineno in remarks
-    }
     printed: dict[int, str] = {}
 
     def note(*values: object) -> None:
@@ -97,10 +90,25 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
 
     names["print"] = note
     exec(compile(tree, block.where, "exec"), names)
-    for line, expected in promised.items():
+    for line, expected in promised(block.text).items():
         where = f"{block.page.name}, line {block.line + line}"
         got = printed.get(line)
         assert got == expected, f"{where} prints {got!r}, not {expected!r}"
+
+
+def promised(source: str) -> dict[int, str]:
+    """The comment behind each call of print that has one, by the line of the call, in order."""
+    remarks = comments(source)
+    calls = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+    ]
+    return {
+        node.lineno: remarks[node.end_lineno]
+        for node in sorted(calls, key=lambda node: node.lineno)
+        if node.end_lineno in remarks
+    }
 
 
 def comments(source: str) -> dict[int, str]:

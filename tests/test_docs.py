@@ -142,6 +142,7 @@ def test_every_block_says_what_it_is(page: Path) -> None:
     for block in blocks(page):
         assert block.language in (
             "python",
+            "py",
             "console",
             "text",
             "yaml",
