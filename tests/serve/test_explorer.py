@@ -287,7 +287,7 @@ def test_every_example_has_its_word_in_every_sentence(window: Open) -> None:
         page.wait_for_function(
             "word => document.querySelector('h3').textContent.includes(word)", arg=word
         )
-        assert page.locator(".uses mark").count() == 16
+        page.wait_for_function("() => document.querySelectorAll('.uses mark').length === 16")
         assert page.locator(".uses .missing").count() == 0
 
 

@@ -122,8 +122,13 @@ async def flood(server: Server, seconds: float) -> Counter[int]:
 
     limits = httpx.Limits(max_connections=60)
     settings: Any = {"base_url": server.address, "headers": headers(), "limits": limits}
-    async with httpx.AsyncClient(timeout=30, **settings) as client:
-        await asyncio.gather(*(ask(client) for _ in range(24)), *(leave(client) for _ in range(8)))
+    # Clients of their own: those who leave break connections, which the others must not share.
+    async with (
+        httpx.AsyncClient(timeout=30, **settings) as client,
+        httpx.AsyncClient(**settings) as leaving,
+    ):
+        asking = (ask(client) for _ in range(24))
+        await asyncio.gather(*asking, *(leave(leaving) for _ in range(8)))
     return statuses
 
 
