@@ -13,7 +13,8 @@ from tiny import difference, tiny_elmo
 
 from elmokit.embed import Embedder, Sentence
 from elmokit.errors import InvalidInput
-from elmokit.serve.batching import Batcher, Overloaded
+from elmokit.serve.batching import Batcher
+from elmokit.serve.limits import Overloaded
 
 TEXTS = [["the", "river"], ["a", "bank", "."], ["it"], ["he", "sat", "on", "it"]]
 

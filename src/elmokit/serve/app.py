@@ -28,9 +28,8 @@ from elmokit.analysis.geometry import unit
 from elmokit.embed import Sentence
 from elmokit.errors import ElmokitError, InvalidInput, require
 from elmokit.serve import schemas
-from elmokit.serve.batching import Overloaded
 from elmokit.serve.gate import Gate, error_body
-from elmokit.serve.limits import NotLoaded, TooLarge
+from elmokit.serve.limits import NotLoaded, Overloaded, TooLarge
 from elmokit.serve.metrics import CONTENT_TYPE, Metrics
 from elmokit.serve.service import VERSION, WHOLE, ServedModel, Service
 
@@ -90,11 +89,12 @@ def create_app(service: Service, *, keys: Sequence[str] = (), log_texts: bool = 
     add_openai_routes(app, service)
     add_tei_routes(app, service)
     add_own_routes(app, service)
-    gate: dict[str, Any] = {"limits": service.limits, "metrics": metrics, "keys": keys}
     add_monitoring_routes(app, service, metrics)
     add_pages(app)
     add_error_handlers(app)
-    app.add_middleware(Gate, log_texts=log_texts, **gate)
+    app.add_middleware(
+        Gate, answers=service.answers, metrics=metrics, keys=keys, log_texts=log_texts
+    )
     app.openapi = lambda: describe(app, service, has_keys=bool(keys))  # type: ignore[method-assign]
     return app
 
@@ -147,7 +147,7 @@ def add_tei_routes(app: FastAPI, service: Service) -> None:
         """Return a vector for each token of each text."""
         model, cut = service.model(body.model), kept_part(body, service.limits.max_tokens)
         sentences = await service.tokenize(model, body.inputs, cut)
-        service.limits.check_values(sum(map(len, sentences)) * model.elmo.dim)
+        service.answers.reserve(sum(map(len, sentences)) * model.elmo.dim)
         arrays = await model.batcher.embed(
             sentences, lambda sentence, _: np.ascontiguousarray(sentence.vectors), body.layers
         )

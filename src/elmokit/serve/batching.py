@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from elmokit.errors import ElmokitError
+from elmokit.serve.limits import Overloaded
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -33,14 +33,6 @@ MAX_WAIT = 60  # seconds; longer waits are not announced
 T = TypeVar("T")
 Finish: TypeAlias = "Callable[[Sentence, int], T]"
 """Makes the result of a sentence, given with its index, in the thread of the model."""
-
-
-class Overloaded(ElmokitError):
-    """A request that finds the queue full."""
-
-    def __init__(self, seconds: int) -> None:
-        super().__init__(f"the service is busy: try again in {seconds} s")
-        self.seconds = seconds
 
 
 @dataclass(eq=False)
@@ -104,7 +96,7 @@ class Batcher:
         self.batch_tokens = batch_tokens or 4 * elmo.batch_tokens
         self.waiting: deque[Job[Any]] = deque()
         self.waiting_tokens = 0
-        self.is_running = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # which runs batches; None if idle
         self.speed = 1000.0  # tokens a second; measured by and by
         self._executor: ThreadPoolExecutor | None = None
 
@@ -141,7 +133,7 @@ class Batcher:
             raise Overloaded(self.seconds_to_wait())
         self.waiting.append(job)
         self.waiting_tokens += job.tokens
-        if not self.is_running:
+        if self._loop is not asyncio.get_running_loop():
             self._start()
         try:
             return await job.future
@@ -184,12 +176,11 @@ class Batcher:
     def _start(self) -> None:
         """Start the next batch, if anybody waits."""
         parts = self._take()
-        self.is_running = bool(parts)
-        if parts:
+        self._loop = asyncio.get_running_loop() if parts else None
+        if self._loop is not None:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(1, "elmokit-model")
-            loop = asyncio.get_running_loop()
-            running = loop.run_in_executor(self._executor, self._compute, parts)
+            running = self._loop.run_in_executor(self._executor, self._compute, parts)
             running.add_done_callback(lambda _: self._finish(parts))
 
     def _finish(self, parts: list[Part]) -> None:

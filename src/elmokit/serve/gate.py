@@ -21,7 +21,7 @@ import orjson
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from elmokit.serve.limits import Limits
+    from elmokit.serve.limits import Answers
     from elmokit.serve.metrics import Metrics
 
 Scope: TypeAlias = "MutableMapping[str, Any]"
@@ -34,6 +34,7 @@ App: TypeAlias = "Callable[[Scope, Receive, Send], Awaitable[None]]"
 OPEN = ("/", "/docs", "/openapi.json", "/health")
 CLIENT_GONE = 499  # in log and measurements only, as nobody reads the answer
 MAX_BODIES = 32  # bodies of the maximum size that may be in memory together
+CHUNK = 1 << 17  # bytes of an answer that are handed to the server at once
 MAX_LOGGED = 2000  # bytes of a body in the log
 SECURITY = [
     (
@@ -86,6 +87,7 @@ class Exchange:
     send: Send
     began: float = field(default_factory=time.perf_counter)
     status: int = 0
+    body: bytes | None = None
     bytes_in: int = 0
     bytes_out: int = 0
     is_complete: bool = False
@@ -96,9 +98,23 @@ class Exchange:
             self.status = message["status"]
             message["headers"] = [*message.get("headers", []), *SECURITY]
         elif message["type"] == "http.response.body":
-            self.bytes_out += len(message.get("body", b""))
-            self.is_complete = not message.get("more_body", False)
+            await self._send_body(message.get("body", b""), message.get("more_body", False))
+            return
         await self.send(message)
+
+    async def _send_body(self, body: bytes, more_body: bool) -> None:
+        """Send a body in chunks, for each of which the server waits until the client has read.
+
+        It would keep one large piece in memory for as long as a client reads slowly or not at all,
+        and take the answer for complete.
+        """
+        for start in range(0, len(body) or 1, CHUNK):
+            chunk = body[start : start + CHUNK]
+            is_last = start + CHUNK >= len(body)
+            self.bytes_out += len(chunk)
+            self.is_complete = is_last and not more_body
+            more = not self.is_complete
+            await self.send({"type": "http.response.body", "body": chunk, "more_body": more})
 
     async def refuse(self, refusal: Refusal) -> None:
         """Send an error. The connection ends if there may be more of a body to come."""
@@ -120,12 +136,13 @@ class Gate:
         self,
         app: App,
         *,
-        limits: Limits,
+        answers: Answers,
         metrics: Metrics,
         keys: Sequence[str] = (),
         log_texts: bool = False,
     ) -> None:
-        self.app, self.limits, self.metrics = app, limits, metrics
+        self.app, self.answers, self.metrics = app, answers, metrics
+        self.limits = answers.limits
         self.keys = [key.encode() for key in keys]
         self.log_texts = log_texts
         self.requests, self.bytes = 0, 0  # in memory now
@@ -136,7 +153,6 @@ class Gate:
             await self.app(scope, receive, send)
             return
         exchange = Exchange(scope["path"], send)
-        body = b""
         try:
             if scope["path"] in OPEN or scope["path"].startswith("/static/"):
                 await self.app(scope, receive, exchange.forward)
@@ -147,8 +163,8 @@ class Gate:
             self.requests += 1
             self.metrics.in_flight(self.requests)
             try:
-                body = await self._read(scope, receive, exchange)
-                await self._serve(scope, body, receive, exchange)
+                with self.answers.request():
+                    await self._serve(scope, receive, exchange)
             finally:
                 self.requests -= 1
                 self.metrics.in_flight(self.requests)
@@ -158,7 +174,7 @@ class Gate:
                 with suppress(OSError):
                     await exchange.refuse(refusal)
         finally:
-            self._record(scope, exchange, body)
+            self._record(scope, exchange)
 
     def _check_key(self, scope: Scope) -> None:
         if not self.keys:
@@ -173,17 +189,10 @@ class Gate:
 
     # ------------------------------------------------------------------ body
     async def _read(self, scope: Scope, receive: Receive, exchange: Exchange) -> bytes:
-        """Read the body within the limits of size and time."""
+        """Read the body within the limits of size."""
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self.limits.max_body:
             raise self._too_large()
-        try:
-            return await asyncio.wait_for(self._collect(receive, exchange), self.limits.timeout)
-        except asyncio.TimeoutError:
-            message = f"the request did not arrive within {self.limits.timeout:g} s"
-            raise Refusal(408, message) from None
-
-    async def _collect(self, receive: Receive, exchange: Exchange) -> bytes:
         chunks: list[bytes] = []
         while True:
             message = await receive()
@@ -206,10 +215,24 @@ class Gate:
         return Refusal(413, f"the body is too large: send at most {size} bytes")
 
     # ------------------------------------------------------------------ answer
-    async def _serve(self, scope: Scope, body: bytes, receive: Receive, exchange: Exchange) -> None:
-        """Run the route until it is done, the client is gone, or the time is over."""
-        body_message: Message = {"type": "http.request", "body": body, "more_body": False}
-        pending = [body_message]
+    async def _serve(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
+        """Read and answer a request until that is done, the client is gone, or the time is over."""
+        answer = asyncio.ensure_future(self._answer(scope, receive, exchange))
+        try:
+            await asyncio.wait({answer}, timeout=self.limits.timeout)
+            if not answer.done():
+                self._give_up(exchange)
+            elif not answer.cancelled():
+                answer.result()
+        finally:
+            if not answer.done():
+                answer.cancel()
+                await asyncio.wait({answer})
+
+    async def _answer(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
+        exchange.body = await self._read(scope, receive, exchange)
+        message: Message = {"type": "http.request", "body": exchange.body, "more_body": False}
+        pending = [message]
 
         async def replay() -> Message:
             if pending:
@@ -217,39 +240,29 @@ class Gate:
             await asyncio.Event().wait()  # The route is cancelled if the client goes away.
             raise AssertionError
 
-        async def gone() -> None:
+        async def watch(route: asyncio.Task[None] | None) -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-
-        route = asyncio.ensure_future(self.app(scope, replay, exchange.forward))
-        watch = asyncio.ensure_future(gone())
-        left = self.limits.timeout - (time.perf_counter() - exchange.began)
-        try:
-            tasks = {route, watch}
-            await asyncio.wait(tasks, timeout=max(left, 1), return_when=asyncio.FIRST_COMPLETED)
-            if route.done():
-                route.result()
-            elif watch.done() and not exchange.is_complete:
+            if route is not None and not exchange.is_complete:
                 exchange.status = CLIENT_GONE
-            elif watch.done():
-                await route
-            else:
-                await self._give_up(route, exchange)
-        finally:
-            for task in (route, watch):
-                task.cancel()
-            await asyncio.gather(route, watch, return_exceptions=True)
+                route.cancel()
 
-    async def _give_up(self, route: asyncio.Future[None], exchange: Exchange) -> None:
-        """End a request whose time is over: its answer, or its reader, is too slow."""
-        if exchange.status:
-            exchange.status = CLIENT_GONE  # The server closes the connection.
-            return
-        route.cancel()
-        raise busy(f"the service could not answer within {self.limits.timeout:g} s")
+        watching = asyncio.ensure_future(watch(asyncio.current_task()))
+        try:
+            await self.app(scope, replay, exchange.forward)
+        finally:
+            watching.cancel()
+
+    def _give_up(self, exchange: Exchange) -> None:
+        """End a request whose time is over: its body, its answer, or its reader, is too slow."""
+        if exchange.body is None:
+            raise Refusal(408, f"the request did not arrive within {self.limits.timeout:g} s")
+        if exchange.status == 0:
+            raise busy(f"the service could not answer within {self.limits.timeout:g} s")
+        exchange.status = CLIENT_GONE  # The server closes the connection.
 
     # ------------------------------------------------------------------ log
-    def _record(self, scope: Scope, exchange: Exchange, body: bytes) -> None:
+    def _record(self, scope: Scope, exchange: Exchange) -> None:
         seconds = time.perf_counter() - exchange.began
         route = getattr(scope.get("route"), "path", None) or "other"
         if route == "other" and scope["path"] in OPEN:
@@ -266,7 +279,7 @@ class Gate:
             "bytes_out": exchange.bytes_out,
         }
         if self.log_texts:
-            entry["body"] = body[:MAX_LOGGED].decode(errors="replace")
+            entry["body"] = (exchange.body or b"")[:MAX_LOGGED].decode(errors="replace")
         logger.info("request", extra={"fields": entry})
 
 

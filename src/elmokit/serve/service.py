@@ -7,6 +7,7 @@ it is long, in another one, never in the event loop.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -32,7 +33,7 @@ from elmokit.layers import Layers, Pooling, layer_names, layer_weights, pool
 from elmokit.loading import load
 from elmokit.serve import schemas
 from elmokit.serve.batching import Batcher
-from elmokit.serve.limits import Limits, NotLoaded, TooLarge
+from elmokit.serve.limits import Answers, Limits, NotLoaded, TooLarge
 from elmokit.serve.predicting import ServedTask, load_tasks
 from elmokit.serve.uses import find_all, make_use, map_all
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
@@ -116,6 +117,9 @@ class Service:
     limits: Limits = field(default_factory=Limits)
     is_warm: bool = False
 
+    def __post_init__(self) -> None:
+        self.answers = Answers(self.limits)
+
     # ------------------------------------------------------------------ loading
     def add_model(self, elmo: Embedder, name: str) -> ServedModel:
         """Serve a model under a name."""
@@ -185,7 +189,7 @@ class Service:
         """Return a vector for each text: (texts, columns), and the number of tokens."""
         sentences = await self.tokenize(model, inputs, cut)
         rows = len(layer_weights(layers, model.num_layers))
-        self.limits.check_values(len(sentences) * rows * model.elmo.dim)
+        self.answers.reserve(len(sentences) * rows * model.elmo.dim)
 
         def finish(sentence: Sentence, _: int) -> NDArray[Any]:
             return pool(sentence.layers, pooling).reshape(-1)
@@ -198,14 +202,20 @@ class Service:
         """Return the chosen layers of each text."""
         model = self.model(request.model)
         sentences = await self.tokenize(model, request.inputs)
+        needs_all = request.representations or request.similarity
         kept = len(layer_weights(request.layers, model.num_layers)) if request.vectors else 0
         kept += (model.num_layers + 1) * request.representations
-        edge = 2 * request.boundaries
-        tokens = sum(len(sentence) + edge for sentence in sentences)
-        self.limits.check_values(tokens * kept * model.elmo.dim)
-        layers = "all" if request.representations or request.similarity else request.layers
+        lengths = [len(sentence) + 2 * request.boundaries for sentence in sentences]
+        held = max(kept, (model.num_layers + 1) * needs_all)
+        pairs = (model.num_layers + 2) * math.prod(lengths) if request.similarity else 0
+        self.answers.reserve(sum(lengths) * held * model.elmo.dim + pairs)
+
+        def finish(sentence: Sentence, _: int) -> Sentence:
+            return sentence if held else Sentence(sentence.tokens, sentence.layers[:0].copy())
+
+        layers = "all" if needs_all else request.layers
         return model, await model.batcher.embed(
-            sentences, lambda sentence, _: sentence, layers, boundaries=request.boundaries
+            sentences, finish, layers, boundaries=request.boundaries
         )
 
     async def layers_answer(self, request: schemas.LayersRequest) -> dict[str, Any]:
@@ -223,7 +233,6 @@ class Service:
         similarity = None
         if request.similarity:
             one, other = (unit(with_average(sentence.layers)) for sentence in sentences)
-            self.limits.check_values(len(one) * one.shape[1] * other.shape[1])
             cosines = one @ other.swapaxes(1, 2)  # (L + 2, tokens, tokens)
             names = layer_names(model.num_layers)
             similarity = [
@@ -233,7 +242,7 @@ class Service:
         answers: list[dict[str, Any]] = []
         for sentence in sentences:
             layers = sentence.layers
-            if len(layers) != len(weights):  # All were computed, for more than the layers.
+            if request.vectors and len(layers) != len(weights):  # All were computed.
                 layers = np.einsum("kl,lnd->knd", weights, layers)
             halves = None
             if request.representations:
@@ -326,7 +335,7 @@ class Service:
         sentences = await self.tokenize(model, request.sentences)
         uses, rows, missing = find_all(request, sentences, model.elmo.tokenize)
         if request.vectors:
-            self.limits.check_values((model.num_layers + 3) * len(uses) * model.elmo.dim)
+            self.answers.reserve((model.num_layers + 3) * len(uses) * model.elmo.dim)
 
         def finish(sentence: Sentence, i: int) -> tuple[list[Array], NDArray[np.float64]]:
             own = [use for use, row in zip(uses, rows, strict=True) if row == i]
