@@ -1,4 +1,4 @@
-"""Make the shipped model: from a training folder to src/elmokit/pretrained, with its card.
+"""Make the shipped model: from a training folder to src/elmokit/pretrained/english, with its card.
 
     python benchmarks/release_model.py my-elmo --heldout NAME=news.txt --ngram results/ngram.json
 
@@ -21,7 +21,7 @@ from ngram import HELDOUT
 
 import elmokit
 from elmokit.formats import native
-from elmokit.formats.detect import PRETRAINED
+from elmokit.formats.detect import SHIPPED
 from elmokit.text.readers import read_sentences
 
 CARD = """# The English model of elmokit
@@ -72,13 +72,14 @@ def main() -> None:
     parser.add_argument("--command", default="elmokit pretrain --config configs/tiny.yaml")
     arguments = parser.parse_args()
     checkpoint = native.read(Path(arguments.folder))
-    with tempfile.TemporaryDirectory(dir=PRETRAINED.parent) as folder:
-        release = Path(folder) / "pretrained"
+    target = SHIPPED["english"]
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        release = Path(folder) / target.name
         native.write(checkpoint, release, dtype="float16")
         card = model_card(arguments, release)
         (release / "MODEL_CARD.md").write_text(card, encoding="utf-8")
-        shutil.rmtree(PRETRAINED, ignore_errors=True)
-        release.rename(PRETRAINED)
+        shutil.rmtree(target, ignore_errors=True)
+        release.rename(target)
     print(card)
 
 
