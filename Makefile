@@ -51,13 +51,14 @@ clean:  ## delete .venv and everything that was built
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Touched last: an install that fails or is stopped is done again the next time.
+# Touched last: an install that fails or is stopped is done again the next time. Python compiles
+# the modules that it imports; compiling all of them beforehand would take a minute.
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "elmokit needs Python 3.10 or newer, and none was found:" \
 		"install one, or name it with make PYTHON=/path/to/python." >&2; exit 1; }
 	@echo "Setting up $(VENV) with $(PYTHON): a few minutes the first time."
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv --clear $(VENV)
-	$(RUN) pip install -qq -c constraints.txt -e '.[dev]'
+	$(RUN) pip install -qq --no-compile -c constraints.txt -e '.[dev]'
 	@touch $@
 
 # The tests of the explorer run in Chromium. Where there is none, and we may, it is installed with a

@@ -30,7 +30,7 @@ def workplace(
     """
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    bilm.write(read_checkpoint("shipped"), tmp_path / "old")
+    bilm.write(read_checkpoint("english"), tmp_path / "old")
     (tmp_path / "text").mkdir()
     lines = [text for _, _, text in SENTENCES]
     (tmp_path / "text" / "a.txt").write_text("\n".join(lines * 4))

@@ -165,4 +165,4 @@ def test_python_m_elmokit_demo_shows_the_model_that_ships() -> None:
         env={**os.environ, "PYTHONIOENCODING": "ascii"},  # any terminal can show it
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("shipped: ")
+    assert done.stdout.startswith("english: ")

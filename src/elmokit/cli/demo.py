@@ -57,7 +57,7 @@ SENTENCES: list[tuple[str, str, str]] = re.findall(r"(\w+) (\w+): (.+)", TEXT)
 COLORS = {"right": "32", "wrong": "31", "bold": "1", "faint": "2"}  # codes of terminals
 NEXT = """\
   elmokit embed my.txt vectors.h5                 the vectors of a file, one sentence per line
-  elmokit info shipped                            the parts of the model
+  elmokit info english                            the parts of the model
   python -m elmokit.cli.demo --figure senses.png  this demo with a figure"""
 
 
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def demo(
-    model: str = "shipped",
+    model: str = "english",
     /,
     *,
     figure: str | None = None,
@@ -87,7 +87,7 @@ def demo(
     """Print how well a model separates the senses of three words.
 
     Args:
-        model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
+        model: A model folder, weights file, archive or Hub name; "english" is elmokit's own.
         figure: File to draw the vectors of all layers to, .png or .svg.
     """
     writing.check(model=model, figure=figure)
