@@ -413,7 +413,8 @@ def serve(result: dict[str, Any]) -> str:
         "",
         f"{flood['seconds']:g} s of overload with {flood['clients']} clients: answers by status "
         + ", ".join(f"{status}: {count:,}" for status, count in flood["statuses"].items()),
-        f"; memory {memory['before']} MB before, {memory['largest']} MB at most, "
+        f"; memory {memory['before']} MB before, at most "
+        f"{', '.join(map(str, memory['largest_by_thirds']))} MB in each third of the time, "
         f"{memory['after']} MB after.",
     ]
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ each with one connection, each request with one sentence. In turns, so that a sl
 machine affects all: the plain call `sentence_vectors` for all sentences at once, one client, 32
 clients; and for the median time of a lone request the plain call for one sentence and one client.
 Then --overload seconds of 10 times as many clients as the service takes, with large requests,
-clients that leave, send half a body, nothing, nonsense or far too much.
+clients that leave, do not read their answers, send half a body, nothing, nonsense or far too much.
 """
 
 from __future__ import annotations
@@ -221,25 +221,29 @@ async def flood(
     """Send far more than the service can answer; return statuses and its memory in MB."""
     before = memory(process)
     crowd = Crowd(port, request(sentences[:100], "/v1/layers"), time.monotonic() + seconds)
-    bad = [crowd.leave, crowd.send_half, crowd.send_far_too_much, crowd.send_nonsense, crowd.wait]
+    bad = [crowd.leave, crowd.do_not_read, crowd.wait]
+    bad += [crowd.send_half, crowd.send_far_too_much, crowd.send_nonsense]
     workers = [crowd.repeat(crowd.ask) for _ in range(10 * QUEUE)]
     workers += [crowd.repeat(kind) for kind in bad for _ in range(SLOW)]
 
-    async def watch() -> int:
-        largest = before
+    async def watch() -> list[int]:
+        seen: list[int] = []
         while time.monotonic() < crowd.end:
-            largest = max(largest, memory(process))
+            seen.append(memory(process))
             await asyncio.sleep(0.25)
-        return largest
+        return seen
 
-    largest, *_ = await asyncio.gather(watch(), *workers)
+    seen, *_ = await asyncio.gather(watch(), *workers)
+    thirds = [max(part) for part in np.array_split(np.array(seen), 3)]
     await asyncio.sleep(1)
     statuses = crowd.statuses
     return {
         "seconds": seconds, "clients": 10 * QUEUE + SLOW * len(bad),
         "statuses": {str(status): count for status, count in sorted(statuses.items())},
         "only_2xx_and_4xx": all(status // 100 in (2, 4) for status in statuses),
-        "memory_mb": {"before": before, "largest": largest, "after": memory(process)},
+        "memory_mb": {
+            "before": before, "largest_by_thirds": list(map(int, thirds)), "after": memory(process),
+        },
     }  # fmt: skip
 
 
@@ -269,6 +273,11 @@ class Crowd:
     async def leave(self, client: Client) -> None:
         client.writer.write(self.large)
         await asyncio.sleep(0.05)
+
+    async def do_not_read(self, client: Client) -> None:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.write(self.large)
+        await asyncio.sleep(30)
 
     async def send_half(self, client: Client) -> None:
         await self.send(client, head(100_000) + b"{")

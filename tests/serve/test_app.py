@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
@@ -543,6 +544,30 @@ def test_requests_that_are_too_large_are_413(service: Service) -> None:
          "501 sentences are too many: send at most 500"),
     ):  # fmt: skip
         assert sentence_of(post(app, path, body), 413) == complaint
+
+
+def test_answers_that_are_too_much_together_are_429(elmo: Embedder) -> None:
+    service = Service(limits=Limits(max_values=20_000))
+    model = service.add_model(elmo, "tiny")
+    service.is_warm = True
+    body = {"inputs": ["a " * 240]}  # 3 layers of 24 columns: 17,280 numbers
+    free = threading.Event()
+
+    async def ask(client: httpx.AsyncClient) -> list[int]:
+        held = asyncio.ensure_future(model.batcher.call(lambda: free.wait(30), 1))
+        asked = [asyncio.ensure_future(client.post("/v1/layers", json=body)) for _ in range(3)]
+        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        small = asyncio.ensure_future(client.post("/embed", json={"inputs": "a"}))
+        assert service.answers.values == 2 * 17_280
+        free.set()
+        answers = await asyncio.gather(*asked, small)
+        await held
+        answers.append(await client.post("/v1/layers", json=body))  # There is room again.
+        return [answer.status_code for answer in answers]
+
+    assert run(create_app(service), ask) == [200, 200, 429, 200, 200]
+    assert service.answers.values == 0
+    service.close()
 
 
 def test_a_bug_is_500_without_details(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

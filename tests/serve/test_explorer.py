@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,20 +14,13 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+from browsing import Window, check_access, check_width, chromium
+from playwright.sync_api import Browser, BrowserContext, Page
 from serving import Server, make_folders, running
 from tiny import difference
 
 import elmokit
 from elmokit.embed import Embedder
-
-try:
-    from axe_playwright_python.sync_playwright import Axe
-    from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
-    from playwright.sync_api import Error as BrowserError
-except ImportError as missing:
-    if os.environ.get("CI"):
-        raise
-    pytest.skip(f"{missing.name} is not installed", allow_module_level=True)
 
 VIEWS = ["uses", "pair", "language", "anatomy", "tasks", "search"]
 READY = {
@@ -45,7 +36,6 @@ TINY = {  # The tiny model has the index, and few words.
     "language": "model=tiny&text=he+sat+on+the+river+bank+.",
 }
 NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script> \u202eevil\u202c'
-SECONDS = 60_000  # milliseconds; the machine may be busy
 
 
 # ---------------------------------------------------------------------- service and browser
@@ -60,61 +50,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def find_browser() -> dict[str, Any]:
-    """What launches a Chromium that is installed."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    paths = [os.environ.get("ELMOKIT_CHROMIUM"), *map(shutil.which, names)]
-    path = next(filter(None, paths), None)
-    return {"executable_path": path} if path else {"channel": "chrome"}
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        try:
-            launched = playwright.chromium.launch(args=["--no-sandbox"], **find_browser())
-        except BrowserError as error:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(f"there is no Chromium: {str(error).splitlines()[0]}")
-        yield launched
-        launched.close()
+    with chromium() as browser:
+        yield browser
 
 
-class Window:
-    """A page of the explorer that hears every complaint and every request."""
+class Explorer(Window):
+    """A page of the explorer: its views, and the files that it saves."""
 
     def __init__(self, context: BrowserContext, address: str) -> None:
-        self.address = address
-        self.page: Page = context.new_page()
-        self.page.set_default_timeout(SECONDS)
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
+        super().__init__(context, address)
         self.expected: tuple[str, ...] = ()
-        self.page.on("console", self._hear)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-
-    def _hear(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
-
-    def open(self, fields: str = "", ready: str = ".point") -> Page:
-        self.page.goto("about:blank")  # A change of the hash alone would not load the page.
-        self.page.goto(f"{self.address}/#{fields}")
-        self.page.wait_for_selector(ready)
-        return self.page
 
     def show(self, view: str, fields: str = "") -> Page:
         return self.open(f"view={view}&{fields}&{TINY.get(view, '')}", READY[view])
-
-    def check(self) -> None:
-        """Raise if anything was complained about, or asked for elsewhere."""
-        others = [text for text in self.complaints if not text.startswith(self.expected or ("\0",))]
-        assert others == []
-        own = (self.address + "/", "blob:", "about:")
-        assert [url for url in self.requests if not url.startswith(own)] == []
 
     def save(self, figure: str, kind: str) -> bytes:
         """The file that a button of a figure saves."""
@@ -129,25 +79,25 @@ class Window:
         return list(csv.DictReader(io.StringIO(text)))
 
 
-Open = Callable[..., Window]
+Open = Callable[..., Explorer]
 
 
 @pytest.fixture
 def window(browser: Browser, server: Server) -> Iterator[Open]:
     """Opens windows, by default in English, light and wide; closes and checks them."""
-    opened: list[tuple[BrowserContext, Window]] = []
+    opened: list[Explorer] = []
 
-    def make(locale: str = "en-US", scheme: Any = "light", width: int = 1280) -> Window:
+    def make(locale: str = "en-US", scheme: Any = "light", width: int = 1280) -> Explorer:
         context = browser.new_context(
             locale=locale, color_scheme=scheme, viewport={"width": width, "height": 900}
         )
-        opened.append((context, Window(context, server.address)))
-        return opened[-1][1]
+        opened.append(Explorer(context, server.address))
+        return opened[-1]
 
     yield make
-    for context, one in opened:
-        context.close()
-        one.check()
+    for one in opened:
+        one.context.close()
+        one.check(one.expected)
 
 
 @pytest.fixture(scope="module")
@@ -195,33 +145,21 @@ def test_a_view_is_readable_by_everybody(window: Open, view: str, locale: str, s
     assert brightness < 60 if scheme == "dark" else brightness > 200
     page.click("summary >> nth=0")
     page.wait_for_selector("figure table")
-    violations = Axe().run(page).response["violations"]
-    grave = [one for one in violations if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in grave] == []
+    check_access(page)
 
 
 def test_views_fit_the_width_of_a_phone(window: Open) -> None:
     phone = window(width=360)
     for view in VIEWS:
-        page = phone.show(view)
-        assert page.evaluate("document.documentElement.scrollWidth") == 360, view
-        tab = page.locator("[role=tab][aria-selected=true]").bounding_box()
-        assert tab is not None
-        assert 0 <= tab["x"] <= tab["x"] + tab["width"] <= 360
-        for box in page.locator("button.primary, figure h3").all():
-            place = box.bounding_box()
-            assert place is not None
-            assert place["x"] >= 0
-            assert place["x"] + place["width"] <= 360
+        check_width(phone.show(view), 360)
 
 
 def test_the_list_of_routes_is_readable_too(window: Open) -> None:
     one = window(scheme="dark", width=360)
     one.page.goto(f"{one.address}/docs")
     one.page.click("summary:has-text('/v1/uses')")
-    assert one.page.evaluate("document.documentElement.scrollWidth") == 360
-    violations = Axe().run(one.page).response["violations"]
-    assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
+    check_width(one.page, 360)
+    check_access(one.page)
 
 
 def test_both_languages_have_the_same_texts(window: Open) -> None:

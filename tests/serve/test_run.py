@@ -71,9 +71,13 @@ def test_only_pages_and_health_need_no_key(server: Server) -> None:
     assert both.status_code == 200
 
 
-def connect(server: Server) -> socket.socket:
+def address_of(server: Server) -> tuple[str, int]:
     host, _, port = server.address.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    return host, int(port)
+
+
+def connect(server: Server) -> socket.socket:
+    return socket.create_connection(address_of(server), timeout=20)
 
 
 def head(length: int, path: str = "/embed") -> bytes:
@@ -87,8 +91,17 @@ def status_of(connection: socket.socket) -> int:
     return int(connection.recv(100).split(b" ")[1])
 
 
-def test_a_slow_body_is_408_and_a_large_one_413(server: Server) -> None:
-    with connect(server) as slow, connect(server) as large, connect(server) as chunked:
+def test_slow_bodies_and_readers_are_ended_and_large_bodies_refused(server: Server) -> None:
+    body = json.dumps({"inputs": "a " * 9000}).encode()  # The answer is about 6 MB.
+    with (
+        socket.socket() as lazy,
+        connect(server) as slow,
+        connect(server) as large,
+        connect(server) as chunked,
+    ):
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect(address_of(server))
+        lazy.sendall(head(len(body), "/v1/layers") + body)
         slow.sendall(head(100) + b'{"inputs"')
         large.sendall(head(10**9))
         chunked.sendall(head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked"))
@@ -96,6 +109,10 @@ def test_a_slow_body_is_408_and_a_large_one_413(server: Server) -> None:
         assert status_of(large) == 413
         assert status_of(chunked) == 413
         assert status_of(slow) == 408
+        deadline = time.monotonic() + 60
+        while '"/v1/layers", "status": 499' not in server.log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 async def flood(server: Server, seconds: float) -> Counter[int]:

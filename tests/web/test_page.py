@@ -13,11 +13,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+from browsing import Window, check_access, check_width, chromium
 from documents import ROOT
+from playwright.sync_api import Browser
+from playwright.sync_api import Error as BrowserError
 from tiny import difference, softmax_elmo
 
 import elmokit
@@ -27,8 +30,6 @@ from elmokit.text.tokenize import tokenize
 
 try:
     import build_explorer
-    from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
-    from playwright.sync_api import Error as BrowserError
 
     from elmokit.serve import schemas
     from elmokit.serve.service import load_service
@@ -38,7 +39,6 @@ except ImportError as missing:
     pytest.skip(f"{missing.name} is not installed", allow_module_level=True)
 
 READY = {"uses": ".point", "pair": ".cell", "language": ".bar", "anatomy": ".strip"}
-SECONDS = 90_000  # milliseconds; the machine may be busy
 TEXTS = [
     "They sat on the bank of the river and fished.",
     "",
@@ -65,7 +65,7 @@ def serving(folder: Path) -> Iterator[str]:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/explorer/"
+            yield f"http://127.0.0.1:{server.server_port}/explorer"
         finally:
             server.shutdown()
             thread.join()
@@ -94,43 +94,12 @@ def address(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    paths = [os.environ.get("ELMOKIT_CHROMIUM"), *map(shutil.which, names)]
-    path = next(filter(None, paths), None)
-    which: dict[str, Any] = {"executable_path": path} if path else {"channel": "chrome"}
-    with sync_playwright() as playwright:
-        try:
-            launched = playwright.chromium.launch(args=["--no-sandbox"], **which)
-        except BrowserError as error:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(f"there is no Chromium: {str(error).splitlines()[0]}")
-        yield launched
-        launched.close()
+    with chromium() as browser:
+        yield browser
 
 
-class Visit:
-    """A page that hears every complaint and every request, also those of its workers."""
-
-    def __init__(self, context: BrowserContext) -> None:
-        self.context = context
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        context.on("request", lambda request: self.requests.append(request.url))
-        self.page: Page = context.new_page()
-        self.page.set_default_timeout(SECONDS)
-        self.page.on("console", self._hear)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-
-    def _hear(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
-
-    def open(self, address: str, fields: str = "", ready: str = ".point") -> Page:
-        self.page.goto("about:blank")  # A change of the hash alone would not load the page.
-        self.page.goto(f"{address}#{fields}")
-        self.page.wait_for_selector(ready)
-        return self.page
+class Visit(Window):
+    """A page that computes by itself."""
 
     def ask(self, name: str, *values: Any) -> Any:
         """The answer of a function of the page's api.js."""
@@ -140,17 +109,25 @@ class Visit:
 
 
 @contextlib.contextmanager
-def visiting(browser: Browser, locale: str = "en-US") -> Iterator[Visit]:
-    context = browser.new_context(locale=locale, viewport={"width": 1280, "height": 900})
-    yield Visit(context)
+def visiting(
+    browser: Browser,
+    address: str,
+    locale: str = "en-US",
+    scheme: Literal["light", "dark"] = "light",
+    width: int = 1280,
+) -> Iterator[Visit]:
+    context = browser.new_context(
+        locale=locale, color_scheme=scheme, viewport={"width": width, "height": 900}
+    )
+    yield Visit(context, address)
     context.close()
 
 
 @pytest.fixture(scope="module")
 def visit(browser: Browser, address: str) -> Iterator[Visit]:
     """A page that is open, for all tests that only ask it."""
-    with visiting(browser) as visit:
-        visit.open(address)
+    with visiting(browser, address) as visit:
+        visit.open()
         yield visit
         assert visit.complaints == []
 
@@ -284,25 +261,27 @@ def test_what_cannot_be_computed_is_said_in_a_sentence(visit: Visit) -> None:
 
 
 # ---------------------------------------------------------------------- the page
-@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
-def test_four_views_are_drawn_from_the_own_origin(
-    browser: Browser, address: str, locale: str
+@pytest.mark.parametrize(
+    ("locale", "scheme", "width"), [("en-US", "dark", 1280), ("zh-CN", "light", 360)]
+)
+def test_four_views_are_drawn_for_everybody_from_the_own_origin(
+    browser: Browser, address: str, locale: str, scheme: Literal["light", "dark"], width: int
 ) -> None:
-    with visiting(browser, locale) as visit:
-        page = visit.open(address, "view=tasks")  # A link to a view that needs a service.
+    with visiting(browser, address, locale, scheme, width) as visit:
+        page = visit.open("view=tasks")  # A link to a view that needs a service.
         assert page.get_attribute("#tab-uses", "aria-selected") == "true"
         assert page.locator("[role=tab]").count() == len(READY)
         for view, ready in READY.items():
             page.click(f"#tab-{view}")
             page.wait_for_selector(ready)
             assert page.locator("#loading").is_hidden()
+            check_access(page)
+            check_width(page, width)
         assert "elmokit serve" in page.inner_text("footer")
         assert "jieba" not in page.inner_text("footer")
         page.select_option("header select", "tiny")
         assert "jieba" in page.inner_text("footer")
-        own = (address, "about:", "blob:")
-        assert [url for url in visit.requests if not url.startswith(own)] == []
-        assert visit.complaints == []
+        visit.check()
 
 
 def test_the_policy_holds_on_the_page_and_in_its_worker(visit: Visit) -> None:
@@ -323,14 +302,16 @@ def test_the_policy_holds_on_the_page_and_in_its_worker(visit: Visit) -> None:
 
 
 def test_all_of_it_works_offline_after_the_first_visit(browser: Browser, folder: Path) -> None:
-    with visiting(browser) as visit:
-        with serving(folder) as address:
-            visit.open(address).evaluate("navigator.serviceWorker.ready.then(() => true)")
-        page = visit.open(address)
-        for view, ready in READY.items():
-            page.click(f"#tab-{view}")
-            page.wait_for_selector(ready)
-        assert visit.complaints == []
+    with contextlib.ExitStack() as online:
+        address = online.enter_context(serving(folder))
+        with visiting(browser, address) as visit:
+            visit.open().evaluate("navigator.serviceWorker.ready.then(() => true)")
+            online.close()
+            page = visit.open()
+            for view, ready in READY.items():
+                page.click(f"#tab-{view}")
+                page.wait_for_selector(ready)
+            assert visit.complaints == []
 
 
 def test_loading_is_shown_and_a_missing_file_is_said(
@@ -339,8 +320,8 @@ def test_loading_is_shown_and_a_missing_file_is_said(
     shutil.copytree(folder / "explorer", tmp_path / "explorer")
     graph = tmp_path / "explorer" / "models" / "english.onnx"
     graph.rename(tmp_path / "graph")
-    with visiting(browser) as visit, serving(tmp_path) as address:
-        page = visit.open(address, "lang=en", "[role=alert]")
+    with serving(tmp_path) as address, visiting(browser, address) as visit:
+        page = visit.open("lang=en", "[role=alert]")
         assert "could not be loaded" in page.inner_text("[role=alert]")
         page.wait_for_selector("#loading", state="hidden")  # The runtime may still be on its way.
         # Half of the file, then nothing: the bar stands still.

@@ -32,6 +32,7 @@ App: TypeAlias = "Callable[[Scope, Receive, Send], Awaitable[None]]"
 
 # Answered at once, also under load, and without a key: they have no data of a model.
 OPEN = ("/", "/docs", "/openapi.json", "/health")
+ABORT = "elmokit.abort"  # what ends the connection, among the extensions of a scope
 CLIENT_GONE = 499  # in log and measurements only, as nobody reads the answer
 MAX_BODIES = 32  # bodies of the maximum size that may be in memory together
 CHUNK = 1 << 17  # bytes of an answer that are handed to the server at once
@@ -221,7 +222,7 @@ class Gate:
         try:
             await asyncio.wait({answer}, timeout=self.limits.timeout)
             if not answer.done():
-                self._give_up(exchange)
+                self._give_up(scope, exchange)
             elif not answer.cancelled():
                 answer.result()
         finally:
@@ -253,13 +254,16 @@ class Gate:
         finally:
             watching.cancel()
 
-    def _give_up(self, exchange: Exchange) -> None:
+    def _give_up(self, scope: Scope, exchange: Exchange) -> None:
         """End a request whose time is over: its body, its answer, or its reader, is too slow."""
         if exchange.body is None:
             raise Refusal(408, f"the request did not arrive within {self.limits.timeout:g} s")
         if exchange.status == 0:
             raise busy(f"the service could not answer within {self.limits.timeout:g} s")
-        exchange.status = CLIENT_GONE  # The server closes the connection.
+        exchange.status = CLIENT_GONE
+        abort = scope.get("extensions", {}).get(ABORT)
+        if abort is not None:  # Otherwise the server would wait until the rest has been read.
+            abort["call"]()
 
     # ------------------------------------------------------------------ log
     def _record(self, scope: Scope, exchange: Exchange) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from elmokit.errors import ElmokitError
 from elmokit.serve import schemas
 
-MAX_ANSWERS = 4  # answers of the maximum size that may be in memory together
+MAX_ANSWERS = 2  # answers of the maximum size that may be in memory together
 SMALL = 16_384  # numbers of an answer that is always taken: --max-queue bounds them
 RESERVED: ContextVar[list[int] | None] = ContextVar("reserved", default=None)
 """How much the current request has reserved, in a list of one; None outside of requests."""

@@ -1,18 +1,7 @@
 // Language model: how unexpected each word is, read forwards and backwards, and what else would fit.
 
-import {
-  bdi,
-  fitted,
-  h,
-  joined,
-  number,
-  onWidth,
-  percent,
-  replace,
-  roving,
-  s,
-  textWidth,
-} from "../dom.js";
+import { bars } from "../bars.js";
+import { fitted, h, joined, number, onWidth, replace, roving, s, textWidth } from "../dom.js";
 import { TEXTS } from "../examples.js";
 import { figure } from "../figure.js";
 import { t } from "../i18n.js";
@@ -262,8 +251,6 @@ class LanguageView {
 
   drawFillings(i, words) {
     const { tokens, known } = this.sentence;
-    const box = h("div", { class: "drawing" });
-    const row = 26;
     const gap = h(
       "bdi",
       { class: "sentence", dir: "auto" },
@@ -272,71 +259,28 @@ class LanguageView {
       ` ${joined(tokens.slice(i + 1))}`,
     );
     const names = words.map(({ word }) => word);
-    const head = Math.min(170, Math.max(60, ...names.map((word) => textWidth(word, 13))) + 12);
-    const draw = (width) => {
-      const scale =
-        (Math.min(width, 640) - head - 60) /
-        Math.max(...words.map(({ probability }) => probability));
-      const bars = words.map(({ word, probability }, k) =>
-        s(
-          "g",
-          { transform: `translate(0 ${k * row})` },
-          s(
-            "text",
-            {
-              class: `axis-word end ${word === tokens[i].toLowerCase() || word === tokens[i] ? "chosen" : ""}`,
-              x: head - 8,
-              y: 18,
-            },
-            fitted(word, head - 10, 13),
-          ),
-          s("rect", {
-            class: "bar",
-            x: head,
-            y: 5,
-            width: Math.max(1, probability * scale).toFixed(1),
-            height: 17,
-            rx: 3,
-          }),
-          s(
-            "text",
-            { class: "tick start", x: head + Math.max(1, probability * scale) + 6, y: 18 },
-            percent(probability, 1),
-          ),
-        ),
-      );
-      const height = words.length * row + 2;
-      replace(
-        box,
-        s(
-          "svg",
-          {
-            viewBox: `0 0 ${width} ${height}`,
-            width,
-            height,
-            role: "img",
-            "aria-label": `${t("fillTitle", { word: tokens[i] })}: ${names.join(", ")}`,
-          },
-          bars,
-        ),
-      );
-    };
+    const probabilities = words.map(({ probability }) => probability);
+    const title = t("fillTitle", { word: tokens[i] });
+    const content = bars(names, probabilities, {
+      label: `${title}: ${names.join(", ")}`,
+      chosen: (name) => name === tokens[i] || name === tokens[i].toLowerCase(),
+      full: Math.max(...probabilities),
+    });
     replace(
       this.fillBox,
       figure({
-        title: t("fillTitle", { word: tokens[i] }),
+        title,
         note: [gap, known[i] ? null : h("span", { class: "block" }, t("unknownWord"))].filter(
           Boolean,
         ),
         name: "elmokit-fill",
-        content: box,
+        content,
         rows: () => [
           ["word", "probability"],
           ...words.map(({ word, probability }) => [word, probability]),
         ],
       }),
     );
-    onWidth(box, draw);
   }
 
   rows() {

@@ -1,6 +1,7 @@
 // Tasks: trained task models on a text: tagged spans, labels with probabilities, marked answers.
 
-import { bdi, fitted, gap, h, number, onWidth, percent, replace, s, textWidth } from "../dom.js";
+import { bars } from "../bars.js";
+import { bdi, gap, h, number, replace } from "../dom.js";
 import { TEXTS } from "../examples.js";
 import { figure } from "../figure.js";
 import { t } from "../i18n.js";
@@ -189,56 +190,16 @@ function tagged({ tokens, tags, spans }, task) {
 }
 
 function labels({ probabilities, label }) {
-  const box = h("div", { class: "drawing" });
-  const row = 30;
-  const head = Math.min(
-    180,
-    Math.max(60, ...probabilities.map((one) => textWidth(one.label, 13))) + 14,
-  );
   const shown = probabilities.slice(0, 20);
-  onWidth(box, (width) => {
-    const scale = Math.min(width, 640) - head - 64;
-    const bars = shown.map((one, i) =>
-      s(
-        "g",
-        { transform: `translate(0 ${i * row})` },
-        s(
-          "text",
-          { class: `axis-word end ${one.label === label ? "chosen" : ""}`, x: head - 8, y: 20 },
-          fitted(one.label, head - 10, 13),
-        ),
-        s("rect", { class: "track", x: head, y: 6, width: scale, height: 18, rx: 3 }),
-        s("rect", {
-          class: "bar",
-          x: head,
-          y: 6,
-          width: Math.max(1, one.probability * scale).toFixed(1),
-          height: 18,
-          rx: 3,
-        }),
-        s("text", { class: "tick start", x: head + scale + 8, y: 20 }, percent(one.probability, 1)),
-      ),
-    );
-    const height = shown.length * row;
-    replace(
-      box,
-      s(
-        "svg",
-        {
-          viewBox: `0 0 ${width} ${height}`,
-          width,
-          height,
-          role: "img",
-          "aria-label": t("labelsLabel", { label }),
-        },
-        bars,
-      ),
-    );
-  });
+  const content = bars(
+    shown.map((one) => one.label),
+    shown.map((one) => one.probability),
+    { label: t("labelsLabel", { label }), chosen: (name) => name === label },
+  );
   return figure({
     title: t("labels"),
     name: "elmokit-labels",
-    content: box,
+    content,
     rows: () => [
       ["label", "probability"],
       ...probabilities.map((one) => [one.label, one.probability]),
