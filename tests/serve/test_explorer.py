@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from browsing import Window, check_access, check_width, chromium
 from playwright.sync_api import Browser, BrowserContext, Page
-from serving import Server, make_folders, running
+from serving import LEARNED, Server, make_folders, running
 from tiny import difference
 
 import elmokit
@@ -129,23 +129,24 @@ def spread(points: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------- every view
-@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
-def test_a_view_is_readable_by_everybody(window: Open, view: str, locale: str, scheme: str) -> None:
-    page = window(locale, scheme).show(view)
-    assert page.get_attribute("html", "lang") == locale.removesuffix("-US")
-    titles = page.evaluate(
-        "async (view) => (await import('/static/i18n.js')).t(`view.${view}`)", view
-    )
-    assert page.text_content("h2") == titles
-    has_chinese = bool(re.search("[\u4e00-\u9fff]", titles))
-    assert has_chinese == (locale == "zh-CN")
-    color = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    brightness = np.mean([int(x) for x in re.findall(r"\d+", color)[:3]])
-    assert brightness < 60 if scheme == "dark" else brightness > 200
-    page.click("summary >> nth=0")
-    page.wait_for_selector("figure table")
-    check_access(page)
+def test_views_are_readable_by_everybody(window: Open, locale: str, scheme: str) -> None:
+    one = window(locale, scheme)
+    for view in VIEWS:
+        page = one.show(view)
+        assert page.get_attribute("html", "lang") == locale.removesuffix("-US")
+        title = page.evaluate(
+            "async (view) => (await import('/static/i18n.js')).t(`view.${view}`)", view
+        )
+        assert page.text_content("h2") == title
+        has_chinese = bool(re.search("[\u4e00-\u9fff]", title))
+        assert has_chinese == (locale == "zh-CN")
+        color = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        brightness = np.mean([int(x) for x in re.findall(r"\d+", color)[:3]])
+        assert brightness < 60 if scheme == "dark" else brightness > 200
+        page.click("summary >> nth=0")
+        page.wait_for_selector("figure table")
+        check_access(page)
 
 
 def test_views_fit_the_width_of_a_phone(window: Open) -> None:
@@ -442,40 +443,31 @@ def test_anatomy_has_the_parts_of_the_model(window: Open) -> None:
         one.page.unroute("**/v1/models")
 
 
-@pytest.mark.parametrize(
-    ("task", "shown"),
-    [
-        ("classifier", ".bar"),
-        ("pair", ".bar"),
-        ("relation", ".bar"),
-        ("coreference", ".bar"),
-        ("tagger", ".tagged"),
-        ("question", ".tagged"),
-        ("translate", ".result .quote"),
-    ],
-)
-def test_a_task_shows_its_prediction(window: Open, server: Server, task: str, shown: str) -> None:
+def test_tasks_show_their_predictions(window: Open, server: Server) -> None:
     one = window()
+    shown = dict.fromkeys(LEARNED, ".bar") | {
+        "tagger": ".tagged", "question": ".tagged", "translate": ".result .quote",
+    }  # fmt: skip
+    for task, selector in shown.items():
+        page = one.open(f"view=tasks&task={task}", selector)
+        assert page.locator(".error").count() == 0
     text = "the river bank and the boat ."
-    page = one.open(f"view=tasks&task={task}", shown)
-    if task == "tagger":
-        page.fill("textarea", text)
-        page.click("button.primary")
-        page.wait_for_function(
-            "() => document.querySelector('.tagged').textContent.includes('boat')"
-        )
-        (prediction,) = ask(server, "/v1/predict/tagger", inputs=[text])["predictions"]
-        spans = [f"{span['text']}{span['label']}" for span in prediction["spans"]]
-        assert page.locator(".span").all_text_contents() == spans
-        assert [row["tag"] for row in one.rows("figure")] == prediction["tags"]
-    if task == "question":
-        page.fill("textarea", "🙂 he sat on the boat .")
-        page.fill("input", "who sat ?")
-        page.click("button.primary")
-        page.wait_for_function("() => document.querySelector('.tagged').textContent.includes('🙂')")
-        body = {"question": "who sat ?", "passage": "🙂 he sat on the boat ."}
-        (prediction,) = ask(server, "/v1/predict/question", inputs=[body])["predictions"]
-        assert page.text_content("mark.answer") == prediction["answer"]
+    page = one.open("view=tasks&task=tagger", ".tagged")
+    page.fill("textarea", text)
+    page.click("button.primary")
+    page.wait_for_function("() => document.querySelector('.tagged').textContent.includes('boat')")
+    (prediction,) = ask(server, "/v1/predict/tagger", inputs=[text])["predictions"]
+    spans = [f"{span['text']}{span['label']}" for span in prediction["spans"]]
+    assert page.locator(".span").all_text_contents() == spans
+    assert [row["tag"] for row in one.rows("figure")] == prediction["tags"]
+    page = one.open("view=tasks&task=question", ".tagged")
+    body = {"question": "who sat ?", "passage": "🙂 he sat on the boat ."}
+    page.fill("textarea", body["passage"])
+    page.fill("input", body["question"])
+    page.click("button.primary")
+    page.wait_for_function("() => document.querySelector('.tagged').textContent.includes('🙂')")
+    (prediction,) = ask(server, "/v1/predict/question", inputs=[body])["predictions"]
+    assert page.text_content("mark.answer") == prediction["answer"]
     assert page.locator(".error").count() == 0
 
 
@@ -505,23 +497,23 @@ def test_what_is_not_loaded_is_told_with_the_command_that_loads_it(window: Open)
 
 
 # ---------------------------------------------------------------------- saved and shared
-@pytest.mark.parametrize("view", ["uses", "pair", "language", "anatomy"])
-def test_figures_are_saved_as_they_look(window: Open, view: str) -> None:
+def test_figures_are_saved_as_they_look(window: Open) -> None:
     one = window()
-    one.show(view)
-    figure = "figure >> nth=0"
-    svg = one.save(figure, "SVG").decode()
-    root = ET.fromstring(svg)
-    _, _, width, height = map(float, root.attrib["viewBox"].split())
-    elements = list(root.iter())
-    assert not any({"class", "style", "role"} & set(element.attrib) for element in elements)
-    marks = [one for one in elements if one.tag.endswith(("path", "rect", "circle"))]
-    assert len({one.get("fill") for one in marks}) > 2
-    png = one.save(figure, "PNG")
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    size = [int.from_bytes(png[i : i + 4], "big") for i in (16, 20)]
-    assert size == [2 * int(width), 2 * int(height)]
-    assert len(set(png)) > 200  # Not an empty picture.
+    for view in ("uses", "pair", "language", "anatomy"):
+        one.show(view)
+        figure = "figure >> nth=0"
+        svg = one.save(figure, "SVG").decode()
+        root = ET.fromstring(svg)
+        _, _, width, height = map(float, root.attrib["viewBox"].split())
+        elements = list(root.iter())
+        assert not any({"class", "style", "role"} & set(element.attrib) for element in elements)
+        marks = [mark for mark in elements if mark.tag.endswith(("path", "rect", "circle"))]
+        assert len({mark.get("fill") for mark in marks}) > 2
+        png = one.save(figure, "PNG")
+        assert png[:8] == b"\x89PNG\r\n\x1a\n"
+        size = [int.from_bytes(png[i : i + 4], "big") for i in (16, 20)]
+        assert size == [2 * int(width), 2 * int(height)]
+        assert len(set(png)) > 200  # Not an empty picture.
 
 
 def test_an_address_shows_the_same_to_others(window: Open) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,23 @@ KEY = "a-key-of-a-few-letters"
 def server(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
     (folder / "keys").write_text(f"another-key-of-letters\n{KEY}\n")
+    browser = folder / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > "{folder / "opened"}"\n')
+    browser.chmod(0o755)
     limits = ("--max-queue", "8", "--max-body", "20000", "--timeout", "3")
-    with running(folder, str(model_folder), "--api-key-file", str(folder / "keys"), *limits) as one:
-        yield one
+    options = ("--api-key-file", str(folder / "keys"), "--open", *limits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BROWSER", f"{browser} %s")
+        with running(folder, str(model_folder), *options) as one:
+            yield one
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return when a condition holds; fail if that takes a minute."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def headers(key: str = KEY) -> dict[str, str]:
@@ -59,6 +73,11 @@ def test_the_client_of_openai_gets_the_vectors_of_embed(server: Server, model_fo
         client.embeddings.create(model="gpt", input="a")
     with pytest.raises(openai.AuthenticationError, match="send the key of this service"):
         openai.OpenAI(base_url=f"{server.address}/v1", api_key="wrong").models.list()
+
+
+def test_open_starts_the_browser_with_the_address(server: Server) -> None:
+    opened = server.log.parent / "opened"
+    wait_for(lambda: opened.exists() and opened.read_text() == server.address)
 
 
 def test_only_pages_and_health_need_no_key(server: Server) -> None:
@@ -109,10 +128,7 @@ def test_slow_bodies_and_readers_are_ended_and_large_bodies_refused(server: Serv
         assert status_of(large) == 413
         assert status_of(chunked) == 413
         assert status_of(slow) == 408
-        deadline = time.monotonic() + 60
-        while '"/v1/layers", "status": 499' not in server.log.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: '"/v1/layers", "status": 499' in server.log.read_text())
 
 
 async def flood(server: Server, seconds: float) -> Counter[int]:
@@ -158,18 +174,22 @@ def test_overload_is_429_and_normal_answers_follow(server: Server) -> None:
     for connection in [*silent, *halves]:
         connection.close()
     assert set(statuses) == {200, 429}, statuses
-    time.sleep(0.3)
+
+    def metrics() -> str:
+        return httpx.get(f"{server.address}/metrics", headers=headers()).text
+
+    wait_for(lambda: "elmokit_requests_in_flight 1.0" in metrics())  # which is this request
     for _ in range(10):
         response = httpx.post(f"{server.address}/embed", json={"inputs": "a"}, headers=headers())
         assert response.status_code == 200
-    metrics = httpx.get(f"{server.address}/metrics", headers=headers()).text
-    assert 'elmokit_waiting_tokens{model="tiny"} 0.0' in metrics
+    assert 'elmokit_waiting_tokens{model="tiny"} 0.0' in metrics()
 
 
 def test_the_log_has_json_lines_without_texts(server: Server) -> None:
     secret = "unmistakable"
-    httpx.post(f"{server.address}/embed", json={"inputs": secret}, headers=headers())
-    time.sleep(1)
+    body = json.dumps({"inputs": secret, "truncate": True}).encode()
+    httpx.post(f"{server.address}/embed", content=body, headers=headers())
+    wait_for(lambda: f'"bytes_in": {len(body)}' in server.log.read_text())
     first, *lines = server.log.read_text().splitlines()
     assert "only this machine can reach it (--host 0.0.0.0 opens it to others)" in first
     entries = [json.loads(line) for line in lines]
