@@ -74,15 +74,10 @@ class Shape:
         return range(max(0, tick - self.steps + 1), min(self.num_layers, tick + 1))
 
     def steps_of(self, layer: int, buffer: Tensor, *, after: bool = False) -> Tensor:
-        """Return the steps of one layer from a buffer of all ticks.
+        """Return a view of the steps of one layer in both directions: (2, steps * rows, …).
 
-        Args:
-            layer: index of the layer.
-            buffer: (runs, ticks * rows, …).
-            after: start one tick later, where the states after each step are.
-
-        Returns:
-            A view for both directions, (2, steps * rows, …).
+        The buffer has all ticks, (runs, ticks * rows, …). `after` starts one tick later, where the
+        states after each step are.
         """
         start = (layer + after) * self.rows
         return buffer[2 * layer : 2 * layer + 2, start : start + self.steps * self.rows]

@@ -43,7 +43,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elmokit.model.fast.linear import mixed_bmm, to_precision
+from elmokit.model.fast.linear import mixed_mm, to_precision
 from elmokit.model.fast.lstm_buffers import Buffers, Shape, Tick
 from elmokit.model.lstm import LayerState, LSTMLayer
 
@@ -108,7 +108,9 @@ class _BothStacks(torch.autograd.Function):
     def forward(
         ctx: Any, owner: Any, shape: Shape, starts: Any, masks: Any, inputs: Tensor, *weights: Any
     ) -> Any:
-        buffers = _take_buffers(owner, shape)
+        buffers = _spare.pop(owner, None)
+        if buffers is None or buffers.shape != shape:
+            buffers = Buffers(shape)
         buffers.load([weights[start : start + 4] for start in range(0, len(weights), 4)])
         stacks_forward(buffers, inputs, starts, masks)
         ends = []  # h and c of each layer after its last step: (2, rows, …)
@@ -134,12 +136,6 @@ class _BothStacks(torch.autograd.Function):
         return (None, None, None, None, d_inputs, *(d for of_run in d_weights for d in of_run))
 
 
-def _take_buffers(owner: LSTMLayer, shape: Shape) -> Buffers:
-    """Return the buffers of the window before if they have the same shape, else new ones."""
-    buffers = _spare.pop(owner, None)
-    return buffers if buffers is not None and buffers.shape == shape else Buffers(shape)
-
-
 def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], masks: Masks) -> None:
     """Fill the buffers from inputs (2, steps * rows, size); equations F1 to F9."""
     shape = b.shape
@@ -157,7 +153,7 @@ def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], mas
         _to_tanh(torch.mul(v.cell, 2, out=v.tanh_cell).sigmoid_())  # tanh(c)
         torch.mul(v.gate_output, v.tanh_cell, out=v.cell_output)  # F5: m = o * tanh(c)
         if shape.projects:
-            mixed_bmm(v.cell_output, b.projection_t[tick.runs], out=v.projected)  # F6: p = P m
+            mixed_mm(v.cell_output, b.projection_t[tick.runs], out=v.projected)  # F6: p = P m
             _clip(v.projected, shape.projection_clip, out=v.hidden)  # F7: h = clip(p)
         else:
             v.hidden.copy_(v.cell_output)  # h = m
@@ -176,7 +172,7 @@ def _compute_gates(b: Buffers, tick: Tick) -> None:
     """
     v = tick.forward
     if b.blocks is None:
-        a = mixed_bmm(v.input_and_hidden, b.weight_t[tick.runs]).add_(b.bias[tick.runs])
+        a = mixed_mm(v.input_and_hidden, b.weight_t[tick.runs]).add_(b.bias[tick.runs])
         torch.sigmoid(a, out=v.gates)  # (runs, rows, 4 cells)
     else:
         for block, input_and_hidden, gates in zip(
@@ -187,15 +183,9 @@ def _compute_gates(b: Buffers, tick: Tick) -> None:
 
 
 def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor | None]]:
-    """Compute all gradients from that of the top outputs; equations B1 to B14.
+    """Compute all gradients from that of the top outputs, (2, steps * rows, size); B1 to B14.
 
-    Args:
-        b: what `stacks_forward` filled; `b.d_inputs` receives the gradient of the inputs.
-        masks: those of the forward pass.
-        grad: gradient of the top outputs, (2, steps * rows, size).
-
-    Returns:
-        For each run, the gradients of W, U, b and P.
+    Return those of W, U, b and P for each run; `b.d_inputs` receives that of the inputs.
     """
     shape, aten = b.shape, torch.ops.aten
     b.d_input_and_hidden.zero_()  # No gradient comes from behind the window.
@@ -207,7 +197,7 @@ def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor 
         torch.add(d.d_output, d.d_hidden, out=d.d_projected)  # B1: dL/dh, in the memory of dL/dp
         if shape.projects:
             _clip_backward(d.d_projected, v.hidden, shape.projection_clip)  # B2: dL/dp
-            mixed_bmm(d.d_projected, b.projection[tick.runs], out=d.d_cell_output)  # B3: dL/dm
+            mixed_mm(d.d_projected, b.projection[tick.runs], out=d.d_cell_output)  # B3: dL/dm
         torch.mul(d.d_cell_output, v.tanh_cell, out=d.d_gate_output)  # B4: dL/do
         # B5: dL/dc += dL/dm * o * (1 - tanh(c)^2), in the memory of dL/dm.
         d.d_cell_output.mul_(v.gate_output)
@@ -223,7 +213,7 @@ def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor 
             d.d_sigmoid_gates, v.sigmoid_gates, grad_input=v.sigmoid_gates
         )
         aten.tanh_backward.grad_input(d.d_candidate, v.candidate, grad_input=v.candidate)
-        mixed_bmm(v.gates, b.weight[tick.runs], out=d.d_input_and_hidden)  # B11: [dL/dx, dL/dh']
+        mixed_mm(v.gates, b.weight[tick.runs], out=d.d_input_and_hidden)  # B11: [dL/dx, dL/dh']
         for s in tick.layer_steps:  # B12
             mask = None if step_masks is None else step_masks[s.layer][s.step]
             _drop(s.d_input, mask, out=s.d_below)
@@ -240,13 +230,13 @@ def _weight_gradients(b: Buffers) -> list[list[Tensor | None]]:
         d_gates = shape.steps_of(layer, b.gates)  # dL/da by now: (2, steps * rows, 4 cells)
         input_and_hidden = shape.steps_of(layer, b.input_and_hidden)  # (2, steps * rows, 2 size)
         factor = to_precision(input_and_hidden, shape.precision)
-        d_weight = mixed_bmm(d_gates.transpose(1, 2), factor)  # B13: (2, 4 cells, 2 size)
+        d_weight = mixed_mm(d_gates.transpose(1, 2), factor)  # B13: (2, 4 cells, 2 size)
         d_bias = d_gates.sum(1)  # B14: (2, 4 cells)
         d_projection: Any = [None, None]
         if shape.projects:
             d_projected = shape.steps_of(layer, b.d_projected)  # (2, steps * rows, size)
             factor = to_precision(shape.steps_of(layer, b.cell_output), shape.precision)
-            d_projection = mixed_bmm(d_projected.transpose(1, 2), factor)  # B14: (2, size, cells)
+            d_projection = mixed_mm(d_projected.transpose(1, 2), factor)  # B14: (2, size, cells)
         for direction in range(2):
             d_input_weight, d_recurrent_weight = torch.split(d_weight[direction], shape.size, dim=1)
             d_biases = [d_bias[direction], d_projection[direction]]
