@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from tqdm import tqdm
 
@@ -29,7 +29,7 @@ from elmokit.layers import Pooling, check_pooling, layer_weights, parse_layers, 
 from elmokit.progress import check_threads, use_threads
 from elmokit.text.readers import Line, count_sentences, join_lines, read_sentences, total_bytes
 from elmokit.vectors.parquet import DEFAULT_COLUMNS, parse_columns
-from elmokit.vectors.shards import Columns, EmbeddedSentence, Vectors, Window
+from elmokit.vectors.shards import Columns, EmbeddedSentence, Window
 from elmokit.vectors.shared import SharedParts
 from elmokit.vectors.writer import RowWriter, VectorWriter, output_format
 from elmokit.workers import Workers, check_workers
@@ -86,14 +86,6 @@ class EmbedResult:
     seconds: float
 
 
-class EmbeddedLine(NamedTuple):
-    """A sentence as it is written."""
-
-    tokens: Sequence[str]
-    layers: Vectors
-    """Layers (K, tokens, dim), or (K, dim) if they are pooled."""
-
-
 def embed_file(
     input: FilePath,
     output: FilePath,
@@ -142,14 +134,8 @@ def embed_file(
     start = time.perf_counter()
     consumed: list[int] = []  # bytes of the input since the bar moved
     tokenizer = options.tokenizer or own_tokenizer(model)
-    reading: dict[str, Any] = {
-        "kind": options.kind,
-        "split": options.split,
-        "field": options.field,
-        "id_field": options.id_field,
-        "column": options.column,
-        "errors": errors,
-    }
+    names = ("kind", "split", "field", "id_field", "column")
+    reading: Any = {name: getattr(options, name) for name in names} | {"errors": errors}
     share = shard_of(input, options.shard, **reading)
     lines = read_sentences(
         input,
@@ -181,6 +167,8 @@ def embed_file(
         resume=resume,
         overwrite=overwrite,
     )
+    import torch
+
     windows = _windows(elmo, lines, options)
     progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
     with use_threads(threads), locked(writer.folder), writer, progress as bar:
@@ -190,8 +178,9 @@ def embed_file(
             here = WindowsHere(elmo, writer, options)
             tokens = _write_windows(windows, writer, here, input, bar, consumed)
         else:
-            settings_of_each = (model, device, options, writer.rows, threads_of_each(workers))
-            with Workers(workers, embed_windows, *settings_of_each) as processes:
+            own_threads = max(1, torch.get_num_threads() // workers)
+            own = (model, device, options, writer.rows, own_threads)
+            with Workers(workers, embed_windows, *own) as processes:
                 shared = SharedParts(processes, writer)
                 tokens = _write_windows(windows, writer, shared, input, bar, consumed)
         bar.set_description("finishing")
@@ -218,13 +207,6 @@ def shard_of(input: FilePath, shard: str | None, **reading: Any) -> range:
             f"{name_of(input)} has only {plural(sentences, 'sentence')}, too few for {count} shards"
         )
     return range(sentences * (index - 1) // count, sentences * index // count)
-
-
-def threads_of_each(workers: int) -> int:
-    """Return the number of threads of a worker: its share of those that torch now uses."""
-    import torch
-
-    return max(1, torch.get_num_threads() // workers)
 
 
 def _windows(elmo: Embedder, lines: Iterable[Line], options: EmbedOptions) -> Iterator[Window]:
@@ -328,4 +310,4 @@ def _embed_window(
     layers = parse_layers(options.layers)
     for sentence in elmo.stream(tokens, layers, batch_size=options.batch_size, dtype=options.dtype):
         array = pool_and_scale(sentence.layers, options.pooling, normalize=options.normalize)
-        yield EmbeddedLine(sentence.tokens, array)
+        yield EmbeddedSentence(sentence.tokens, array)

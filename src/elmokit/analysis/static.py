@@ -176,9 +176,6 @@ class UseSums(ResumableFolder):
         """Hash of these sentences."""
         super().__init__(Path(out), settings, resume=resume, overwrite=overwrite)
 
-    def __enter__(self) -> UseSums:
-        return self
-
     def _is_replaceable(self, out: Path) -> bool:
         return out.is_file()
 

@@ -78,9 +78,6 @@ class VectorWriter(ResumableFolder):
         form = {"format": self.format, "pooled": pooled, "squeeze": squeeze, "start": start}
         super().__init__(out, {**settings, **form}, resume=resume, overwrite=overwrite)
 
-    def __enter__(self) -> VectorWriter:
-        return self
-
     def holds(self, window: Window) -> bool:
         """Tell whether these sentences are a part."""
         if window.first not in self._firsts:
@@ -129,18 +126,14 @@ class VectorWriter(ResumableFolder):
                 write_json(self.folder / INDEX, index)
             if self.format == "npy":
                 self._publish()
-            else:
-                self._assemble()
-                remove_parts(self.folder)
+                return self.out
+            if not self.finished:
+                with atomic_file(self.out, temporary=self.folder / ASSEMBLED) as file:
+                    ASSEMBLERS[self.format](VectorShards(self.folder), file)
+                self.finished = True
+                write_json(self.folder / SETTINGS, {**self.settings, FINISHED: self.done})
+            remove_parts(self.folder)
         return self.out
-
-    def _assemble(self) -> None:
-        if self.finished:
-            return
-        with atomic_file(self.out, temporary=self.folder / ASSEMBLED) as file:
-            ASSEMBLERS[self.format](VectorShards(self.folder), file)
-        self.finished = True
-        write_json(self.folder / SETTINGS, {**self.settings, FINISHED: self.done})
 
     # ------------------------------------------------------------------ resuming
     def _is_replaceable(self, out: Path) -> bool:
@@ -200,20 +193,17 @@ class RowWriter:
 
     def write(self, index: int, first: int, sentences: Sequence[EmbeddedSentence]) -> None:
         """Write the vectors of the part `index`, whose first sentence has the index `first`."""
-        self._check_size(first, sentences)
-        with explain_disk_errors(self.out):
-            write_rows(self.folder, index, sentences, pooled=self.pooled)
-
-    def _check_size(self, first: int, sentences: Sequence[EmbeddedSentence]) -> None:
-        size = sum(sentence.layers.size for sentence in sentences)
-        if self.format != "parquet" or size <= MAX_PART_VALUES:
-            return
-        if len(sentences) == 1:
+        is_large = sum(sentence.layers.size for sentence in sentences) > MAX_PART_VALUES
+        if is_large and self.format == "parquet":
+            if len(sentences) > 1:
+                limit = f"at most {MAX_PART_VALUES} values"
+                raise ValueError(f"a part holds {limit}: write smaller ones")
             raise ElmokitError(
                 f"sentence {first} of {len(sentences[0].tokens):,} tokens is too long for Parquet: "
                 "write .h5 or .npy, or fewer layers"
             )
-        raise ValueError(f"a part holds at most {MAX_PART_VALUES} values: write smaller ones")
+        with explain_disk_errors(self.out):
+            write_rows(self.folder, index, sentences, pooled=self.pooled)
 
 
 def output_format(out: str | Path, format: str | None) -> str:

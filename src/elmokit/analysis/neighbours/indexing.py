@@ -141,9 +141,6 @@ class IndexWriter(ResumableFolder):
         self.means: Array | None = None
         super().__init__(out, settings, resume=resume, overwrite=overwrite)
 
-    def __enter__(self) -> IndexWriter:
-        return self
-
     @property
     def index(self) -> Index:
         """What is committed, as an index."""
