@@ -10,9 +10,9 @@ read the sentence. ("play" is a noun in one sense and a verb in the other, which
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elmokit.cli.main import APP_SETTINGS, call, guard
@@ -24,36 +24,9 @@ if TYPE_CHECKING:
     from elmokit.analysis.uses import Use
     from elmokit.embed import Embedder
 
-# Word, sense and a sentence, in which the word occurs once. Models with random weights find the
-# same sense in them as often as a guess does: the position of the word and the words beside it do
-# not give the sense away.
-TEXT = """
-bank river: They walked along the bank of the river until it was dark.
-bank river: The boat drifted towards the muddy bank of the stream.
-bank river: Tall trees grew on the east bank of the river.
-bank river: A path led along the bank to the old water mill.
-bank money: She owed the bank a large sum of money.
-bank money: He worked as a clerk in the largest bank of the city.
-bank money: The government promised to save the bank from its debts.
-bank money: She went to the bank to borrow money for the house.
-play theatre: The play was first performed in a London theatre.
-play theatre: The audience loved the play and its young author.
-play theatre: The actors read the play aloud before the first rehearsal.
-play theatre: His second play was a comedy about two sisters.
-play sport: They play football for the national team.
-play sport: The team will play its next match in March.
-play sport: He was too old to play another season for the club.
-play sport: She learned to play tennis when she was a child.
-cell biology: The nucleus of the cell contains most of its proteins.
-cell biology: The virus enters a living cell and destroys its membrane.
-cell biology: The membrane lets water and salt into the cell.
-cell biology: Oxygen reaches every cell of the body through the blood.
-cell prison: He was locked in his cell and left alone.
-cell prison: The cell had no window, only an iron door.
-cell prison: She wrote letters from her cell to the other prisoners.
-cell prison: Every cell of the prison was full that year.
-"""
-SENTENCES: list[tuple[str, str, str]] = re.findall(r"(\w+) (\w+): (.+)", TEXT)
+# The word occurs once in each sentence. Models with random weights find the same sense in them as
+# often as a guess does: its position and the words beside it do not give the sense away.
+USES = Path(__file__).with_name("demo.tsv")
 COLORS = {"right": "32", "wrong": "31", "bold": "1", "faint": "2"}  # codes of terminals
 NEXT = """\
   elmokit embed my.txt vectors.h5                 the vectors of a file, one sentence per line
@@ -94,7 +67,7 @@ def demo(
     from elmokit.loading import load
 
     elmo = load(model)
-    uses = find_uses(elmo.tokenize)
+    uses = find_uses()
     vectors = use_vectors(elmo, uses)
     print("\n".join(report(f"{model}: {elmo.dim} dimensions", uses, vectors)))
     if figure is not None:
@@ -106,15 +79,13 @@ def demo(
         print(f"\nThe vectors of all layers are drawn in {figure}.")
 
 
-def find_uses(tokenize: Callable[[str], Sequence[str]]) -> dict[str, list[Use]]:
-    """Find the words in their sentences."""
-    from elmokit.analysis.uses import Use
+def find_uses() -> dict[str, list[Use]]:
+    """Return the words in their sentences."""
+    from elmokit.analysis.uses import read_uses
 
     uses: dict[str, list[Use]] = {}
-    for word, sense, text in SENTENCES:
-        tokens = tuple(tokenize(text))
-        start = tokens.index(word)
-        uses.setdefault(word, []).append(Use(tokens, start, start + 1, word, sense))
+    for use in read_uses(USES):
+        uses.setdefault(use.lemma, []).append(use)
     return uses
 
 

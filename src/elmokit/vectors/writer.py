@@ -17,25 +17,11 @@ from elmokit.errors import ElmokitError, require
 from elmokit.io.atomic import atomic_file
 from elmokit.io.jsonfile import write_json
 from elmokit.io.resumable import ResumableFolder, check_settings, explain_disk_errors
+from elmokit.vectors import shards
 from elmokit.vectors.hdf5 import write_hdf5
 from elmokit.vectors.npz import write_npz
 from elmokit.vectors.parquet import write_parquet
-from elmokit.vectors.shards import (
-    ASSEMBLED,
-    INDEX,
-    OUR_FILES,
-    SETTINGS,
-    Columns,
-    EmbeddedSentence,
-    VectorShards,
-    Window,
-    commit_part,
-    committed_parts,
-    open_part,
-    read_settings,
-    remove_parts,
-    write_rows,
-)
+from elmokit.vectors.shards import Columns, EmbeddedSentence, VectorShards, Window
 
 SUFFIXES = {"h5": "hdf5", "hdf5": "hdf5", "npz": "npz", "parquet": "parquet", "npy": "npy"}
 ASSEMBLERS = {"hdf5": write_hdf5, "npz": write_npz, "parquet": write_parquet}
@@ -53,7 +39,7 @@ class VectorWriter(ResumableFolder):
     """
 
     KIND = "output of this format"
-    FILES = OUR_FILES
+    FILES = shards.OUR_FILES
 
     def __init__(
         self,
@@ -83,7 +69,7 @@ class VectorWriter(ResumableFolder):
         if window.first not in self._firsts:
             return False
         index = self._firsts.index(window.first)
-        return open_part(self.folder, index, pooled=self.pooled).window == window
+        return shards.open_part(self.folder, index, pooled=self.pooled).window == window
 
     def write(self, sentences: Sequence[EmbeddedSentence], columns: Columns | None = None) -> None:
         """Commit the next sentences as one part: when this returns, they are safe on the disk.
@@ -113,7 +99,7 @@ class VectorWriter(ResumableFolder):
     def commit(self, window: Window) -> None:
         """Commit the next part, whose vectors are written already."""
         with explain_disk_errors(self.out):
-            commit_part(self.folder, self.parts, window, pooled=self.pooled)
+            shards.commit_part(self.folder, self.parts, window, pooled=self.pooled)
         self._firsts.append(window.first)
         self.done += len(window.tokens)
 
@@ -123,16 +109,16 @@ class VectorWriter(ResumableFolder):
             if not self.finished:
                 form = {"pooled": self.pooled, "squeeze": self.squeeze, "start": self.start}
                 index = {"sentences": self.done, "firsts": self._firsts, **form}
-                write_json(self.folder / INDEX, index)
+                write_json(self.folder / shards.INDEX, index)
             if self.format == "npy":
                 self._publish()
                 return self.out
             if not self.finished:
-                with atomic_file(self.out, temporary=self.folder / ASSEMBLED) as file:
+                with atomic_file(self.out, temporary=self.folder / shards.ASSEMBLED) as file:
                     ASSEMBLERS[self.format](VectorShards(self.folder), file)
                 self.finished = True
-                write_json(self.folder / SETTINGS, {**self.settings, FINISHED: self.done})
-            remove_parts(self.folder)
+                write_json(self.folder / shards.SETTINGS, {**self.settings, FINISHED: self.done})
+            shards.remove_parts(self.folder)
         return self.out
 
     # ------------------------------------------------------------------ resuming
@@ -147,13 +133,13 @@ class VectorWriter(ResumableFolder):
         return self.done == 0
 
     def _remove(self, folder: Path) -> None:
-        remove_parts(folder)
+        shards.remove_parts(folder)
 
     def _start(self) -> None:
-        write_json(self.folder / SETTINGS, self.settings)
+        write_json(self.folder / shards.SETTINGS, self.settings)
 
     def _resume(self) -> None:
-        saved = read_settings(self.folder)
+        saved = shards.read_settings(self.folder)
         if saved is None:  # killed between creating the folder and writing the settings
             self._start()
             return
@@ -164,7 +150,7 @@ class VectorWriter(ResumableFolder):
         elif finished is not None:  # the output was removed, and some parts may be deleted
             self._begin()
         else:
-            for part in committed_parts(self.folder, pooled=self.pooled):
+            for part in shards.committed_parts(self.folder, pooled=self.pooled):
                 self._firsts.append(part.window.first)
                 self.done += len(part)
                 self._kind = part.array.shape[0], part.array.shape[2], part.array.dtype.name
@@ -203,7 +189,7 @@ class RowWriter:
                 "write .h5 or .npy, or fewer layers"
             )
         with explain_disk_errors(self.out):
-            write_rows(self.folder, index, sentences, pooled=self.pooled)
+            shards.write_rows(self.folder, index, sentences, pooled=self.pooled)
 
 
 def output_format(out: str | Path, format: str | None) -> str:

@@ -120,7 +120,10 @@ def neighbours_of(
         ]
     }
     if static is not None:
-        columns[Path(static.source).name] = [nearest_static(static, use, k) for use in uses]
+        columns[Path(static.source).name] = [
+            None if static.row(use.word) is None else static.most_similar(use.word, k)
+            for use in uses
+        ]
     return [
         QueryResult(use, nearest[i], {name: column[i] for name, column in columns.items()})
         for i, use in enumerate(uses)
@@ -173,11 +176,6 @@ def distinct(index: Index, query: Use, scores: Array, rows: Rows, k: int) -> lis
         if len(neighbours) == k:
             break
     return list(neighbours.values())
-
-
-def nearest_static(static: StaticVectors, use: Use, k: int) -> NearWords | None:
-    """Return the words whose static vectors are nearest to that of a word; None if it has none."""
-    return None if static.row(use.word) is None else static.most_similar(use.word, k)
 
 
 def _other_words(words: Sequence[str], word: str, scores: Array, rows: Rows, k: int) -> NearWords:
