@@ -33,15 +33,8 @@ from elmokit.formats.native import read_tensors, write_tensors
 from elmokit.io.scratch import scratch_array
 from elmokit.language import Filling, Perplexity, Surprisal, Text
 from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool, unit
-from elmokit.model.bilm import (
-    BiLM,
-    BiLMOutput,
-    BiLMState,
-    find_representation,
-    given_state,
-    tensors_of,
-    unflatten,
-)
+from elmokit.model import bilm
+from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState
 from elmokit.model.fast.linear import PRECISIONS, Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.chinese import with_dictionary
@@ -93,7 +86,7 @@ class Sentence:
         """
         if len(self.layers) == 1:  # A model has at least two: this is one of them, or a mix.
             raise InvalidInput(f"{name!r} needs all layers: embed with layers='all'")
-        layer, columns = find_representation(name, len(self.layers) - 1, self.layers.shape[-1])
+        layer, columns = bilm.find_representation(name, len(self.layers) - 1, self.layers.shape[-1])
         return self.layers[layer, :, columns]
 
     def __repr__(self) -> str:
@@ -221,7 +214,7 @@ class Embedder:
         """Return what a format writes; without `copy` it changes when the model is trained."""
         return Checkpoint(
             config=self.config,
-            tensors=tensors_of(self.model, copy=copy),
+            tensors=bilm.tensors_of(self.model, copy=copy),
             vocabulary=None if self.vocabulary is None else self.vocabulary.words,
             metadata=self.metadata,
             source=self.source,
@@ -401,7 +394,7 @@ class Embedder:
         sentences = list(self._split(texts))
         framed = [[BEGIN_SENTENCE, *sentence, END_SENTENCE] for sentence in sentences]
         with self.engine.lock, torch.inference_mode():
-            layers, after = self.engine.framed_layers(framed, given_state(state))
+            layers, after = self.engine.framed_layers(framed, bilm.given_state(state))
             array = layers.cpu().numpy()
             ends = np.cumsum([len(sentence) for sentence in framed])
             result = [
@@ -418,7 +411,7 @@ class Embedder:
         lengths = lengths_of(sentences)
         longest = int(lengths.max()) if len(lengths) else 0
         lengths = lengths.to(self.device)
-        return BiLMOutput(unflatten(flat, lengths, longest), lengths)
+        return BiLMOutput(bilm.unflatten(flat, lengths, longest), lengths)
 
     def skip(self, window: Sequence[Sequence[str]]) -> None:
         """Leave out tokenized sentences that were embedded before; their words are cached again."""

@@ -26,7 +26,7 @@ from elmokit.io.atomic import locked
 from elmokit.io.lines import FilePath, name_of
 from elmokit.io.resumable import check_unused, input_identity, other_input
 from elmokit.layers import Pooling, check_pooling, layer_weights, parse_layers, pool_and_scale
-from elmokit.progress import check_threads, use_threads
+from elmokit.progress import TokenRate, check_threads, use_threads
 from elmokit.text.readers import Line, count_sentences, join_lines, read_sentences, total_bytes
 from elmokit.vectors.parquet import DEFAULT_COLUMNS, parse_columns
 from elmokit.vectors.shards import Columns, EmbeddedSentence, Window
@@ -172,20 +172,17 @@ def embed_file(
     windows = _windows(elmo, lines, options)
     progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
     with use_threads(threads), locked(writer.folder), writer, progress as bar:
-        if writer.finished:
-            tokens = 0
-        elif workers == 1:
-            here = WindowsHere(elmo, writer, options)
-            tokens = _write_windows(windows, writer, here, input, bar, consumed)
-        else:
+        rate = TokenRate(bar, consumed)
+        if not writer.finished and workers == 1:
+            _write_windows(windows, writer, WindowsHere(elmo, writer, options), input, rate)
+        elif not writer.finished:
             own_threads = max(1, torch.get_num_threads() // workers)
             own = (model, device, options, writer.rows, own_threads)
             with Workers(workers, embed_windows, *own) as processes:
-                shared = SharedParts(processes, writer)
-                tokens = _write_windows(windows, writer, shared, input, bar, consumed)
+                _write_windows(windows, writer, SharedParts(processes, writer), input, rate)
         bar.set_description("finishing")
         writer.finish()
-    return EmbedResult(writer.out, writer.done, tokens, time.perf_counter() - start)
+    return EmbedResult(writer.out, writer.done, rate.tokens, time.perf_counter() - start)
 
 
 def shard_of(input: FilePath, shard: str | None, **reading: Any) -> range:
@@ -233,45 +230,35 @@ def _write_windows(
     writer: VectorWriter,
     parts: WindowsHere | SharedParts,
     input: FilePath,
-    bar: tqdm[Any],
-    consumed: list[int],
-) -> int:
-    """Embed and write the windows that are not written yet; return the number of their tokens."""
-    sentences = tokens = 0
-    start = time.perf_counter()
-    done = writer.done
+    rate: TokenRate,
+) -> None:
+    """Embed and write the windows that are not written yet."""
+    sentences, done = 0, writer.done
     for window in windows:
         sentences += len(window.tokens)
         if window.first < done:  # written before the run was stopped
             if not writer.holds(window):
                 raise other_input(os.fspath(input), writer.out)
             parts.skip(window)
-            start = time.perf_counter()
+            rate.advance(0)
         else:
             parts.write(window)
-            tokens += sum(map(len, window.tokens))
-            speed = tokens / (time.perf_counter() - start)
-            bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
-        bar.update(sum(consumed))
-        consumed.clear()
+            rate.advance(sum(map(len, window.tokens)))
     if sentences < done:
         raise other_input(os.fspath(input), writer.out)
     parts.finish()
-    return tokens
 
 
 class WindowsHere:
-    """Embeds windows in this process."""
+    """Embeds windows in this process; `SharedParts` does so in others."""
 
     def __init__(self, elmo: Embedder, writer: VectorWriter, options: EmbedOptions) -> None:
         self.elmo, self.writer, self.options = elmo, writer, options
 
     def skip(self, window: Window) -> None:
-        """Fill the word cache as embedding the window would."""
         self.elmo.skip(window.tokens)
 
     def write(self, window: Window) -> None:
-        """Embed and commit a window."""
         sentences = list(_embed_window(self.elmo, window.tokens, self.options))
         self.writer.write(sentences, window.columns)
 

@@ -22,15 +22,10 @@ from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours import index as disk
 from elmokit.analysis.neighbours.index import Index
 from elmokit.errors import ElmokitError
+from elmokit.io import resumable
 from elmokit.io.atomic import locked
 from elmokit.io.jsonfile import write_json
-from elmokit.io.resumable import (
-    ResumableFolder,
-    check_settings,
-    damaged,
-    explain_disk_errors,
-    other_input,
-)
+from elmokit.io.resumable import ResumableFolder, explain_disk_errors
 from elmokit.layers import layer_index, layer_weights
 
 if TYPE_CHECKING:
@@ -104,7 +99,7 @@ def index_uses(
                 on_tokens(sum(map(len, window)))
             first += len(window)
         if not writer.metadata["complete"] and first < writer.index.num_sentences:
-            raise other_input("the corpus", out)
+            raise resumable.other_input("the corpus", out)
         if not writer.index.num_sentences and words is None:
             raise ElmokitError("the corpus has no tokens, so there is nothing to index")
         if not writer.index.num_sentences:
@@ -155,11 +150,11 @@ class IndexWriter(ResumableFolder):
             self._begin()
             return
         saved = disk.read_metadata(self.folder)
-        check_settings(self.folder, saved["settings"], self.settings)
+        resumable.check_settings(self.folder, saved["settings"], self.settings)
         for name, size in saved["sizes"].items():
             path = self.folder / name
             if not path.is_file() or path.stat().st_size < size:
-                raise damaged(self.folder, f"{name} is too short")
+                raise resumable.damaged(self.folder, f"{name} is too short")
             os.truncate(path, size)
         self.metadata = saved
         self.word_ids = {word: i for i, word in enumerate(self.index.words)}
@@ -171,7 +166,7 @@ class IndexWriter(ResumableFolder):
         with (self.folder / disk.SENTENCES).open("rb") as file:
             file.seek(int(starts[0]))
             if any(file.readline() != _line(tokens) for tokens in window):
-                raise other_input("the corpus", self.out)
+                raise resumable.other_input("the corpus", self.out)
 
     def write(
         self, window: Iterable[Sentence], weights: Array, words: Collection[str] | None
