@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -49,12 +50,10 @@ class BiLMState:
         dtype: torch.dtype = torch.float32,
     ) -> BiLMState:
         """Return the state of a model that has not read anything."""
-        sizes = config.projection_dim, config.lstm_dim
-        layers: list[list[LayerState]] = [[], []]
-        for direction in layers * config.num_layers:
-            h, c = (torch.zeros(rows, size, device=device, dtype=dtype) for size in sizes)
-            direction.append((h, c))
-        return cls(*layers)
+        zeros = partial(torch.zeros, rows, device=device, dtype=dtype)
+        size, cells, layers = config.projection_dim, config.lstm_dim, range(config.num_layers)
+        forward, backward = ([(zeros(size), zeros(cells)) for _ in layers] for _ in range(2))
+        return cls(forward, backward)
 
     def map(self, function: Callable[..., Tensor], *others: BiLMState) -> BiLMState:
         """Apply a function to every tensor, together with the same tensors of other states."""
