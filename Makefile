@@ -20,8 +20,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-demo: $(READY)  ## embed a few sentences with the model that ships inside the package
-	$(RUN) elmokit.cli.demo
+demo: $(READY)  ## see how the layers of the included model separate the senses of words
+	$(VENV)/bin/python examples/demo.py $(ARGS)
 
 serve: $(READY)  ## open the explorer, and answer over HTTP at http://127.0.0.1:8090; ARGS='--task FOLDER' etc.
 	$(RUN) elmokit serve --open $(ARGS)
