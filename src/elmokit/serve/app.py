@@ -10,6 +10,7 @@ import asyncio
 import base64
 import io
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,6 +36,7 @@ from elmokit.serve.service import VERSION, WHOLE, ServedModel, Service
 
 Responses = dict[int | str, dict[str, Any]]
 STATIC = Path(__file__).parent / "static"
+WRITERS = 2  # threads for what takes long, such as writing large answers
 NPY, ARROW = "application/x-npy", "application/vnd.apache.arrow.stream"
 ERRORS = {
     400: "The request is not valid.",
@@ -75,6 +77,8 @@ def create_app(service: Service, *, keys: Sequence[str] = (), log_texts: bool = 
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        # Each thread has a heap of its own, which keeps some memory of the answers that it wrote.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WRITERS))
         yield
         await asyncio.to_thread(service.close)
 
@@ -191,7 +195,7 @@ def add_tei_routes(app: FastAPI, service: Service) -> None:
         return as_json(answer.model_dump())
 
 
-def kept_part(options: schemas.TEIRequest | schemas.SimilarityParameters, length: int) -> slice:
+def kept_part(options: schemas.TEIOptions, length: int) -> slice:
     """Return which tokens of a text to keep: all, unless texts that are too long are to be cut."""
     if not options.truncate:
         return WHOLE
@@ -413,10 +417,11 @@ def explain(error: RequestValidationError) -> tuple[int, str, str | None]:
     names = [part for part in first["loc"][1:] if isinstance(part, str)]
     field = names[0] if names else None
     own = [p["msg"] for p in problems if p["loc"][1:2] == first["loc"][1:2]]
-    texts = [text.removeprefix("Input should be ") for text in dict.fromkeys(own)]
-    if len(texts) == len([text for text in dict.fromkeys(own) if text.startswith("Input should")]):
-        return 422, f"{field or 'the body'} should be {' or '.join(texts)}", field
-    sentence = " or ".join(text[:1].lower() + text[1:] for text in dict.fromkeys(own))
+    complaints = list(dict.fromkeys(own))
+    if all(text.startswith("Input should") for text in complaints):
+        wanted = " or ".join(text.removeprefix("Input should be ") for text in complaints)
+        return 422, f"{field or 'the body'} should be {wanted}", field
+    sentence = " or ".join(text[:1].lower() + text[1:] for text in complaints)
     return 422, f"{field or 'the body'}: {sentence}", field
 
 

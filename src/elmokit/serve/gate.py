@@ -11,6 +11,7 @@ import asyncio
 import hmac
 import logging
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -251,6 +252,10 @@ class Gate:
         watching = asyncio.ensure_future(watch(asyncio.current_task()))
         try:
             await self.app(scope, replay, exchange.forward)
+        except asyncio.CancelledError as error:
+            # Its traceback holds the vectors and the answer, in cycles that are collected late.
+            traceback.clear_frames(error.__traceback__)
+            raise
         finally:
             watching.cancel()
 

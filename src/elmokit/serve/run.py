@@ -119,7 +119,7 @@ def give_back_memory() -> None:
         with suppress(AttributeError):  # another C library
             mallopt = ctypes.CDLL(None).mallopt
             mallopt(M_MMAP_THRESHOLD, LARGE)
-            mallopt(M_TRIM_THRESHOLD, 2 * LARGE)
+            mallopt(M_TRIM_THRESHOLD, 2 * LARGE)  # Less would slow down the models.
 
 
 def is_loopback(host: str) -> bool:

@@ -37,6 +37,11 @@ Input = Annotated[
         examples=["She sat on the river bank ."],
     ),
 ]
+Texts = Annotated[
+    Annotated[str, Field(min_length=1)]
+    | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)],
+    Field(description="A text or up to 2,048 texts.", examples=["The river bank ."]),
+]
 Weights = Annotated[
     list[Annotated[float, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT)]],
     Field(min_length=2, max_length=MAX_LAYERS),
@@ -98,11 +103,7 @@ class TEIError(Answer):
 class EmbeddingsRequest(Request):
     """Texts to embed, as OpenAI's clients send them; `layers` and `pooling` are elmokit's."""
 
-    input: Annotated[
-        Annotated[str, Field(min_length=1)]
-        | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)],
-        Field(description="A text or up to 2,048 texts.", examples=["The river bank ."]),
-    ]
+    input: Texts
     model: str = Field(description="Name of a model in /v1/models.", examples=["english"])
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="Numbers, or the bytes of little-endian float32 in base64."
@@ -209,27 +210,25 @@ class ModelsAnswer(Answer):
 
 
 # ---------------------------------------------------------------------- Text Embeddings Inference
-TEIInput = Annotated[
-    Annotated[str, Field(min_length=1)]
-    | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)],
-    Field(description="A text or up to 2,048 texts.", examples=["The river bank ."]),
-]
+class TEIOptions(Request):
+    """How the routes of Text Embeddings Inference read texts."""
+
+    truncate: bool | None = Field(default=False, description="Cut texts that are too long.")
+    truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
+    prompt_name: None = Field(default=None, description="The models have no prompts.")
+    layers: Selector = "average"
 
 
-class TEIRequest(Request):
+class TEIRequest(TEIOptions):
     """Fields that the routes of Text Embeddings Inference share."""
 
-    truncate: bool | None = Field(False, description="Cut texts that are too long.")
-    truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
-    prompt_name: None = Field(None, description="The models have no prompts.")
     model: ModelName = None
-    layers: Selector = "average"
 
 
 class EmbedRequest(TEIRequest):
     """Texts to embed, one vector each."""
 
-    inputs: TEIInput
+    inputs: Texts
     normalize: bool = Field(True, description="Scale vectors to length 1.")
     dimensions: Integer | None = Field(None, description="Only the model's own number.")
     pooling: Pooling = "mean"
@@ -238,14 +237,14 @@ class EmbedRequest(TEIRequest):
 class EmbedAllRequest(TEIRequest):
     """Texts to embed, one vector for each token."""
 
-    inputs: TEIInput
+    inputs: Texts
     layers: Literal["top", "average"] | Integer | Weights = "average"
 
 
 class TokenizeRequest(Request):
     """Texts to tokenize."""
 
-    inputs: TEIInput
+    inputs: Texts
     add_special_tokens: bool = Field(True, description="Show the sentence boundaries too.")
     prompt_name: None = None
     model: ModelName = None
@@ -268,13 +267,9 @@ class SimilarityInputs(Request):
     sentences: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1)
 
 
-class SimilarityParameters(Request):
+class SimilarityParameters(TEIOptions):
     """How texts become vectors."""
 
-    truncate: bool | None = False
-    truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
-    prompt_name: None = None
-    layers: Selector = "average"
     pooling: Pooling = "mean"
 
 
