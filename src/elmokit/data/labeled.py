@@ -61,7 +61,6 @@ class BadLines:
     """Number of pairs skipped because the annotators did not agree on a label."""
 
     def __call__(self, where: str, sentence: str) -> None:
-        """Report a line: raise an error, or count it."""
         message = f"{where}: {sentence}"
         if not self.skip:
             raise ElmokitError(message)

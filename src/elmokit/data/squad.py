@@ -52,7 +52,6 @@ def read_squad(
 
 
 def _paragraphs(path: FilePath, bad: BadLines) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each paragraph of each article, with its location."""
     name = name_of(path)
     try:
         articles = _entries(_load(path), "data")
@@ -90,7 +89,6 @@ def _text(owner: dict[str, Any], key: str) -> str:
 
 
 def _answers(entry: dict[str, Any], passage: str) -> list[Span]:
-    """Return the characters of all answers."""
     if entry.get("is_impossible"):
         raise BadRecord(
             "it has no answer in its passage: such questions of SQuAD 2.0 are unsupported"

@@ -50,7 +50,6 @@ class ColumnSpec:
 
     @property
     def number(self) -> int | None:
-        """The number that the user gave, from 1, or from -1 at the end."""
         is_number = self.given is not None and re.fullmatch(r"[-+]?\d+", str(self.given))
         return int(self.given or 0) if is_number else None
 

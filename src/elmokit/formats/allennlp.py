@@ -126,7 +126,6 @@ def read(folder: Path) -> Checkpoint:
 
 
 def _find_prefix(names: list[str], path: Path) -> str:
-    """Return the prefix of the names of the ELMo."""
     ending = BILM + CHARACTER_TABLE
     prefixes = [name.removesuffix(ending) for name in names if name.endswith(ending)]
     if not prefixes:

@@ -141,7 +141,6 @@ def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
 
 
 def _layers_beside(table: Path) -> Path:
-    """Return the weights file beside a table of token vectors."""
     beside = {file for s in SUFFIXES for file in table.parent.glob(f"[!.]*{s}")}
     matches = []
     for path in sorted(beside - {table}):

@@ -70,7 +70,6 @@ class Sentences:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> Sentences:
-        """Map the files `name`.tokens and `name`.offsets."""
         return cls(
             _mapped(folder / f"{name}.tokens", np.int32),
             _mapped(folder / f"{name}.offsets", np.int64),
@@ -89,7 +88,6 @@ class Types:
         return len(self._offsets) - 1
 
     def words(self, ids: NDArray[Any]) -> list[str]:
-        """Return the words of ids."""
         starts, ends = self._offsets[ids], self._offsets[ids + 1]
         view = memoryview(self._bytes)  # type: ignore[arg-type]
         spans = zip(starts.tolist(), ends.tolist(), strict=True)

@@ -60,7 +60,6 @@ class ProcessGroup:
     """The processes of a run, seen from one of them."""
 
     def __init__(self) -> None:
-        """Meet the other processes, if there are any."""
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.device = torch.device("cpu")  # Until `join` picks one.
@@ -166,7 +165,6 @@ class ProcessGroup:
             time.sleep(5 * POLL)  # The store may live in this process: let the others read it.
 
     def leave(self) -> None:
-        """Leave the other processes."""
         if self._store is not None:
             distributed.destroy_process_group()
 

@@ -49,7 +49,6 @@ class Batcher:
         self.targets = np.append(targets, np.int32(-1))  # Index -1 (NOTHING) is no target.
 
     def batch(self, window: Window) -> Batch:
-        """Return the batch of a window."""
         words = self.types.words(window.types)
         order = np.argsort(np.fromiter(map(len, words), np.int64, len(words)), kind="stable")
         ranks = np.empty_like(order)  # Row of `features` for each word: (words,).

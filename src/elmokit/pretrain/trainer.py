@@ -185,7 +185,6 @@ class Trainer:
         return result
 
     def _describe(self) -> None:
-        """Say what is about to be trained."""
         if self.step == 0:
             softmax, world = count_parameters(softmax_of(self.model)), self.group.world_size
             together = f" by {world} processes" if world > 1 else ""
@@ -367,7 +366,6 @@ class Trainer:
     # ---- save
 
     def save(self) -> None:
-        """Write a checkpoint to resume from."""
         state = self.group.gather_rows(self.state)
         metadata = {name: getattr(self, name) for name in SAVED}
         metadata |= {"settings": self.saved_settings(), "model": self.config.to_dict()}
@@ -415,7 +413,6 @@ class Trainer:
         )
 
     def saved_settings(self) -> dict[str, Any]:
-        """Return the settings that the weights depend on, for metadata."""
         start = self.origin["fingerprint"] if self.origin else None
         return {**self.settings.to_dict(), "frozen_steps": self.frozen_steps, "start": start}
 

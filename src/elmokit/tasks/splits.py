@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from elmokit.data.examples import Example
 from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
-
-if TYPE_CHECKING:
-    from elmokit.tasks.settings import RunOptions, TrainSettings
-    from elmokit.tasks.task import Task
+from elmokit.tasks.settings import RunOptions, TrainSettings
+from elmokit.tasks.task import Task
 
 log = logging.getLogger("elmokit")
 E = TypeVar("E", bound=Example)
@@ -44,7 +42,6 @@ class Data:
 
     @property
     def texts(self) -> Iterator[Sequence[str]]:
-        """All texts that get vectors."""
         return (text for example in [*self.train, *self.dev] for text in example.texts)
 
     @cached_property
@@ -103,16 +100,11 @@ def reader(
 
     def read_file(path: str, settings: Any, bad: BadLines, labeled: bool) -> Iterator[E]:
         given = {name: getattr(settings, name) for name in ("tokenize", *names)}
-        examples = read(path, **given, labeled=labeled, bad=bad)
-        return cut_texts(examples, settings.max_tokens) if cut else examples
+        limit = settings.max_tokens or None if cut else None
+        for example in read(path, **given, labeled=labeled, bad=bad):
+            yield replace(example, texts=tuple(text[:limit] for text in example.texts))
 
     return read_file
-
-
-def cut_texts(examples: Iterable[E], max_tokens: int) -> Iterator[E]:
-    """Yield the examples with at most `max_tokens` tokens of each text; 0 for no limit."""
-    for example in examples:
-        yield replace(example, texts=tuple(text[: max_tokens or None] for text in example.texts))
 
 
 def read_examples(

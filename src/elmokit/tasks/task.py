@@ -5,15 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
-from elmokit.tasks.settings import SETTINGS
-
-if TYPE_CHECKING:
-    from elmokit.data.labeled import BadLines
-    from elmokit.tasks.layers.embedder import Inputs
-    from elmokit.tasks.settings import TaskName, TrainSettings
+from elmokit.tasks.layers.embedder import Inputs
+from elmokit.tasks.settings import SETTINGS, TaskName, TrainSettings
 
 
 @dataclass(frozen=True)

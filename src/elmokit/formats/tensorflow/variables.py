@@ -104,7 +104,6 @@ def read_training(prefix: Path) -> Checkpoint:
 
 
 def _latest(state: Path) -> str | None:
-    """Return the checkpoint that the file `checkpoint` names, without its folder."""
     try:
         text = read_text(state)
     except ElmokitError:  # There is none, or it is of another kind.
@@ -198,7 +197,6 @@ def _shapes(bundle: Bundle, variables: Mapping[str, str]) -> dict[str, tuple[int
 
 
 def _tensors(bundle: Bundle, variables: Mapping[str, str], config: BiLMConfig) -> Tensors:
-    """Read all tensors by our names."""
     shapes = {name: bundle.entries[name].shape for name in variables.values()}
     table = []
     for row in bilm.rows(config):

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elmokit.errors import ElmokitError
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from elmokit.tasks.settings import TrainSettings
+from elmokit.tasks.settings import TrainSettings
 
 WITHOUT, WITH = "without ELMo", "with ELMo"
 TABLES = ("layers", "placement", "elmo")
@@ -40,13 +36,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
         part = "" if self.percent == 100 else f"-part{self.percent:g}"
         return f"{self.condition.name}{part}-seed{self.seed}"
 
 
 # The rows of a table by their labels; a condition may be in several tables.
-Rows: TypeAlias = "dict[str, Condition]"
+Rows = dict[str, Condition]
 
 
 def make_tables(names: Sequence[str], settings: TrainSettings, top: int) -> dict[str, Rows]:

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elmokit.errors import plural
-from elmokit.tasks.compare.conditions import WITH, WITHOUT
+from elmokit.tasks.compare.conditions import WITH, WITHOUT, Rows, Run
 from elmokit.tasks.report import MIN_EXAMPLES
-
-if TYPE_CHECKING:
-    from elmokit.tasks.compare.conditions import Rows, Run
 
 TITLES = {"layers": "Layers", "placement": "Placement", "elmo": "ELMo"}
 

@@ -65,7 +65,6 @@ class Pooling(nn.Module):
         self.scores = nn.Linear(dim, 1) if kind == "attention" else None
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """Pool the tokens where the mask (texts, tokens) is True."""
         real = mask.unsqueeze(-1)  # (texts, tokens, 1)
         if self.scores is not None:
             weights = self.scores(vectors).masked_fill(~real, -torch.inf).softmax(1)

@@ -23,7 +23,6 @@ class Classifier(LabelModel):
     def __init__(
         self, inputs: Inputs, settings: ClassifierSettings, learned: dict[str, Any]
     ) -> None:
-        """Build a new model for the learned labels."""
         super().__init__(inputs, learned)
         self.lstm: BiLSTM | None = None
         if settings.encoder == "lstm":
@@ -35,7 +34,6 @@ class Classifier(LabelModel):
         self.top = self.make_top(width, settings.hidden, settings.dropout)
 
     def forward(self, batch: Sequence[Labeled]) -> Tensor:
-        """Score all labels: (examples, labels)."""
         encoded = self.inputs([example.texts[0] for example in batch])
         vectors = encoded.vectors  # (examples, tokens, dim)
         if self.lstm is not None:

@@ -47,7 +47,6 @@ class PronounResolver(LabelModel):
     def __init__(
         self, inputs: Inputs, settings: CoreferenceSettings, learned: dict[str, Any]
     ) -> None:
-        """Build a new model; its labels are always the same."""
         if learned.get("labels") != LABELS:
             raise ElmokitError(f"the model's labels must be {', '.join(LABELS)}")
         super().__init__(inputs, learned)

@@ -31,7 +31,6 @@ class PairClassifier(LabelModel):
     """Aligns two texts, compares each token with what it is aligned to, and chooses a label."""
 
     def __init__(self, inputs: Inputs, settings: PairSettings, learned: dict[str, Any]) -> None:
-        """Build a new model for the learned labels."""
         super().__init__(inputs, learned)
         hidden, dropout = settings.hidden, settings.dropout
         self.encoder = BiLSTM(inputs.dim + MATCHES, hidden, depth=settings.depth, dropout=dropout)
@@ -42,7 +41,6 @@ class PairClassifier(LabelModel):
         self.top = self.make_top(4 * self.composition.dim, hidden, dropout)
 
     def forward(self, batch: Sequence[Labeled]) -> Tensor:
-        """Score all labels: (B, labels)."""
         firsts, seconds = ([example.texts[i] for example in batch] for i in (0, 1))
         encoded = self.inputs([*firsts, *seconds])  # 2B texts
         vectors = with_matches(encoded.vectors, [*firsts, *seconds], [*seconds, *firsts])

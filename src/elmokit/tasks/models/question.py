@@ -62,7 +62,6 @@ class SpanReader(nn.Module):
     """Point to the first and to the last token of the answer."""
 
     def __init__(self, inputs: Inputs, settings: QuestionSettings, learned: dict[str, Any]) -> None:
-        """Build a new model; `learned` is empty."""
         super().__init__()
         self.inputs = inputs
         self.max_tokens, self.max_answer_tokens = settings.max_tokens, settings.max_answer_tokens

@@ -52,7 +52,6 @@ class RelationClassifier(LabelModel):
     """A BiLSTM that knows where the entities are; then the relations with their directions."""
 
     def __init__(self, inputs: Inputs, settings: RelationSettings, learned: dict[str, Any]) -> None:
-        """Build a new model for the learned relations."""
         super().__init__(inputs, learned)
         hidden, dropout = settings.hidden, settings.dropout
         self.distances = nn.ModuleList(nn.Embedding(BUCKETS, DISTANCE_DIM) for _ in range(2))
@@ -68,7 +67,6 @@ class RelationClassifier(LabelModel):
         self.top = self.make_top(2 * inputs.dim + 3 * width, hidden, dropout)
 
     def forward(self, batch: Sequence[Related]) -> Tensor:
-        """Score all relations: (B, labels)."""
         encoded = self.inputs([example.texts[0] for example in batch])
         mask, tokens = encoded.mask, encoded.mask.shape[1]
         spans = [[example.first for example in batch], [example.second for example in batch]]

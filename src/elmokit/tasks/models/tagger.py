@@ -28,7 +28,6 @@ class Tagger(nn.Module):
     """A BiLSTM and a CRF, or a separate choice for each token."""
 
     def __init__(self, inputs: Inputs, settings: TaggerSettings, learned: dict[str, Any]) -> None:
-        """Build a new model for the learned tags."""
         super().__init__()
         self.inputs, self.tags = inputs, learned["tags"]
         self.indices = {tag: index for index, tag in enumerate(self.tags)}
@@ -69,7 +68,6 @@ class Tagger(nn.Module):
         return losses.sum() / mask.sum()  # type: ignore[no-any-return]
 
     def predict(self, batch: Sequence[Tagged]) -> list[list[str]]:
-        """Return the best tags of each sentence."""
         emissions, mask = self(batch)
         if self.crf is None:
             best, lengths = emissions.argmax(-1).tolist(), mask.sum(1).tolist()

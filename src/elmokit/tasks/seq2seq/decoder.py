@@ -46,7 +46,6 @@ class Source:
     """Token vectors of these words for the target's ELMo, if any: (B, own_words, dim)."""
 
     def take(self, texts: Tensor) -> Source:
-        """Return these texts."""
         own: Any = {k: v[texts] for k, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **own)
 
@@ -63,7 +62,6 @@ class State:
     """h and c of the target's ELMo, if there is one."""
 
     def take(self, rows: Tensor) -> State:
-        """Return these rows."""
         layers, elmo = ([(h[rows], c[rows]) for h, c in x] for x in (self.layers, self.elmo))
         return State(layers, self.output[rows], elmo)
 

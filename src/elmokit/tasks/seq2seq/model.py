@@ -22,26 +22,16 @@ from elmokit.data.labeled import BadLines, read_parallel, read_summaries
 from elmokit.data.tables import kind_of
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import recorded_model
+from elmokit.loading import load
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
+from elmokit.tasks.seq2seq import targets
 from elmokit.tasks.seq2seq.beam import search
 from elmokit.tasks.seq2seq.decoder import Decoder, Source, State
 from elmokit.tasks.seq2seq.forward_elmo import ForwardElmo
-from elmokit.tasks.seq2seq.targets import (
-    BEGIN,
-    END,
-    TargetWords,
-    common_case,
-    frequent_words,
-    padded,
-)
-from elmokit.tasks.settings import (
-    Seq2SeqSettings,
-    SummarizeSettings,
-    TaskName,
-    TranslateSettings,
-)
+from elmokit.tasks.seq2seq.targets import BEGIN, END, TargetWords, padded
+from elmokit.tasks.settings import SETTINGS, Seq2SeqSettings, TaskName
 from elmokit.tasks.splits import reader
 from elmokit.tasks.task import Task
 
@@ -64,7 +54,6 @@ class Rewriter(nn.Module):
     """An attention encoder-decoder."""
 
     def __init__(self, inputs: Inputs, settings: Seq2SeqSettings, learned: dict[str, Any]) -> None:
-        """Build a new model for the learned words of the target."""
         super().__init__()
         self.inputs, self.settings = inputs, settings
         self.beam = settings.beam  # may be changed at any time
@@ -157,11 +146,8 @@ class Rewriter(nn.Module):
 
 
 def _target_elmo(settings: Seq2SeqSettings, learned: dict[str, Any]) -> ForwardElmo | None:
-    """Load the model of the target's language, if there is one."""
     if settings.target_elmo is None:
         return None
-    from elmokit.loading import load
-
     elmo = load(recorded_model(settings.target_elmo))  # In training, `learn` has downloaded it.
     if elmo.fingerprint() != learned["target_elmo"]:
         raise ElmokitError(f"the decoder was trained with another biLM than {settings.target_elmo}")
@@ -188,14 +174,10 @@ def read_translations(
 
 def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> dict[str, Any]:
     """Return the words that can be written, and the fingerprint of the target's biLM."""
-    targets = [example.target or () for example in examples]
-    learned: dict[str, Any] = {
-        "words": frequent_words(targets, settings.target_vocab_size),
-        "case": common_case(targets),
-    }
+    texts = [example.target or () for example in examples]
+    words, case = targets.frequent_words(texts, settings.target_vocab_size), targets.common_case
+    learned: dict[str, Any] = {"words": words, "case": case(texts)}
     if settings.target_elmo is not None:
-        from elmokit.loading import load
-
         learned["target_elmo"] = load(settings.target_elmo).fingerprint()
     return learned
 
@@ -239,13 +221,13 @@ def write(examples: Sequence[Translated], predictions: Sequence[Any]) -> Iterato
         yield " ".join(prediction["text"].split()) + "\n"
 
 
-def make_task(name: TaskName, settings: type, read: Any, score: Any) -> Task:
+def make_task(name: TaskName, read: Any, score: Any) -> Task:
     """Return a task that differs in these from the other."""
-    columns = ("tokenize_target", "text_column", "label_column")
-    return Task(name, settings, reader(read, *columns, cut=True), learn, Rewriter, score, write)
+    own_reader = reader(read, "tokenize_target", "text_column", "label_column", cut=True)
+    return Task(name, SETTINGS[name], own_reader, learn, Rewriter, score, write)
 
 
 TASKS = {
-    "translate": make_task("translate", TranslateSettings, read_translations, bleu_scores),
-    "summarize": make_task("summarize", SummarizeSettings, read_summaries, rouge_scores),
+    "translate": make_task("translate", read_translations, bleu_scores),
+    "summarize": make_task("summarize", read_summaries, rouge_scores),
 }
