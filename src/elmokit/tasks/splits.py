@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -100,11 +100,16 @@ def reader(
 
     def read_file(path: str, settings: Any, bad: BadLines, labeled: bool) -> Iterator[E]:
         given = {name: getattr(settings, name) for name in ("tokenize", *names)}
-        limit = settings.max_tokens or None if cut else None
-        for example in read(path, **given, labeled=labeled, bad=bad):
-            yield replace(example, texts=tuple(text[:limit] for text in example.texts))
+        examples = read(path, **given, labeled=labeled, bad=bad)
+        return cut_texts(examples, settings.max_tokens) if cut else examples
 
     return read_file
+
+
+def cut_texts(examples: Iterable[E], max_tokens: int) -> Iterator[E]:
+    """Yield the examples with at most `max_tokens` tokens of each text; 0 for no limit."""
+    for example in examples:
+        yield replace(example, texts=tuple(text[: max_tokens or None] for text in example.texts))
 
 
 def read_examples(
