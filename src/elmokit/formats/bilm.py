@@ -176,18 +176,9 @@ def without_padding(checkpoint: Checkpoint, words: object = None) -> Checkpoint:
     return replace(checkpoint, config=config, tensors=tensors)
 
 
-def published_options(
-    cells: int,
-    size: int,
-    num_layers: int,
-    character_dim: int,
-    filters: list[list[int]],
-    highways: int,
-) -> dict[str, Any]:
+def published_options(lstm: dict[str, Any], cnn: dict[str, Any]) -> dict[str, Any]:
     """Return options of these sizes; the rest is what all published models share."""
-    cnn = {"embedding": {"dim": character_dim}, "filters": filters, "n_highway": highways}
     cnn |= {"activation": "relu", "max_characters_per_token": 50, "n_characters": CHARACTERS + 1}
-    lstm = {"dim": cells, "projection_dim": size, "n_layers": num_layers}
     lstm |= {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
     return {"lstm": lstm, "char_cnn": cnn}
 

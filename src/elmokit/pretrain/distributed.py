@@ -14,7 +14,7 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.rendezvous import rendezvous
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, explained
 from elmokit.model.bilm import BiLMState
 from elmokit.pretrain import OtherProcessFailed
 from elmokit.pretrain.device import pick_device
@@ -177,7 +177,9 @@ def _meet(world_size: int) -> Any:
                 f"WORLD_SIZE says that {world_size} processes train together, but {name} is not "
                 "set: start them with torchrun"
             )
-    try:
+    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    problem = f"the {world_size} processes did not meet at {address}"
+    with explained(problem, RuntimeError, ValueError):
         store, rank, _ = next(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size)
@@ -185,21 +187,14 @@ def _meet(world_size: int) -> Any:
         if store.add("connected", 1) == world_size:
             store.set("all connected", "yes")
         store.wait(["all connected"], RENDEZVOUS_TIMEOUT)
-    except (RuntimeError, ValueError) as error:
-        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise ElmokitError(
-            f"the {world_size} processes did not meet at {address}: {str(error).splitlines()[0]}"
-        ) from error
     return store
 
 
-@contextmanager
-def _lost_connections() -> Iterator[None]:
+def _lost_connections() -> AbstractContextManager[None]:
     """Turn torch's long messages about a lost connection into one sentence."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise ElmokitError(
-            "another process of this run has ended early; the same command resumes the run from "
-            "the last checkpoint"
-        ) from error
+    return explained(
+        "another process of this run has ended early; the same command resumes the run from the "
+        "last checkpoint",
+        RuntimeError,
+        reason=False,
+    )

@@ -30,12 +30,9 @@ from elmokit.text.indexers import Indexer
 class Batch:
     """A window as tensors for the model."""
 
-    features: Tensor
-    """Ids of the distinct words, short words first: (words, columns)."""
-    index: Tensor
-    """Rows of `features`, forward then backward: (2, steps, rows)."""
-    targets: Tensor
-    """Word ids of the softmax, -1 for no target: (2, steps * rows)."""
+    features: Tensor  # ids of the distinct words, short words first: (words, columns)
+    index: Tensor  # rows of `features`, forward then backward: (2, steps, rows)
+    targets: Tensor  # word ids of the softmax, -1 for no target: (2, steps * rows)
 
 
 class Batcher:
@@ -57,15 +54,6 @@ class Batcher:
         targets = self.targets[window.targets].astype(np.int64).reshape(2, -1)
         tensors = (torch.from_numpy(a) for a in (features, ranks[window.index], targets))
         return Batch(*(tensor.to(self.device) for tensor in tensors))
-
-
-def targets_of_vocabulary(types: Types, ids: dict[str, int], unknown: int) -> NDArray[np.int32]:
-    """Return the word id of the softmax for each type of a corpus: (types,)."""
-    result = np.empty(len(types), np.int32)
-    for start in range(0, len(types), 1 << 16):
-        chunk = np.arange(start, min(start + (1 << 16), len(types)))
-        result[chunk] = [ids.get(word, unknown) for word in types.words(chunk)]
-    return result
 
 
 @dataclass(frozen=True)

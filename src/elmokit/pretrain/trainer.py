@@ -31,13 +31,7 @@ from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.evaluation import perplexity
 from elmokit.pretrain.log import RunLog, draw_training_curves
-from elmokit.pretrain.objective import (
-    Batcher,
-    Dropout,
-    softmax_of,
-    targets_of_vocabulary,
-    window_loss,
-)
+from elmokit.pretrain.objective import Batcher, Dropout, softmax_of, window_loss
 from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.windows import Windows
 from elmokit.text.indexers import make_indexer
@@ -131,8 +125,8 @@ class Trainer:
         self.windows = Windows(
             corpus.train, rows=rows, unroll=unroll, seed=seed, weights=corpus.weights
         )
-        targets = targets_of_vocabulary(corpus.types, self.vocabulary.ids, self.vocabulary.unknown)
         indexer = make_indexer(self.config, self.vocabulary)
+        targets = corpus.types.ids_in(self.vocabulary)
         self.batcher = Batcher(corpus.types, targets, indexer, group.device)
         self.total = settings.total_steps(self.windows.steps)
         self.step = self.dropped = self.dropped_in_a_row = 0

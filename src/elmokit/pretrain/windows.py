@@ -36,12 +36,9 @@ BLOCK = 100  # Sentences that stay together when shuffled.
 class Window:
     """One step of rows of the batch, time-major as the LSTMs run."""
 
-    types: NDArray[np.int64]
-    """Distinct type ids of the inputs: (words,)."""
-    index: NDArray[np.int64]
-    """Index of each input in `types`, forward then backward: (2, steps, rows)."""
-    targets: NDArray[np.int64]
-    """Type ids to predict, NOTHING where there are none: (2, steps, rows)."""
+    types: NDArray[np.int64]  # distinct type ids of the inputs: (words,)
+    index: NDArray[np.int64]  # of each input in `types`, forward then backward: (2, steps, rows)
+    targets: NDArray[np.int64]  # type ids, NOTHING where there are none: (2, steps, rows)
 
 
 class Windows:

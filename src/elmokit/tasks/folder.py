@@ -107,15 +107,14 @@ def predict(
 ) -> list[Any]:
     """Return a prediction for each example, in their order; batch texts of similar length."""
     model.eval()
-    result: list[Any] = [None] * len(examples)
+    result: dict[int, Any] = {}
     bar = tqdm(total=len(examples), desc="predicting", unit=" texts", disable=quiet, leave=False)
     with bar, torch.inference_mode():
         for indices in _by_length(examples, batch_size):
             predictions = model.predict([examples[i] for i in indices])
-            for i, prediction in zip(indices, predictions, strict=True):
-                result[i] = prediction
+            result |= zip(indices, predictions, strict=True)
             bar.update(len(indices))
-    return result
+    return [result[i] for i in range(len(examples))]
 
 
 def mean_loss(model: Any, examples: Sequence[Any], batch_size: int) -> float:

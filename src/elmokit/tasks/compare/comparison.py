@@ -28,7 +28,7 @@ from elmokit.io.atomic import atomic_folder, write_file
 from elmokit.io.jsonfile import read_json
 from elmokit.progress import use_threads
 from elmokit.tasks.compare import conditions
-from elmokit.tasks.compare.conditions import Rows, Run
+from elmokit.tasks.compare.conditions import Rows, Run, Tables
 from elmokit.tasks.compare.figures import draw_all
 from elmokit.tasks.compare.summary import as_markdown, describe_run, summarize
 from elmokit.tasks.fit import describe_change
@@ -112,7 +112,7 @@ class Comparer:
     plan: Plan
     """A run with ELMo under the given settings, with its sources loaded."""
     folder: Path
-    tables: dict[str, Rows]
+    tables: Tables
     curve: Rows
     """Conditions to train on each fraction of the data."""
     seeds: list[int]

@@ -42,9 +42,10 @@ class Run:
 
 # The rows of a table by their labels; a condition may be in several tables.
 Rows = dict[str, Condition]
+Tables = dict[str, Rows]
 
 
-def make_tables(names: Sequence[str], settings: TrainSettings, top: int) -> dict[str, Rows]:
+def make_tables(names: Sequence[str], settings: TrainSettings, top: int) -> Tables:
     """Return the tables of these names; `top` is the index of the biLM's last layer."""
     if settings.layers.isdigit() and int(settings.layers) > top:
         raise ElmokitError(f"there is no layer {settings.layers}: choose from 0 to {top}")
@@ -104,9 +105,7 @@ def check_list(
     return list(dict.fromkeys(vary)), list(dict.fromkeys(seeds)), sorted(set(map(float, percents)))
 
 
-def all_runs(
-    tables: dict[str, Rows], curve: Rows, seeds: Sequence[int], percents: Sequence[float]
-) -> list[Run]:
+def all_runs(tables: Tables, curve: Rows, seeds: list[int], percents: list[float]) -> list[Run]:
     """Return every run once, seed by seed, so that tables are complete early."""
 
     def of(seed: int) -> Iterator[Run]:

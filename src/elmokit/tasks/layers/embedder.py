@@ -34,12 +34,9 @@ MAX_CHARACTERS = 25  # of a word that the small CNN reads
 class Encoded:
     """The vectors of a batch of texts."""
 
-    vectors: Tensor
-    """The input of the task's RNN, dropout applied, 0 where padded: (texts, tokens, dim)."""
-    late: Tensor | None
-    """ELMo vectors for the output of the RNN, if placed there: (texts, tokens, late_dim)."""
-    mask: Tensor
-    """True where there is a token: (texts, tokens)."""
+    vectors: Tensor  # input of the RNN, dropout applied, 0 where padded: (texts, tokens, dim)
+    late: Tensor | None  # ELMo vectors for the RNN's output, if placed there: (texts, tokens, dim)
+    mask: Tensor  # True where there is a token: (texts, tokens)
 
     def join(self, outputs: Tensor) -> Tensor:
         """Return the outputs of the RNN, joined with the ELMo vectors if placed there."""

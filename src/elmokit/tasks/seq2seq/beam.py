@@ -23,10 +23,8 @@ MIN_LOG_PROBABILITY = -1e4  # of an end that is required, however improbable it 
 class Hypothesis:
     """A text that has ended."""
 
-    words: tuple[int, ...]
-    """Indices of its words, without the end."""
-    score: float
-    """The mean log probability of its words and its end."""
+    words: tuple[int, ...]  # indices, without the end
+    score: float  # the mean log probability of its words and its end
 
 
 def search(
