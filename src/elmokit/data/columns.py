@@ -9,24 +9,20 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import dropwhile, groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from elmokit.data.examples import Tagged
 from elmokit.data.labeled import BadLines, words
 from elmokit.data.lines import decoded_lines, filled_lines, location
 from elmokit.data.schemes import check_scheme, is_tag_of, scheme_of, to_iob2
-from elmokit.data.tables import count_columns
+from elmokit.data.tables import Column, count_columns
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
 from elmokit.text.readers import Tokenize, extension_of
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Column: TypeAlias = "str | int | None"
-    Row: TypeAlias = tuple[str, list[str]]  # the location of the line, and its cells
-    Problem: TypeAlias = tuple[str, str]  # the location of a line, and why it cannot be used
-
+Row = tuple[str, list[str]]  # the location of the line, and its cells
+Problem = tuple[str, str]  # the location of a line, and why it cannot be used
+Requested = dict[str, Column]
 CONLLU_COLUMNS = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
 NEVER_EMPTY = ("UPOS", "XPOS")  # in other columns of CoNLL-U _ is a value
 TEXT_EXTENSIONS = (".txt", ".text", "")
@@ -111,10 +107,8 @@ def _with_spans_in_iob2(
 
 
 # ---- examples
-
-
 def _examples(
-    path: FilePath, kind: str, requested: dict[str, Column], *, labeled: bool, bad: BadLines
+    path: FilePath, kind: str, requested: Requested, *, labeled: bool, bad: BadLines
 ) -> Iterator[tuple[Tagged, list[str]]]:
     """Yield examples with the tags of the file, and the locations of their lines."""
     layout = None
@@ -150,11 +144,7 @@ def _predicates(rows: Sequence[Row], column: int) -> list[int]:
 
 
 # ---- the columns of a row
-
-
-def _layout(
-    name: str, kind: str, width: int, requested: dict[str, Column], *, labeled: bool
-) -> Layout:
+def _layout(name: str, kind: str, width: int, requested: Requested, *, labeled: bool) -> Layout:
     """Return the requested columns, or the usual ones; `width` is that of the first row."""
     usual = {"token": "FORM", "tag": "UPOS"} if kind == "conllu" else {"token": 1, "tag": -1}
     given = {what: column for what, column in requested.items() if column is not None}
@@ -211,8 +201,6 @@ def _misfit(rows: Sequence[Row], layout: Layout) -> Problem | None:
 
 
 # ---- rows
-
-
 def _sentences(path: FilePath, *, is_conllu: bool) -> Iterator[tuple[list[Row], Problem | None]]:
     """Yield what is between blank lines, unless it is only comments, and its first problem."""
     width = 0  # of the sentence before

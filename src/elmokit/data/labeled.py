@@ -12,21 +12,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from elmokit.data.examples import Labeled, Tokens, Translated
 from elmokit.data.lines import BadRecord, decoded_lines, filled_lines, location, reporting
-from elmokit.data.tables import ColumnSpec, kind_of, read_table
+from elmokit.data.tables import Column, ColumnSpec, Rows, Value, kind_of, read_table
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of
 from elmokit.text.readers import Tokenize
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from elmokit.data.tables import Value
-
-    Column: TypeAlias = "str | int | None"  # a name, or a number from 1, or from -1 at the end
 
 MAX_MESSAGES = 5
 NO_AGREEMENT = "-"  # SNLI's label of a pair on which the annotators did not agree
@@ -211,9 +203,7 @@ def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
     return not labeled and "\t" not in text
 
 
-def _text_rows(
-    path: FilePath, bad: BadLines, *, labeled: bool
-) -> Iterator[tuple[str, list[Value]]]:
+def _text_rows(path: FilePath, bad: BadLines, *, labeled: bool) -> Rows:
     """Read lines whose first word is the label, or lines without labels."""
     for where, line in filled_lines(path, bad):
         with reporting(bad, where):

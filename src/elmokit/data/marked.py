@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from elmokit.data.examples import Pronoun, Related, Span
+from elmokit.data.examples import Pronoun, Related, Span, Tokens
 from elmokit.data.labeled import BadLines
 from elmokit.data.lines import BadRecord, filled_lines, good_lines, reporting
 from elmokit.data.tables import plain_name
@@ -25,8 +25,6 @@ GAP_LABELS = ("a_coref", "b_coref")
 
 
 # ---- relations
-
-
 def read_relations(
     path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
 ) -> Iterator[Related]:
@@ -95,8 +93,6 @@ def _entity(text: str, positions: Mapping[str, int], name: str) -> Span:
 
 
 # ---- pronouns
-
-
 def read_gap(
     path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
 ) -> Iterator[Pronoun]:
@@ -117,14 +113,10 @@ def read_gap(
                     f"the line has {len(cells)} columns, but the first one {len(header)}"
                 )
             row = dict(zip(header, cells, strict=True))
-            yield _pronoun(row, where, tokenize, labeled=labeled)
-
-
-def _pronoun(row: Mapping[str, str], where: str, tokenize: Tokenize, *, labeled: bool) -> Pronoun:
-    label = _gap_label(row) if labeled else None
-    spans = [_span_in_text(row, name) for name in ("pronoun", "a", "b")]
-    tokens, (pronoun, first, second) = tokens_and_spans(row["text"], spans, tokenize)
-    return Pronoun((tokens,), where, row["id"], pronoun[0], first, second, label)
+            label = _gap_label(row) if labeled else None
+            spans = [_span_in_text(row, name) for name in ("pronoun", "a", "b")]
+            tokens, (pronoun, first, second) = tokens_and_spans(row["text"], spans, tokenize)
+            yield Pronoun((tokens,), where, row["id"], pronoun[0], first, second, label)
 
 
 def _span_in_text(row: Mapping[str, str], name: str) -> Span:
@@ -152,11 +144,9 @@ def _gap_label(row: Mapping[str, str]) -> str:
 
 
 # ---- spans of characters as spans of tokens
-
-
 def tokens_and_spans(
     text: str, spans: Sequence[Span], tokenize: Tokenize
-) -> tuple[tuple[str, ...], list[Span]]:
+) -> tuple[Tokens, list[Span]]:
     """Tokenize a text, split at the ends of `spans` of characters; return tokens and token spans.
 
     >>> tokens_and_spans("a baby-seat", [(2, 6)], str.split)

@@ -93,16 +93,14 @@ def _answers(entry: dict[str, Any], passage: str) -> list[Span]:
         raise BadRecord(
             "it has no answer in its passage: such questions of SQuAD 2.0 are unsupported"
         )
-    spans = [_answer(answer, passage) for answer in _entries(entry, "answers")]
+    spans = []
+    for answer in _entries(entry, "answers"):
+        text, start = _text(answer, "text"), answer.get("answer_start")
+        if not isinstance(start, int) or start < 0:
+            raise BadRecord(f"the answer_start of {text!r} is not a position: {start!r}")
+        if passage[start : start + len(text)] != text:
+            raise BadRecord(f"the answer {text!r} is not at character {start} of its passage")
+        spans.append((start, start + len(text)))
     if not spans:
         raise BadRecord("it has no answer")
     return spans
-
-
-def _answer(answer: dict[str, Any], passage: str) -> Span:
-    text, start = _text(answer, "text"), answer.get("answer_start")
-    if not isinstance(start, int) or start < 0:
-        raise BadRecord(f"the answer_start of {text!r} is not a position: {start!r}")
-    if passage[start : start + len(text)] != text:
-        raise BadRecord(f"the answer {text!r} is not at character {start} of its passage")
-    return start, start + len(text)

@@ -77,7 +77,6 @@ class ProcessGroup:
         return slice(self.rank, None, self.world_size)
 
     # ---- numbers
-
     def all_reduce(self, tensor: Tensor, operation: Any = distributed.ReduceOp.SUM) -> Tensor:
         """Sum a tensor over all processes, or combine it in another way, in place."""
         if self.world_size > 1:
@@ -121,7 +120,6 @@ class ProcessGroup:
             return state.map(gather)
 
     # ---- waiting and leaving
-
     def run_on_main(self, work: Callable[[], object]) -> None:
         """Call `work` in the main process while the others wait, however long it takes."""
         self._calls += 1

@@ -139,7 +139,6 @@ class Trainer:
         self.log = RunLog(folder, writes=group.is_main, tensorboard=board, quiet=quiet)
 
     # ---- train
-
     def train(self, stop: Stop) -> TrainingResult:
         """Train from the current step to the end, the end of the time, or a signal."""
         highest, lowest = self.group.max(self.step, -self.step)
@@ -260,7 +259,6 @@ class Trainer:
         return epochs * self.windows.pairs + min(tokens, self.windows.pairs)
 
     # ---- the gradient of a step
-
     def gradient(self) -> tuple[float, BiLMState]:
         """Accumulate the gradient of a step in the parameters.
 
@@ -311,7 +309,6 @@ class Trainer:
         return Dropout(self.config.dropout, random, self.settings.batch_size, rows)
 
     # ---- evaluate
-
     def evaluate(self) -> None:
         """Measure the held-out perplexity; publish the model if it is the best so far."""
         measured: Perplexity | None = None
@@ -358,7 +355,6 @@ class Trainer:
                     shutil.copyfileobj(source, target)
 
     # ---- save
-
     def save(self) -> None:
         state = self.group.gather_rows(self.state)
         metadata = {name: getattr(self, name) for name in SAVED}

@@ -9,6 +9,7 @@ MODEL/vectors/            static word vectors, if there are any
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ import torch
 from tqdm import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
+from elmokit.data.labeled import BadLines
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import PACKED, recorded_model
@@ -29,9 +31,11 @@ from elmokit.loading import load
 from elmokit.store import LayerStore
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import TrainSettings
+from elmokit.tasks.splits import with_known_answers
 from elmokit.tasks.task import Task, find_task
 from elmokit.vectors.static import table as static
 
+log = logging.getLogger("elmokit")
 FORMAT = "elmokit task model 1"
 CONFIG, WEIGHTS, WORDS, VECTORS = "config.json", "model.safetensors", "words.json", "vectors"
 
@@ -80,6 +84,18 @@ class TrainedTask:
     def score(self, examples: Sequence[Any], *, quiet: bool = True) -> dict[str, float]:
         """Return the scores of the task on examples with known answers."""
         return self.task.score(examples, self.predict(examples, quiet=quiet))
+
+    def read(self, path: str, *, labeled: bool, skip_bad: bool = False) -> list[Any]:
+        """Read the examples of a file, which must have the answers if `labeled`."""
+        bad = BadLines(skip=skip_bad)
+        examples = list(self.task.read(path, self.settings, bad, labeled))
+        if labeled:
+            examples = with_known_answers(examples, self.learned, bad)
+        if skipped := bad.summary():
+            log.info(skipped)
+        if not examples:
+            raise ElmokitError(f"{path} has no examples")
+        return examples
 
     def save(self, folder: Path, report: dict[str, Any]) -> None:
         """Write the model, file by file, each whole or not at all."""

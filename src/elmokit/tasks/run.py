@@ -23,7 +23,7 @@ from elmokit.tasks.folder import VECTORS, TrainedTask, load_elmo, load_task
 from elmokit.tasks.layers.embedder import known_words
 from elmokit.tasks.report import draw_curves, few_examples, make_report
 from elmokit.tasks.settings import RunOptions, Seq2SeqSettings, TaskName, TrainSettings
-from elmokit.tasks.splits import Data, read_data, read_examples
+from elmokit.tasks.splits import Data, read_data
 from elmokit.tasks.task import Task, find_task
 from elmokit.text.chinese import CHINESE, with_dictionary
 from elmokit.training.folder import TRAINING, open_folder
@@ -274,7 +274,7 @@ def predict(
     """
     with use_threads(threads):
         trained = load_task(model, elmo=elmo, device=device)
-        examples = read_examples(trained.task, trained.settings, input, skip_bad=skip_bad)
+        examples = trained.read(input, labeled=False, skip_bad=skip_bad)
         values = trained.predict(examples, quiet=quiet)
     predictions = Predictions(trained.task, examples, values)
     if output is not None:
@@ -305,8 +305,6 @@ def score(
     """
     with use_threads(threads):
         trained = load_task(model, elmo=elmo, device=device)
-        examples = read_examples(
-            trained.task, trained.settings, test, learned=trained.learned, skip_bad=skip_bad
-        )
+        examples = trained.read(test, labeled=True, skip_bad=skip_bad)
         scores = trained.score(examples, quiet=quiet)
     return Scores(model, test, len(examples), scores)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +16,6 @@ from elmokit.errors import ElmokitError
 from elmokit.tasks.settings import RunOptions, TrainSettings
 from elmokit.tasks.task import Task
 
-log = logging.getLogger("elmokit")
 E = TypeVar("E", bound=Example)
 
 
@@ -110,26 +108,3 @@ def cut_texts(examples: Iterable[E], max_tokens: int) -> Iterator[E]:
     """Yield the examples with at most `max_tokens` tokens of each text; 0 for no limit."""
     for example in examples:
         yield replace(example, texts=tuple(text[: max_tokens or None] for text in example.texts))
-
-
-def read_examples(
-    task: Task,
-    settings: TrainSettings,
-    path: str,
-    *,
-    learned: dict[str, Any] | None = None,
-    skip_bad: bool = False,
-) -> list[Any]:
-    """Read the examples of a file for a trained model.
-
-    The file must have the answers if `learned`, what the model has learned, is given.
-    """
-    bad = BadLines(skip=skip_bad)
-    examples = list(task.read(path, settings, bad, learned is not None))
-    if learned is not None:
-        examples = with_known_answers(examples, learned, bad)
-    if skipped := bad.summary():
-        log.info(skipped)
-    if not examples:
-        raise ElmokitError(f"{path} has no examples")
-    return examples

@@ -12,6 +12,8 @@ from elmokit.errors import ElmokitError
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import SETTINGS, TaskName, TrainSettings
 
+Learned = dict[str, Any]  # what the training examples determine, such as the labels, as JSON
+
 
 @dataclass(frozen=True)
 class Task:
@@ -25,9 +27,9 @@ class Task:
     """Class of the settings, with the defaults of the task."""
     read: Callable[[str, Any, BadLines, bool], Iterator[Any]]
     """Read the examples of a file; the last argument tells whether it must have the answers."""
-    learn: Callable[[Sequence[Any], Any], dict[str, Any]]
-    """Return what the training examples determine, such as the labels, as JSON takes it."""
-    model: Callable[[Inputs, Any, dict[str, Any]], Any]
+    learn: Callable[[Sequence[Any], Any], Learned]
+    """Return what the training examples determine."""
+    model: Callable[[Inputs, Any, Learned], Any]
     """Build a new model from inputs, settings and what was learned from the training examples.
 
     It is an `nn.Module` with the attribute `inputs`, and two methods that take a batch of examples:

@@ -276,7 +276,8 @@ def _json_sentences(
 ) -> Iterator[Line]:
     index = 0
     for piece in pieces:
-        where, id, value = f"line {piece.line} of {name}", None, ""
+        where, id = f"line {piece.line} of {name}", None
+        value: Any = ""
         if piece.text.strip():
             row = _json_row(piece.text, where)
             if form.id_field is not None:

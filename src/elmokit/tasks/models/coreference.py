@@ -33,7 +33,7 @@ from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_la
 from elmokit.tasks.layers.spans import BUCKETS, bucket, check_span, covered, distance
 from elmokit.tasks.settings import CoreferenceSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 from elmokit.text.tokenize import split_sentences
 
 LABELS = ["A", "B", "NEITHER"]
@@ -44,9 +44,7 @@ NUM_VALUES = (BUCKETS, 7, 4, 4, 2, 2)  # of each feature that `name_features` re
 class PronounResolver(LabelModel):
     """Score each name for a pronoun, by the same weights, and that it refers to neither."""
 
-    def __init__(
-        self, inputs: Inputs, settings: CoreferenceSettings, learned: dict[str, Any]
-    ) -> None:
+    def __init__(self, inputs: Inputs, settings: CoreferenceSettings, learned: Learned) -> None:
         if learned.get("labels") != LABELS:
             raise ElmokitError(f"the model's labels must be {', '.join(LABELS)}")
         super().__init__(inputs, learned)
@@ -152,7 +150,7 @@ def read_sentences(path: FilePath, **options: Any) -> Iterator[Pronoun]:
         yield replace(example, texts=cut_sentences(example.texts[0]))
 
 
-def learn(examples: Sequence[Pronoun], settings: CoreferenceSettings) -> dict[str, Any]:
+def learn(examples: Sequence[Pronoun], settings: CoreferenceSettings) -> Learned:
     """Return the labels, which are always the same; raise if fewer than two occur."""
     for example in examples:
         tokens = sum(map(len, example.texts))

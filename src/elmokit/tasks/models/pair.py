@@ -11,7 +11,6 @@ Shapes: B pairs, T tokens of the longest text, D columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +23,13 @@ from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, write_labels
 from elmokit.tasks.settings import PairSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 
 class PairClassifier(LabelModel):
     """Aligns two texts, compares each token with what it is aligned to, and chooses a label."""
 
-    def __init__(self, inputs: Inputs, settings: PairSettings, learned: dict[str, Any]) -> None:
+    def __init__(self, inputs: Inputs, settings: PairSettings, learned: Learned) -> None:
         super().__init__(inputs, learned)
         hidden, dropout = settings.hidden, settings.dropout
         self.encoder = BiLSTM(inputs.dim + MATCHES, hidden, depth=settings.depth, dropout=dropout)

@@ -29,7 +29,7 @@ from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import QuestionSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 MAX_BATCH_TOKENS = 25_600  # padded tokens of the passages of a prediction, unless it is one
 
@@ -61,7 +61,7 @@ class BiAttention(nn.Module):
 class SpanReader(nn.Module):
     """Point to the first and to the last token of the answer."""
 
-    def __init__(self, inputs: Inputs, settings: QuestionSettings, learned: dict[str, Any]) -> None:
+    def __init__(self, inputs: Inputs, settings: QuestionSettings, learned: Learned) -> None:
         super().__init__()
         self.inputs = inputs
         self.max_tokens, self.max_answer_tokens = settings.max_tokens, settings.max_answer_tokens
@@ -156,7 +156,7 @@ def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span],
     return spans, best.values.exp().tolist()
 
 
-def learn(examples: Sequence[Question], settings: QuestionSettings) -> dict[str, Any]:
+def learn(examples: Sequence[Question], settings: QuestionSettings) -> Learned:
     """Learn nothing; raise if a question has no answer."""
     for example in examples:
         if example.span is None:

@@ -26,7 +26,7 @@ from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_la
 from elmokit.tasks.layers.spans import BUCKETS, buckets, check_span, covered
 from elmokit.tasks.settings import RelationSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 DISTANCE_DIM = 20  # size of the vector of a token's distance to an entity
 
@@ -51,7 +51,7 @@ class EntityAttention(nn.Module):
 class RelationClassifier(LabelModel):
     """A BiLSTM that knows where the entities are; then the relations with their directions."""
 
-    def __init__(self, inputs: Inputs, settings: RelationSettings, learned: dict[str, Any]) -> None:
+    def __init__(self, inputs: Inputs, settings: RelationSettings, learned: Learned) -> None:
         super().__init__(inputs, learned)
         hidden, dropout = settings.hidden, settings.dropout
         self.distances = nn.ModuleList(nn.Embedding(BUCKETS, DISTANCE_DIM) for _ in range(2))
@@ -87,7 +87,7 @@ class RelationClassifier(LabelModel):
         return self.top(torch.cat([entities, pooled], dim=-1))  # type: ignore[no-any-return]
 
 
-def learn(examples: Sequence[Related], settings: RelationSettings) -> dict[str, Any]:
+def learn(examples: Sequence[Related], settings: RelationSettings) -> Learned:
     """Return all relations of the training examples, sorted."""
     for example in examples:
         for name, span in (("e1", example.first), ("e2", example.second)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from elmokit.tasks.layers.embedder import Encoded, Inputs
 from elmokit.tasks.layers.labels import check_choices
 from elmokit.tasks.settings import TaggerSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 PREDICATE_DIM = 10  # size of the vector that marks the predicate
 
@@ -27,7 +26,7 @@ PREDICATE_DIM = 10  # size of the vector that marks the predicate
 class Tagger(nn.Module):
     """A BiLSTM and a CRF, or a separate choice for each token."""
 
-    def __init__(self, inputs: Inputs, settings: TaggerSettings, learned: dict[str, Any]) -> None:
+    def __init__(self, inputs: Inputs, settings: TaggerSettings, learned: Learned) -> None:
         super().__init__()
         self.inputs, self.tags = inputs, learned["tags"]
         self.indices = {tag: index for index, tag in enumerate(self.tags)}
@@ -80,7 +79,7 @@ class Tagger(nn.Module):
 read = reader(read_tagged, "text_column", "label_column", "predicate_column", "scheme")
 
 
-def learn(examples: Sequence[Tagged], settings: TaggerSettings) -> dict[str, Any]:
+def learn(examples: Sequence[Tagged], settings: TaggerSettings) -> Learned:
     """Return all tags of the training examples, sorted, and whether predicates are marked."""
     tags = {tag for example in examples for tag in example.tags or ()}
     predicates = any(example.predicate is not None for example in examples)

@@ -33,7 +33,7 @@ from elmokit.tasks.seq2seq.forward_elmo import ForwardElmo
 from elmokit.tasks.seq2seq.targets import BEGIN, END, TargetWords, padded
 from elmokit.tasks.settings import SETTINGS, Seq2SeqSettings, TaskName
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Writing:
 class Rewriter(nn.Module):
     """An attention encoder-decoder."""
 
-    def __init__(self, inputs: Inputs, settings: Seq2SeqSettings, learned: dict[str, Any]) -> None:
+    def __init__(self, inputs: Inputs, settings: Seq2SeqSettings, learned: Learned) -> None:
         super().__init__()
         self.inputs, self.settings = inputs, settings
         self.beam = settings.beam  # may be changed at any time
@@ -145,7 +145,7 @@ class Rewriter(nn.Module):
         return nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
-def _target_elmo(settings: Seq2SeqSettings, learned: dict[str, Any]) -> ForwardElmo | None:
+def _target_elmo(settings: Seq2SeqSettings, learned: Learned) -> ForwardElmo | None:
     if settings.target_elmo is None:
         return None
     elmo = load(recorded_model(settings.target_elmo))  # In training, `learn` has downloaded it.
@@ -155,8 +155,6 @@ def _target_elmo(settings: Seq2SeqSettings, learned: dict[str, Any]) -> ForwardE
 
 
 # ---------------------------------------------------------------------- files, scores
-
-
 def read_translations(
     path: str, *, labeled: bool, bad: BadLines, **options: Any
 ) -> Iterator[Translated]:
@@ -172,11 +170,11 @@ def read_translations(
     return read_parallel(source, target if labeled else None, bad=bad, **split)
 
 
-def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> dict[str, Any]:
+def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> Learned:
     """Return the words that can be written, and the fingerprint of the target's biLM."""
     texts = [example.target or () for example in examples]
     words, case = targets.frequent_words(texts, settings.target_vocab_size), targets.common_case
-    learned: dict[str, Any] = {"words": words, "case": case(texts)}
+    learned: Learned = {"words": words, "case": case(texts)}
     if settings.target_elmo is not None:
         learned["target_elmo"] = load(settings.target_elmo).fingerprint()
     return learned
