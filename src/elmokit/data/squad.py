@@ -10,22 +10,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from elmokit.data.examples import Question, Span
-from elmokit.data.labeled import BadLines
+from elmokit.data.labeled import BadLines, Reading
 from elmokit.data.lines import BadRecord, is_text, reporting
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of, read_lines
-from elmokit.text.readers import Tokenize
 from elmokit.text.tokenize import token_offsets, token_span
 
 
-def read_squad(
-    path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
-) -> Iterator[Question]:
+def read_squad(path: FilePath, reading: Reading) -> Iterator[Question]:
     """Read the questions of a file, each with its passage.
 
     Without `labeled` their answers are not read; they may be missing, or impossible.
     """
-    seen = set[str]()
+    tokenize, bad, seen = reading.tokenize, reading.bad, set[str]()
     for where, paragraph in _paragraphs(path, bad):
         with reporting(bad, where):
             passage, entries = _text(paragraph, "context"), _entries(paragraph, "qas")
@@ -39,7 +36,7 @@ def read_squad(
                         raise BadRecord("its id is not unique" if identifier else "it has no id")
                     seen.add(identifier)
                     question = tuple(tokenize(_text(entry, "question")))
-                    answers = _answers(entry, passage) if labeled else []
+                    answers = _answers(entry, passage) if reading.labeled else []
                     yield Question(
                         (question, tokens),
                         at,

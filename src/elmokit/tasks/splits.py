@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from elmokit.data.examples import Example
-from elmokit.data.labeled import BadLines
+from elmokit.data.labeled import BadLines, Reading
 from elmokit.errors import ElmokitError
 from elmokit.tasks.settings import RunOptions, TrainSettings
 from elmokit.tasks.task import Task
@@ -97,8 +97,9 @@ def reader(
     """
 
     def read_file(path: str, settings: Any, bad: BadLines, labeled: bool) -> Iterator[E]:
-        given = {name: getattr(settings, name) for name in ("tokenize", *names)}
-        examples = read(path, **given, labeled=labeled, bad=bad)
+        target = getattr(settings, "tokenize_target", None)
+        reading = Reading(settings.tokenize, bad, labeled, target)
+        examples = read(path, reading, **{name: getattr(settings, name) for name in names})
         return cut_texts(examples, settings.max_tokens) if cut else examples
 
     return read_file

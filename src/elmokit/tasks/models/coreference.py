@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Pronoun, Span, Tokens
+from elmokit.data.labeled import Reading
 from elmokit.data.marked import read_gap
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath
@@ -144,9 +145,9 @@ def cut_sentences(tokens: Tokens) -> tuple[Tokens, ...]:
     return tuple(tokens[i:j] for i, j in pairwise(cuts))
 
 
-def read_sentences(path: FilePath, **options: Any) -> Iterator[Pronoun]:
+def read_sentences(path: FilePath, reading: Reading) -> Iterator[Pronoun]:
     """Read the passages of a file as sentences; positions count the tokens of all of them."""
-    for example in read_gap(path, **options):
+    for example in read_gap(path, reading):
         yield replace(example, texts=cut_sentences(example.texts[0]))
 
 

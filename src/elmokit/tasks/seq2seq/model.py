@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.data.examples import Translated
-from elmokit.data.labeled import BadLines, read_parallel, read_summaries
+from elmokit.data.labeled import Reading, read_parallel, read_summaries
 from elmokit.data.tables import kind_of
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import recorded_model
@@ -155,19 +155,16 @@ def _target_elmo(settings: Seq2SeqSettings, learned: Learned) -> ForwardElmo | N
 
 
 # ---------------------------------------------------------------------- files, scores
-def read_translations(
-    path: str, *, labeled: bool, bad: BadLines, **options: Any
-) -> Iterator[Translated]:
+def read_translations(path: str, reading: Reading, **columns: Any) -> Iterator[Translated]:
     """Read the lines of "source,target", of a source alone, or a table with both."""
     source, comma, target = path.rpartition(",")
     if not comma and kind_of(path) != "text":
-        return read_summaries(path, labeled=labeled, bad=bad, **options)
+        return read_summaries(path, reading, **columns)
     if not comma or Path(path).expanduser().exists():  # The comma is part of a name.
         source, target = path, ""
-    if labeled and not target:
+    if reading.labeled and not target:
         raise ElmokitError(f"name both files, separated by a comma: {path},TARGET")
-    split = {name: options[name] for name in ("tokenize", "tokenize_target")}
-    return read_parallel(source, target if labeled else None, bad=bad, **split)
+    return read_parallel(source, target if reading.labeled else None, reading)
 
 
 def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> Learned:
@@ -221,7 +218,7 @@ def write(examples: Sequence[Translated], predictions: Sequence[Any]) -> Iterato
 
 def make_task(name: TaskName, read: Any, score: Any) -> Task:
     """Return a task that differs in these from the other."""
-    own_reader = reader(read, "tokenize_target", "text_column", "label_column", cut=True)
+    own_reader = reader(read, "text_column", "label_column", cut=True)
     return Task(name, SETTINGS[name], own_reader, learn, Rewriter, score, write)
 
 
