@@ -254,10 +254,7 @@ def _append(
     words: dict[str, int],
     reserved: dict[str, int],
 ) -> int:
-    """Append sentences with provisional ids, in the order in which their words first appear.
-
-    Return the number of sentences.
-    """
+    """Append sentences, with ids in the order in which words first appear; return their number."""
     count = 0
     following = max(words.values()) + 1
     with (
@@ -301,10 +298,7 @@ def split_sources(sizes: list[int], fraction: float) -> tuple[list[list[Range]],
 
 
 def split_blocks(sentences: int, fraction: float) -> tuple[list[Range], list[Range]]:
-    """Return the ranges of sentences to train on and to hold out; no range is empty.
-
-    Every n-th block is held out, none of a text that is too short for it.
-    """
+    """Return the ranges to train on, and to hold out: every n-th block, none of a short text."""
     block = int(min(max(sentences * fraction // 10, 1), HELDOUT_BLOCK))
     every = max(2, round(1 / fraction)) if fraction else 0
     if not every or sentences <= block * (every - 1):

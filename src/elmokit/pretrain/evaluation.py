@@ -74,10 +74,7 @@ def carried_losses(
     share: slice = slice(None),
     on_tokens: Callable[[int], object] = lambda _: None,
 ) -> NDArray[np.float64]:
-    """Return the negative log likelihood of each sentence in both directions: (2, sentences).
-
-    With a `share` of the stretches, only these are read.
-    """
+    """Return the losses of each sentence, (2, sentences); read only a `share` of the stretches."""
     rows = max(1, min(rows, sentences.predictions // unroll))
     windows = Windows(sentences, rows=rows, unroll=unroll)
     ends = sentences.offsets[1:] + np.arange(1, len(sentences) + 1)  # In the stream of pairs.

@@ -260,10 +260,7 @@ class Trainer:
 
     # ---- the gradient of a step
     def gradient(self) -> tuple[float, BiLMState]:
-        """Accumulate the gradient of a step in the parameters.
-
-        Return the mean loss per prediction over all processes, and the states after the window.
-        """
+        """Accumulate the gradient; return the mean loss over all processes, and the next states."""
         settings, group, step = self.settings, self.group, self.step
         epoch, position = divmod(step, self.windows.steps)
         predictions = 2 * self.windows.pairs_at(position)

@@ -66,10 +66,7 @@ class Progress:
     def end_epoch(
         self, scores: dict[str, float], dev_loss: float = math.nan, **values: Any
     ) -> bool:
-        """Record the end of an epoch; return whether it is the best so far.
-
-        That is by the dev score, and by the dev loss if the score is the same.
-        """
+        """Record the end of an epoch; return whether it is the best by dev score, then dev loss."""
         self.epoch, self.step = self.epoch + 1, 0
         loss = round(sum(self.losses) / max(1, len(self.losses)), 5)
         self.losses = []

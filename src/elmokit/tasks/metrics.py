@@ -243,10 +243,7 @@ def _score(correct: int, predicted: int, gold: int) -> Score:
 def _report(
     *counts: Counter[str], names: Iterable[str] | None = None, left_out: str | None = None
 ) -> Report:
-    """Return scores from the numbers of correct, predicted and gold answers by name.
-
-    They are those of `names` or of all; averages leave out the name `left_out`.
-    """
+    """Return scores from counts of correct, predicted and gold names; see `relation_f1`."""
     names = sorted({*counts[1], *counts[2]} if names is None else names)
     each = {name: _score(*(count[name] for count in counts)) for name in names}
     averaged = [name for name in names if name != left_out]

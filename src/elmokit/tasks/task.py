@@ -17,14 +17,11 @@ Learned = dict[str, Any]  # what the training examples determine, such as the la
 
 @dataclass(frozen=True)
 class Task:
-    """One kind of task, from its files to its scores.
-
-    The settings that its functions take are an instance of its class `settings`.
-    """
+    """One kind of task, from its files to its scores."""
 
     name: TaskName
     settings: type[TrainSettings]
-    """Class of the settings, with the defaults of the task."""
+    """Class of the settings that its functions take, with the defaults of the task."""
     read: Callable[[str, Any, BadLines, bool], Iterator[Any]]
     """Read the examples of a file; the last argument tells whether it must have the answers."""
     learn: Callable[[Sequence[Any], Any], Learned]

@@ -78,10 +78,7 @@ class SpanReader(nn.Module):
     def forward(
         self, questions: Sequence[Tokens], passages: Sequence[Tokens]
     ) -> tuple[Tensor, Tensor]:
-        """Return log p that the answer starts, and that it ends, with each token: (B, P) each.
-
-        Padding has -inf.
-        """
+        """Return log p that the answer starts, or ends, with each token: (B, P), -inf if padded."""
         question, question_mask = self._encode(questions, passages)
         passage, mask = self._encode(passages, questions)
         attended = self.attention(passage, question, mask, question_mask)  # (B, P, 4D)
@@ -143,11 +140,7 @@ def window(example: Question, max_tokens: int) -> tuple[Tokens, Span]:
 
 
 def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span], list[float]]:
-    """Return the most probable span of at most `max_tokens` of each passage, and its probability.
-
-    `start` and `end` are log p that the answer starts or ends with a token: (B, P), -inf where
-    padded.
-    """
+    """Return the most probable span of at most `max_tokens` per passage, and its probability."""
     width = min(max_tokens, end.shape[1])
     ends = F.pad(end, (0, width - 1), value=-torch.inf).unfold(1, width, 1)  # (B, P, width)
     best = (start.unsqueeze(2) + ends).flatten(1).max(1)  # at index start * width + further

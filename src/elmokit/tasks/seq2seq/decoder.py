@@ -73,11 +73,7 @@ class Decoder(nn.Module):
     def __init__(
         self, words: int, memory_dim: int, elmo_dim: int, settings: Seq2SeqSettings
     ) -> None:
-        """Build a new decoder that writes `words` words of the vocabulary.
-
-        The encoder's output for each token has `memory_dim` columns, and the target's ELMo vectors
-        have `elmo_dim`, 0 without.
-        """
+        """Build a new decoder for an encoder's output of `memory_dim` columns."""
         super().__init__()
         hidden, depth = settings.hidden, settings.depth
         self.words, self.depth = words, depth
