@@ -38,7 +38,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--uses", default=str(HERE.parent / "examples" / "senses.tsv"))
-    parser.add_argument("--model", default="shipped")
+    parser.add_argument("--model", default="english")
     parser.add_argument("--out", default=str(HERE / "results" / "polysemy.json"))
     arguments = parser.parse_args()
     uses = list(read_uses(arguments.uses))

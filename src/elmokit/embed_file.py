@@ -99,7 +99,7 @@ def embed_file(
     output: FilePath,
     options: EmbedOptions | None = None,
     *,
-    model: str = "shipped",
+    model: str = "english",
     device: str = "cpu",
     threads: int | None = None,
     workers: int = 1,

@@ -235,7 +235,7 @@ def small_inventory(**changes: object) -> Inventory:
         "mean": draw.normal(size=(2, 4)).astype(np.float32),
         "centered": True,
         "mixes": mixes,
-        "model": "shipped",
+        "model": "english",
         "fingerprint": "abc",
         "metadata": {"choices": 5},
     }
