@@ -178,9 +178,9 @@ def without_padding(checkpoint: Checkpoint, words: object = None) -> Checkpoint:
 
 def published_options(lstm: dict[str, Any], cnn: dict[str, Any]) -> dict[str, Any]:
     """Return options of these sizes; the rest is what all published models share."""
-    cnn |= {"activation": "relu", "max_characters_per_token": 50, "n_characters": CHARACTERS + 1}
-    lstm |= {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
-    return {"lstm": lstm, "char_cnn": cnn}
+    reading = {"activation": "relu", "max_characters_per_token": 50, "n_characters": CHARACTERS + 1}
+    running = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
+    return {"lstm": lstm | running, "char_cnn": cnn | reading}
 
 
 def find_options(weights: Path) -> Path:

@@ -43,6 +43,7 @@ from elmokit.training.stopping import Stop
 
 MAX_DROPPED = 25  # Dropped steps in a row that end a run.
 LOG_EVERY = 20
+SOFTMAX_SHARE = 0.2  # Fraction of all steps in which a new softmax learns alone.
 ADAM_BETAS = (0.9, 0.99)
 PRODUCT_DTYPES = {"float32": None, "bf16": torch.bfloat16}  # Precision of matrix products.
 # Attributes of a trainer that a checkpoint has, and their types.
@@ -61,8 +62,8 @@ class Start:
     """Words that the softmax predicts."""
     origin: dict[str, Any] | None = None
     """Name, fingerprint and metadata of the model that is adapted; None for a new model."""
-    frozen_steps: int = 0
-    """Number of steps at the beginning in which only the softmax learns."""
+    frozen_steps: int | None = 0
+    """Number of steps at the beginning in which only the softmax learns; None for a fifth."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,6 @@ class Trainer:
         self.folder, self.corpus, self.settings, self.group = folder, corpus, settings, group
         self.model, self.config = start.model.to(group.device), start.model.config
         self.vocabulary, self.origin = start.vocabulary, start.origin
-        self.frozen_steps = start.frozen_steps
         self.optimizer = make_optimizer(
             [{"params": list(self.model.parameters())}],
             name=settings.optimizer,
@@ -128,7 +128,8 @@ class Trainer:
         indexer = make_indexer(self.config, self.vocabulary)
         targets = corpus.types.ids_in(self.vocabulary)
         self.batcher = Batcher(corpus.types, targets, indexer, group.device)
-        self.total = settings.total_steps(self.windows.steps)
+        self.total, frozen = settings.total_steps(self.windows.steps), start.frozen_steps
+        self.frozen_steps = int(SOFTMAX_SHARE * self.total) if frozen is None else frozen
         self.step = self.dropped = self.dropped_in_a_row = 0
         self.best: float | None = None  # Held-out perplexity.
         self.before: float | None = None  # The same before the biLM was trained.
