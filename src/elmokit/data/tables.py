@@ -34,14 +34,10 @@ SHOWN_CHARACTERS = 24
 class ColumnSpec:
     """A column that a reader needs."""
 
-    role: str
-    """What it contains, such as "label"."""
-    option: str
-    """The setting that names it."""
-    known: Sequence[str]
-    """Names that it often has, the most certain first."""
-    given: Column = None
-    """Its name or number, if the user gave one."""
+    role: str  # what it contains, such as "label"
+    option: str  # the setting that names it
+    known: Sequence[str]  # names that it often has, the most certain first
+    given: Column = None  # its name or number, if the user gave one
     needed: bool = True
 
     @property

@@ -39,24 +39,16 @@ log = logging.getLogger("elmokit")
 class Progress:
     """The position of a run: everything that the next step depends on, besides the weights."""
 
-    epoch: int = 0
-    """Number of epochs that are done."""
-    step: int = 0
-    """Number of steps of the current epoch that are done."""
-    best: float | None = None
-    """The best dev score."""
-    best_loss: float | None = None
-    """The dev loss of that epoch, which decides between equal scores."""
+    epoch: int = 0  # epochs that are done
+    step: int = 0  # steps of the current epoch that are done
+    best: float | None = None  # the best dev score
+    best_loss: float | None = None  # its dev loss, which decides between equal scores
     best_epoch: int = 0
-    factor: float = 1.0
-    """Factor of the learning rate."""
-    dropped: int = 0
-    """Number of steps in a row without a finite loss."""
+    factor: float = 1.0  # of the learning rate
+    dropped: int = 0  # steps in a row without a finite loss
     seconds: float = 0.0
-    losses: list[float] = field(default_factory=list)
-    """Losses of the steps of the current epoch."""
-    history: list[dict[str, Any]] = field(default_factory=list)
-    """Loss, dev scores and mixes of each epoch."""
+    losses: list[float] = field(default_factory=list)  # of the steps of the current epoch
+    history: list[dict[str, Any]] = field(default_factory=list)  # loss, scores, mixes by epoch
 
     def ended(self, settings: TrainSettings) -> bool:
         """Tell whether there is nothing left to do."""

@@ -27,8 +27,7 @@ class Score:
     precision: float
     recall: float
     f1: float
-    support: int
-    """Number of gold answers."""
+    support: int  # number of gold answers
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,8 @@ class Report:
     """Scores of each class (label, type of span, relation) and of all together."""
 
     each: dict[str, Score]
-    micro: Score
-    """Score of the sums of all counts."""
-    macro: Score
-    """Mean over the classes."""
+    micro: Score  # of the sums of all counts
+    macro: Score  # the mean over the classes
 
 
 def accuracy(gold: Sequence[Any], predicted: Sequence[Any]) -> float:

@@ -14,7 +14,7 @@ from elmokit.data.examples import Example
 from elmokit.data.labeled import BadLines, Reading
 from elmokit.errors import ElmokitError
 from elmokit.tasks.settings import RunOptions, TrainSettings
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 E = TypeVar("E", bound=Example)
 
@@ -25,10 +25,8 @@ class Data:
 
     train: list[Any]
     dev: list[Any]
-    learned: dict[str, Any]
-    """What the training examples determine, such as the labels."""
-    skipped: str
-    """A sentence about the lines that were skipped; empty if none were."""
+    learned: Learned
+    skipped: str  # a sentence about the lines that were skipped; empty if none were
 
     def with_fraction(self, fraction: float, seed: int) -> Data:
         """Return the same data with a random fraction of the training examples."""

@@ -122,10 +122,8 @@ class Comparer:
 
     def run(self) -> Comparison:
         """Train the runs that are not complete, then write results and figures."""
-        runs, data = (
-            conditions.all_runs(self.tables, self.curve, self.seeds, self.percents),
-            self.plan.data,
-        )
+        data = self.plan.data
+        runs = conditions.all_runs(self.tables, self.curve, self.seeds, self.percents)
         reports = {run: report for run in runs if (report := self.finished(run))}
         seconds = {run: report["seconds"] for run, report in reports.items()}
         if len(reports) < len(runs) and self.sources.store is not None:

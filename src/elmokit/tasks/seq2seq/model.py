@@ -170,8 +170,8 @@ def read_translations(path: str, reading: Reading, **columns: Any) -> Iterator[T
 def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> Learned:
     """Return the words that can be written, and the fingerprint of the target's biLM."""
     texts = [example.target or () for example in examples]
-    words, case = targets.frequent_words(texts, settings.target_vocab_size), targets.common_case
-    learned: Learned = {"words": words, "case": case(texts)}
+    learned: Learned = {"words": targets.frequent_words(texts, settings.target_vocab_size)}
+    learned["case"] = targets.common_case(texts)
     if settings.target_elmo is not None:
         learned["target_elmo"] = load(settings.target_elmo).fingerprint()
     return learned
