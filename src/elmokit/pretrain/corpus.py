@@ -214,8 +214,8 @@ def _encode(
         tokenizer = manifest["tokenizer"]
         read = partial(tokenized_chunks, tokenizer=tokenizer, workers=workers, on_bytes=bar.update)
         reserved = dict.fromkeys(words, UNKNOWN_ID)
-        sizes = [_append(folder, "all", read(source.files), words, reserved) for source in sources]
-        _append(folder, "given", read(heldout_files), words, reserved)
+        sizes = [_append(folder / "all", read(s.files), words, reserved) for s in sources]
+        _append(folder / "given", read(heldout_files), words, reserved)
     for source in (source for source, size in zip(sources, sizes, strict=True) if not size):
         raise ElmokitError(f"{source.name} has no sentences in {plural(len(source.files), 'file')}")
     everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
@@ -248,18 +248,14 @@ def _count_sentences(ranges: list[Range]) -> int:
 
 
 def _append(
-    folder: Path,
-    name: str,
-    chunks: Iterator[Chunk],
-    words: dict[str, int],
-    reserved: dict[str, int],
+    path: Path, chunks: Iterator[Chunk], words: dict[str, int], reserved: dict[str, int]
 ) -> int:
     """Append sentences, with ids in the order in which words first appear; return their number."""
     count = 0
     following = max(words.values()) + 1
     with (
-        (folder / f"{name}.tokens").open("ab") as tokens,
-        (folder / f"{name}.offsets").open("ab") as offsets,
+        path.with_suffix(".tokens").open("ab") as tokens,
+        path.with_suffix(".offsets").open("ab") as offsets,
     ):
         if not offsets.tell():
             offsets.write(np.zeros(1, np.int64).tobytes())

@@ -31,6 +31,7 @@ from elmokit.training.stopping import Stop
 SORTED_BATCHES = 50  # batches whose examples are sorted by length together
 LR_FACTOR, LR_PATIENCE = 0.5, 2  # of the learning rate, after epochs without a better dev score
 MAX_DROPPED = 25  # steps in a row without a finite loss that end a run
+Fingerprints = dict[str, str | None]  # of the data, the biLM and the static vectors
 
 log = logging.getLogger("elmokit")
 
@@ -82,7 +83,7 @@ def fit(
     folder: Path,
     stop: Stop,
     keep: Callable[[Progress], None],
-    fingerprints: dict[str, Any],
+    fingerprints: Fingerprints,
     quiet: bool,
 ) -> Progress:
     """Train a model until its dev score stops improving, or a signal stops the run.
@@ -126,7 +127,7 @@ class Trainer:
     optimizer: torch.optim.Optimizer
     progress: Progress
 
-    def resume(self, path: Path, fingerprints: dict[str, Any]) -> None:
+    def resume(self, path: Path, fingerprints: Fingerprints) -> None:
         """Continue from a checkpoint; raise if it is of a run with other settings or data."""
         with checkpoint.reading(path) as metadata:
             if change := describe_change(metadata, self.settings, fingerprints, MAY_CHANGE):
@@ -206,13 +207,10 @@ def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Opt
 
 
 def describe_change(
-    saved: dict[str, Any],
-    settings: TrainSettings,
-    fingerprints: dict[str, Any],
-    ignore: Sequence[str] = (),
+    saved: dict[str, Any], settings: TrainSettings, now: Fingerprints, ignore: Sequence[str] = ()
 ) -> str | None:
     """Describe how a saved run differs from what is requested now; None if it does not."""
     if change := find_change(saved["settings"], settings, ignore=ignore):
         return change
-    changed = [n for n, value in fingerprints.items() if saved["fingerprints"].get(n) != value]
+    changed = [name for name, value in now.items() if saved["fingerprints"].get(name) != value]
     return f"the {changed[0]} changed" if changed else None

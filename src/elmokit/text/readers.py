@@ -36,6 +36,7 @@ MAX_PAGE_WIDTH = 120
 MAX_PARAGRAPH_LINES = 5000
 
 Tokenize = Callable[[str], list[str]]
+Pieces = Iterable[Piece]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +153,7 @@ class Form:
             raise ElmokitError(f"column must be at least 0, not {column}")
 
 
-def sentences_of(
-    pieces: Iterable[Piece], name: str, form: Form, tokenize: Tokenize
-) -> Iterator[Line]:
+def sentences_of(pieces: Pieces, name: str, form: Form, tokenize: Tokenize) -> Iterator[Line]:
     """Yield the sentences in the lines of a file of that form."""
     if form.kind in WORD_COLUMN:
         return _column_sentences(_unbroken(pieces, name), name, form)
@@ -230,7 +229,7 @@ def _not_empty(sentences: Iterable[Line], name: str) -> Iterator[Line]:
         raise ElmokitError(f"{name} has no sentences")
 
 
-def _unbroken(pieces: Iterable[Piece], name: str) -> Iterator[Piece]:
+def _unbroken(pieces: Pieces, name: str) -> Iterator[Piece]:
     """Pass lines on, and raise if one is in several pieces."""
     for piece in pieces:
         if not piece.ended:
@@ -239,7 +238,7 @@ def _unbroken(pieces: Iterable[Piece], name: str) -> Iterator[Piece]:
         yield piece
 
 
-def _column_sentences(pieces: Iterable[Piece], name: str, form: Form) -> Iterator[Line]:
+def _column_sentences(pieces: Pieces, name: str, form: Form) -> Iterator[Line]:
     """Yield sentences of one word per line, each followed by a blank line."""
     column = WORD_COLUMN[form.kind] if form.column is None else form.column
     index, tokens, is_open = 0, list[str](), False
@@ -271,9 +270,7 @@ def _column_words(piece: Piece, name: str, kind: str, column: int) -> list[str]:
     return [cells[column]]
 
 
-def _json_sentences(
-    pieces: Iterable[Piece], name: str, form: Form, tokenize: Tokenize
-) -> Iterator[Line]:
+def _json_sentences(pieces: Pieces, name: str, form: Form, tokenize: Tokenize) -> Iterator[Line]:
     index = 0
     for piece in pieces:
         where, id = f"line {piece.line} of {name}", None
@@ -320,7 +317,7 @@ def _json_id(value: Any, where: str) -> str:
     return str(value)
 
 
-def _running_text(pieces: Iterable[Piece], tokenize: Tokenize, limit: int) -> Iterator[Line]:
+def _running_text(pieces: Pieces, tokenize: Tokenize, limit: int) -> Iterator[Line]:
     """Split paragraphs into sentences."""
     index, unfinished, is_open = 0, "", False  # is_open: a part of the sentence was yielded
     for text, ended in _paragraphs(pieces):
@@ -338,7 +335,7 @@ def _running_text(pieces: Iterable[Piece], tokenize: Tokenize, limit: int) -> It
             unfinished, is_open = "", True
 
 
-def _paragraphs(pieces: Iterable[Piece]) -> Iterator[tuple[str, bool]]:
+def _paragraphs(pieces: Pieces) -> Iterator[tuple[str, bool]]:
     """Join the lines of hard-wrapped paragraphs; yield text and whether the paragraph ends."""
     lines: list[str] = []
     in_long_line = False

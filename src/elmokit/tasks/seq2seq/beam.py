@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 MIN_LOG_PROBABILITY = -1e4  # of an end that is required, however improbable it is
+Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,7 @@ class Hypothesis:
 
 
 def search(
-    step: Callable[[Tensor, Any], tuple[Tensor, Any]],
-    state: Any,
-    begin: Tensor,
-    *,
-    end: int,
-    beam: int,
-    max_words: int,
+    step: Step, state: Any, begin: Tensor, *, end: int, beam: int, max_words: int
 ) -> list[list[Hypothesis]]:
     """Return the best hypotheses of each example, from 1 to `beam`, the best first.
 
