@@ -752,7 +752,7 @@ def test_when_all_parts_are_done_they_are_only_put_together(
         embed(*options, code=130)
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "stream", stop)
-        patch.setattr(vectors, "remove_parts", stop)
+        patch.setattr("elmokit.vectors.shards.remove_parts", stop)
         embed(*options, "--resume", code=130)
     assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))
     with monkeypatch.context() as patch:  # now nothing is left but to delete the parts

@@ -12,7 +12,6 @@ import sys
 import tracemalloc
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from elmokit.errors import ElmokitError
 from elmokit.vectors import hdf5
 from elmokit.vectors import writer as vectors
 from elmokit.vectors.reader import read_vectors
+from elmokit.vectors.shards import EmbeddedSentence as Sentence
 from elmokit.vectors.shards import VectorShards
 from elmokit.vectors.writer import VectorWriter
 
@@ -46,12 +46,6 @@ REPLACED = ["broken", "\ufffdbyte"]
 def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a power cut would show the difference; the child processes do sync."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
-@dataclass(frozen=True)
-class Sentence:
-    tokens: list[str]
-    layers: np.ndarray
 
 
 def sentences(
