@@ -35,7 +35,6 @@ import numpy as np
 from elmokit.formats import native
 from elmokit.language import Perplexity
 from elmokit.pretrain.corpus import Corpus, Sentences, Types, prepare
-from elmokit.pretrain.objective import targets_of_vocabulary
 from elmokit.text.vocabulary import SPECIAL, Vocabulary
 
 HERE = Path(__file__).parent
@@ -106,7 +105,7 @@ def row(name: str, text: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
 
 def targets(types: Types, vocabulary: Vocabulary) -> np.ndarray:
     """Return the id in the vocabulary of each type of a corpus: (types,)."""
-    return targets_of_vocabulary(types, vocabulary.ids, vocabulary.unknown)
+    return types.ids_in(vocabulary)
 
 
 def read_stream(path: str, vocabulary: Vocabulary) -> np.ndarray:
