@@ -95,6 +95,19 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
+@pytest.fixture
+def curves() -> None:
+    """For a test that looks at the picture of a training run, or needs all that a run does."""
+
+
+@pytest.fixture(autouse=True)
+def no_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the picture of a training run, a third of the time of a tiny one."""
+    if "curves" not in request.fixturenames:
+        monkeypatch.setattr("elmokit.tasks.run.draw_curves", lambda *_: False)
+        monkeypatch.setattr("elmokit.pretrain.trainer.draw_training_curves", lambda *_: False)
+
+
 def tagged_lines(count: int, seed: int) -> str:
     """Sentences in columns where a name's kind is decided by its neighbours and by itself."""
     rng = random.Random(seed)
