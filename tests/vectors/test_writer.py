@@ -42,12 +42,6 @@ TEXTS = [
 REPLACED = ["broken", "\ufffdbyte"]
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a power cut would show the difference; the child processes do sync."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 @dataclass(frozen=True)
 class Sentence:
     tokens: list[str]

@@ -49,11 +49,6 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 10)
 
 
-@pytest.fixture(autouse=True)
-def no_disk_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 def content_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 

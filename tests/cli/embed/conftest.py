@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,6 @@ import elmokit.embed
 from elmokit.cli.main import main
 from elmokit.embed import Embedder
 from elmokit.workers import Workers
-
-
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a power cut would show the difference; the child processes do sync."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture(autouse=True)

@@ -455,7 +455,7 @@ def test_more_seeds_are_added_to_existing_results(
 def test_a_comparison_that_is_killed_again_and_again_ends_like_one_that_was_not(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
-    options = {**given, "vary": ["elmo"], "seeds": [1, 2], "epochs": 12, "patience": 12}
+    options = {**given, "vary": ["elmo"], "seeds": [1, 2], "epochs": 6, "patience": 6}
     arguments = ["compare", *as_arguments({**options, "out": str(tmp_path / "killed")})]
     codes = []
     for signum, at in ((signal.SIGKILL, 0), (signal.SIGTERM, 1), (signal.SIGKILL, 2)):
