@@ -11,7 +11,6 @@ are compared by its perplexity.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import statistics
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from parsers import described_parser
 from peak import flops_per_token
 from ptb import run_elmokit
 from speed import machine
@@ -41,9 +41,7 @@ MAX_MB = 25
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", nargs="+", required=True, help="files of running text")
     parser.add_argument("--folder", required=True, help="where the models are trained")
     parser.add_argument("--steps", type=int, default=1200, help="of the first shape")
