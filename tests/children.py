@@ -1,4 +1,4 @@
-"""`elmokit …` in a process of its own, which is forked after the imports that take seconds.
+"""`elmokit …` or Python in a process of its own, forked after the imports that take seconds.
 
 For tests that kill or stop a command, or start several at once. The processes come from a server
 that has only imported, so that they are as new as those that a shell starts.
@@ -15,8 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from elmokit.cli.main import main
-
+COMMAND = "import sys; from elmokit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 PRELOADED = [
     "elmokit.cli.embed",
     "elmokit.cli.pretrain",
@@ -34,20 +33,25 @@ CONTEXT.set_forkserver_preload(PRELOADED)
 
 
 class Child:
-    """A running command, with the folder and environment of this process.
+    """A running process, with the folder and environment of this one.
 
-    `before` is Python that it runs first; `env` are more variables.
+    It runs the command line, or other `code` with `arguments` in `sys.argv`; `before` is code that
+    it runs first, `env` are more variables.
     """
 
     def __init__(
-        self, arguments: list[str], *, before: str = "", env: dict[str, str] | None = None
+        self,
+        arguments: list[str],
+        *,
+        code: str = COMMAND,
+        before: str = "",
+        env: dict[str, str] | None = None,
     ):
         descriptor, self._errors = tempfile.mkstemp(prefix="stderr-")
         os.close(descriptor)
         place = (str(Path.cwd()), {**os.environ, **(env or {})}, self._errors)
-        self._process = CONTEXT.Process(target=_run, args=(arguments, before, *place))
+        self._process = CONTEXT.Process(target=_run, args=(f"{before}\n{code}", arguments, *place))
         self._process.start()
-
         self.pid: int = self._process.pid
 
     def poll(self) -> int | None:
@@ -74,13 +78,13 @@ class Child:
         return code, said
 
 
-def _run(arguments: list[str], before: str, folder: str, env: dict[str, str], errors: str) -> None:
+def _run(code: str, arguments: list[str], folder: str, env: dict[str, str], errors: str) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
     os.dup2(os.open(errors, os.O_WRONLY | os.O_APPEND), sys.stderr.fileno())
-    exec(before, {})
+    sys.argv = ["-c", *arguments]
     try:
-        sys.exit(main(arguments))
+        exec(code, {"__name__": "__main__"})
     finally:
         atexit._run_exitfuncs()  # As at the end of any Python; multiprocessing leaves them out.

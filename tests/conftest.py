@@ -14,6 +14,7 @@ import pytest
 # Threads that wait for each other sleep instead of spinning: tests often share their cores with
 # processes that they start, and spinning makes both many times slower. Read when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # elmokit.pretrain would set another
 
 # In the background of a shell Ctrl-C is ignored, and children inherit that: the tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

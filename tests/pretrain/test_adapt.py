@@ -69,7 +69,7 @@ def domain(tmp_path: Path) -> Options:
         "tokenizer": "whitespace",
         "min_count": 1,
         "epochs": 3,
-        "batch_size": 4,
+        "batch_size": 8,
         "unroll": 10,
         "warmup": 2,
         "lr": 0.01,
