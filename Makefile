@@ -20,8 +20,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-demo: $(READY)  ## embed a few sentences with the model that ships inside the package
-	$(RUN) elmokit.cli.demo
+demo: $(READY)  ## see how the layers of the included model separate the senses of words
+	$(VENV)/bin/python examples/demo.py $(ARGS)
 
 serve: $(READY)  ## open the explorer, and answer over HTTP at http://127.0.0.1:8090; ARGS='--task FOLDER' etc.
 	$(RUN) elmokit serve --open $(ARGS)
@@ -51,13 +51,14 @@ clean:  ## delete .venv and everything that was built
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Touched last: an install that fails or is stopped is done again the next time.
+# Touched last: an install that fails or is stopped is done again the next time. Python compiles
+# the modules that it imports; compiling all of them beforehand would take a minute.
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "elmokit needs Python 3.10 or newer, and none was found:" \
 		"install one, or name it with make PYTHON=/path/to/python." >&2; exit 1; }
 	@echo "Setting up $(VENV) with $(PYTHON): a few minutes the first time."
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv --clear $(VENV)
-	$(RUN) pip install -qq -c constraints.txt -e '.[dev]'
+	$(RUN) pip install -qq --no-compile -c constraints.txt -e '.[dev]'
 	@touch $@
 
 # The tests of the explorer run in Chromium. Where there is none, and we may, it is installed with a

@@ -23,8 +23,7 @@ from speed import machine
 
 import elmokit
 from elmokit.analysis.geometry import cosine_matrix, purity
-from elmokit.analysis.uses import Use
-from elmokit.cli.demo import use_vectors
+from elmokit.analysis.uses import Use, embed_uses
 from elmokit.embed import Embedder
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.evaluation import sentences_of
@@ -117,11 +116,11 @@ def main() -> None:
         unknown = int(heldout.types.counts[words == vocabulary.unknown].sum())
         uses = find_uses(elmo)
         print_neighbours(elmo, uses, heldout)
-    vectors = use_vectors(elmo, uses)
-    shares = {
-        word: purity(cosine_matrix(vectors[word]), [use.sense for use in of_word]).round(4).tolist()
-        for word, of_word in uses.items()
-    }
+    shares = {}
+    for word, of_word in uses.items():
+        vectors, mean = embed_uses(elmo, of_word)
+        cosines = cosine_matrix(vectors - mean)
+        shares[word] = purity(cosines, [use.sense for use in of_word]).round(4).tolist()
     example = elmo.embed_tokens(list(next(iter(uses.values()))[0].tokens))
     training = elmo.metadata["training"]
     result = {

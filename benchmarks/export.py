@@ -68,7 +68,7 @@ def main() -> None:
         text = arguments.text or stand_in_text(folder)
         sentences = read_sentences(text, arguments.sentences)
         (folder / "sentences.json").write_text(json.dumps(sentences))
-        for model in ("shipped", "small"):
+        for model in ("english", "small"):
             rows += compare(model, systems, sentences, arguments.peers, folder)
     result = {"machine": machine(), "tolerance": TOLERANCE, "rows": rows}
     Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
@@ -83,7 +83,7 @@ def compare(
     """Return a row for each older system, with the largest difference of each layer."""
     native, exported = folder / f"{model}-native", folder / f"{model}-bilm"
     source = model
-    if model != "shipped":
+    if model != "english":
         make_checkpoint(model, folder / model)
         source = str(folder / model)
     for command in (["convert", source, native], ["convert", native, exported, "--to", "bilm"]):

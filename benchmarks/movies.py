@@ -29,7 +29,7 @@ def main() -> None:
     parser = described_parser(__doc__)
     parser.add_argument("--text", required=True, help="running text, also .xz")
     parser.add_argument("--folder", required=True, help="where the adapted model goes")
-    parser.add_argument("--model", default="shipped", help="whatever elmokit.load takes")
+    parser.add_argument("--model", default="english", help="whatever elmokit.load takes")
     parser.add_argument("--max-steps", type=int, help="only so many, to try the script")
     parser.add_argument("--out", default=str(HERE / "results" / "movies.json"))
     arguments = parser.parse_args()

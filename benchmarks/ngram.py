@@ -55,7 +55,7 @@ def main() -> None:
     from speed import machine
 
     start = time.perf_counter()
-    corpus = Corpus(Path(arguments.folder) / "corpus")
+    corpus = Corpus(Path(arguments.folder) / "training" / "corpus")
     vocabulary = Vocabulary.read(Path(arguments.folder) / native.VOCABULARY)
     if tuple(vocabulary.words[: len(SPECIAL)]) != SPECIAL:
         raise SystemExit(f"the vocabulary must begin with {', '.join(SPECIAL)}")

@@ -36,7 +36,7 @@ DEALS = 2000
 def main() -> None:
     parser = described_parser(__doc__)
     parser.add_argument("--uses", default=str(HERE.parent / "examples" / "senses.tsv"))
-    parser.add_argument("--model", default="shipped")
+    parser.add_argument("--model", default="english")
     parser.add_argument("--out", default=str(HERE / "results" / "polysemy.json"))
     arguments = parser.parse_args()
     uses = list(read_uses(arguments.uses))

@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--dev", required=True, help="CoNLL-U, also .xz")
     parser.add_argument("--vectors", help="static word vectors, also .xz")
     parser.add_argument("--column", default="UPOS")
-    parser.add_argument("--model", default="shipped", help="a model that elmokit.load accepts")
+    parser.add_argument("--model", default="english", help="a model that elmokit.load accepts")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", default=str(HERE / "results" / "probe.json"))
     arguments = parser.parse_args()

@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--model", default="shipped")
+    parser.add_argument("--model", default="english")
     parser.add_argument("--out", default=str(HERE / "results" / "ray_engine.json"))
     options = parser.parse_args()
     sizes = (options.rows, max(8, options.rows // 10))

@@ -227,25 +227,48 @@ def perplexity_cells(perplexity: dict[str, Any]) -> str:
 
 
 def shapes(result: dict[str, Any]) -> str:
-    first = result["rows"][0]
+    curve, budgets = result["curve"], dict.fromkeys(row["tokens"] for row in result["rows"])
+    sizes = {row["cells"]: row for row in result["rows"]}
     lines = [
         *head("The shape of the shipped model (`benchmarks/shapes.py`)", result),
-        "Layers x cells / projection, each trained on the text of the shipped model with the "
-        f"compute of {first['steps']:,} steps of the first",
-        "(a tenth of that model's), with a learning rate that decays to the end. Perplexity of the "
-        "same held-out text. One seed, and",
-        "the same learning rate for all: other shapes might gain from their own. Longer training "
-        "would favor larger shapes more.",
+        "Two layers of each size, trained on the text of the English model by its recipe; the rate",
+        "decays to the end of every run. The average of both directions' perplexity on held-out",
+        "text, for the best learning rate and batch size of each size (one seed).",
         "",
-        "| shape | parameters | as float16 | steps | forward | backward | average |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in result["rows"]:
+        "| cells / projection | as float16 | best rate | best batch | tokens/s | "
+        + " | ".join(f"{tokens / 1e6:.1f} M tokens" for tokens in budgets) + " |",
+        "|---|---:|---:|---:|---:|" + "---:|" * len(budgets),
+    ]  # fmt: skip
+    for cells, row in sizes.items():
+        own = [other for other in result["rows"] if other["cells"] == cells]
+        cells_of = [
+            min(other["perplexity"]["average"] for other in own if other["tokens"] == tokens)
+            for tokens in budgets
+        ]
         lines.append(
-            f"| {row['shape']} | {row['million_parameters']:.1f} M | {row['mb_as_float16']:.1f} MB "
-            f"| {row['steps']:,} | {perplexity_cells(row['perplexity'])} |"
+            f"| {cells} / {row['projection']} | {row['mb_as_float16']:.1f} MB "
+            f"| {row['learning_rate']:g} | {row['batch']} | {row['tokens_per_s']:,} | "
+            + " | ".join(f"{perplexity:.1f}" for perplexity in cells_of) + " |"
+        )  # fmt: skip
+    lines += [
+        "",
+        f"The curve {curve['E']:.2f} + {curve['A']:.2f} / N^{curve['a']:.2f} + {curve['B']:.2f} / "
+        f"D^{curve['b']:.2f} gives the loss in nats for N million weights of",
+        "one direction's LSTMs and D million tokens; it misses no run by more than "
+        f"{curve['largest_error']:.3f}. With the speed of each size",
+        "it predicts these perplexities (million tokens in brackets):",
+        "",
+        "| hours | " + " | ".join(f"{cells} cells" for cells in sizes) + " |",
+        "|---:|" + "---:|" * len(sizes),
+    ]
+    for entry in result["hours"]:
+        predicted = (entry["sizes"][str(cells)] for cells in sizes)
+        lines.append(
+            f"| {entry['hours']} | "
+            + " | ".join(f"{p['perplexity']:.1f} ({p['million_tokens']:.0f})" for p in predicted)
+            + " |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n![held-out perplexity over tokens](shapes.png)\n"
 
 
 def ngram(result: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Which senses do the layers know? Averages over SemCor on two test sets, and the first sense.
 
-    python benchmarks/senses.py --data data/senses [--model shipped]
+    python benchmarks/senses.py --data data/senses [--model english]
 
 `--data` has SemCor, senseval2 and semeval2007 in Raganato's format (NAME.data.xml and
 NAME.gold.key.txt, also compressed) and WordNet's index.sense. Everything is learned on SemCor,
@@ -34,7 +34,7 @@ PAPER = {"first sense": 65.9, "layer 1": 67.4, "layer 2": 69.0}
 def main() -> None:
     parser = described_parser(__doc__)
     parser.add_argument("--data", required=True, type=Path, help="the folder that has the files")
-    parser.add_argument("--model", default="shipped", help="a model that elmokit.load accepts")
+    parser.add_argument("--model", default="english", help="a model that elmokit.load accepts")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", default=str(HERE / "results" / "senses.json"))
     arguments = parser.parse_args()

@@ -160,7 +160,7 @@ def server(folder: Path, threads: int) -> Iterator[tuple[int, subprocess.Popen[b
 def request(text: str | list[str], path: str = "/v1/embeddings") -> bytes:
     """Return the bytes of a request."""
     name = "input" if path == "/v1/embeddings" else "inputs"
-    extra = {"encoding_format": "base64", "model": "shipped"} if name == "input" else {}
+    extra = {"encoding_format": "base64", "model": "english"} if name == "input" else {}
     body = json.dumps({name: text, **extra}).encode()
     return head(len(body), path) + body
 

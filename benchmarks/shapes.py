@@ -1,116 +1,236 @@
-"""Which shape makes the best small model? Several are trained with the same compute.
+"""Which shape makes the best model of a budget? Sizes are trained on several budgets of tokens.
 
-    python benchmarks/shapes.py --text wiki.txt novels.txt --folder shapes [--steps 1200]
+    python benchmarks/shapes.py --text text/en --valid en.heldout.txt --folder shapes \
+        [--million-tokens 0.5 1 2] [--log english/log.jsonl]
 
-Each shape of at most 25 MB in float16 is trained by `elmokit pretrain` as configs/tiny.yaml says.
-The first takes `--steps` steps, the others as many as need the same floating point operations, so
-that the speed of the machine does not matter; the learning rate decays fully in every run. The same
-command resumes runs that were stopped. All have the same text, vocabulary and held-out part, and
-are compared by its perplexity.
+Every run follows configs/english.yaml, with a shape, a learning rate and a batch size of its own,
+and its learning rate decays fully at the end. Each size first tries three learning rates and half
+the batch with the smallest budget, then takes the best for the others. All have the same text, the
+same vocabulary and are compared by their loss on the held-out text.
+
+The curve E + A / N^a + B / D^b, of N weights of the LSTMs of one direction and D tokens, is fitted
+to the logarithms of the losses. With the speed of each size it says which is the best for a number
+of hours. `--log` shows beside it what a long run of the largest size reached. The same command
+resumes a study that was stopped.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
+import os
 import shutil
-import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from parsers import described_parser
-from peak import flops_per_token
 from ptb import run_elmokit
+from scipy.optimize import least_squares
 from speed import machine
 
-from elmokit.config import BiLMConfig
+from elmokit.figures import COLORS, FAINT, INK, MARKERS, WIDTH, new_figure, styled, write_figure
 from elmokit.formats import native
-from elmokit.pretrain.corpus import Corpus, prepare
-from elmokit.pretrain.windows import Windows
+from elmokit.pretrain.corpus import prepare
 
 HERE = Path(__file__).parent
-RECIPE = HERE.parent / "configs" / "tiny.yaml"
-SHAPES: dict[str, dict[str, int]] = {  # differences from the recipe, whose shape is the first
-    "2 x 512 / 128": {},
-    "2 x 1024 / 128": {"lstm_dim": 1024},
-    "2 x 768 / 160": {"lstm_dim": 768, "projection_dim": 160},
-    "2 x 384 / 192": {"lstm_dim": 384, "projection_dim": 192},
-    "3 x 512 / 128": {"num_layers": 3},
-}
-MAX_MB = 25
+RECIPE = HERE.parent / "configs" / "english.yaml"
+SIZES = (256, 64), (512, 128), (768, 192), (1024, 256)  # cells and projection of a layer
+RATES = 0.001, 0.002, 0.004
+HOURS = 1, 3, 6, 12, 24
 
 
 def main() -> None:
     parser = described_parser(__doc__)
-    parser.add_argument("--text", nargs="+", required=True, help="files of running text")
+    parser.add_argument("--text", nargs="+", required=True, help="files or folders of text")
+    parser.add_argument("--valid", required=True, help="held-out text")
     parser.add_argument("--folder", required=True, help="where the models are trained")
-    parser.add_argument("--steps", type=int, default=1200, help="of the first shape")
+    parser.add_argument("--million-tokens", nargs="+", type=float, default=[0.5, 1.0, 2.0])
+    parser.add_argument("--log", help="log.jsonl of a long run of the largest size")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", default=str(HERE / "results" / "shapes.json"))
     arguments = parser.parse_args()
-    recipe = yaml.safe_load(RECIPE.read_text())
-    folder = Path(arguments.folder)
+    folder, budgets = Path(arguments.folder), sorted(arguments.million_tokens)
     folder.mkdir(parents=True, exist_ok=True)
-    corpus = prepare(arguments.text, folder / "corpus")
-    distinct = distinct_words(corpus, recipe)
-    rows, budget = [], 0.0
-    for name, fields in SHAPES.items():
-        model = {**recipe["model"], **fields}
-        words = {"vocabulary_size": recipe["vocab_size"]}
-        config = BiLMConfig.from_dict({**BiLMConfig.preset("tiny").to_dict(), **model, **words})
-        work = flops(config, recipe["samples"], distinct)
-        budget = budget or arguments.steps * work
-        out = folder / name.replace(" ", "").replace("/", "-")
-        if not (out / "corpus").is_dir():
-            shutil.copytree(folder / "corpus", out / "corpus")
-        steps = round(budget / work)
-        run_elmokit(
-            "pretrain",
-            config=str(RECIPE),
-            corpus=arguments.text,
-            out=str(out),
-            model=model,
-            softmax="sampled",
-            max_steps=steps,
-            threads=arguments.threads,
-            eval_every=1_000_000,
-        )
-        rows.append(row(name, out, steps, work))
-        result = {"machine": machine(), "first_steps": arguments.steps, "rows": rows}
-        Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(rows, indent=1))
-
-
-def distinct_words(corpus: Corpus, recipe: dict[str, Any]) -> float:
-    """Return the share of the tokens of a window that are distinct words."""
-    windows = Windows(corpus.train, rows=recipe["batch_size"], unroll=recipe["unroll"], seed=1)
-    counts = [len(windows.window(0, step).types) for step in range(0, windows.steps, 500)]
-    return float(statistics.mean(counts) / (recipe["batch_size"] * recipe["unroll"]))
-
-
-def flops(config: BiLMConfig, samples: int, distinct: float) -> float:
-    """Return the FLOPs of a token in the forward pass; the backward pass takes twice as many."""
-    parts = flops_per_token(config)
-    softmax = 2 * 2 * config.projection_dim * samples
-    return parts["LSTM stack"] + softmax + distinct * parts["highway and projection"]
-
-
-def row(name: str, out: Path, steps: int, work: float) -> dict[str, Any]:
-    """Return the result of one shape."""
-    checkpoint = native.read(out)
-    training = checkpoint.metadata["training"]
-    parameters = sum(tensor.size for tensor in checkpoint.tensors.values())
-    megabytes = 2 * parameters / 1e6  # Models ship in float16.
-    assert megabytes <= MAX_MB, (name, megabytes)
-    return {
-        "shape": name,
-        "million_parameters": round(parameters / 1e6, 2),
-        "mb_as_float16": round(megabytes, 1),
-        "steps": steps,
-        "mflop_per_token": round(work / 1e6, 2),
-        "hours": training["hours"],
-        "perplexity": training["heldout_perplexity"],
+    prepare(arguments.text, folder / "corpus", valid=arguments.valid)
+    rows: list[dict[str, Any]] = []
+    for size in SIZES:
+        batch = yaml.safe_load(RECIPE.read_text())["batch_size"]
+        trials = [train(arguments, size, budgets[0], rate, batch) for rate in RATES]
+        rate = min(trials, key=loss)["learning_rate"]
+        trials.append(train(arguments, size, budgets[0], rate, batch // 2))
+        batch = min(trials, key=loss)["batch"]
+        rows += trials
+        rows += [train(arguments, size, budget, rate, batch) for budget in budgets[1:]]
+    best = [
+        min((row for row in rows if (row["cells"], row["tokens"]) == key), key=loss)
+        for key in dict.fromkeys((row["cells"], row["tokens"]) for row in rows)
+    ]
+    curve = fit(best)
+    result = {
+        "machine": machine(),
+        "rows": rows,
+        "curve": curve,
+        "hours": [choose(curve, best, hours) for hours in HOURS],
+        "long_run": [] if arguments.log is None else read_log(Path(arguments.log)),
     }
+    out = Path(arguments.out)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    write_figure(draw(result, best), str(out.with_suffix(".png")))
+    print(json.dumps({"curve": curve, "hours": result["hours"]}, indent=1))
+
+
+def train(
+    arguments: argparse.Namespace, size: tuple[int, int], million: float, rate: float, batch: int
+) -> dict[str, Any]:
+    """Train one model, or resume it, and return what came out."""
+    recipe = yaml.safe_load(RECIPE.read_text())
+    cells, projection = size
+    folder = Path(arguments.folder)
+    out = folder / f"{cells}-{million:g}M-{rate:g}-{batch}"
+    if not out.exists():  # All runs share the encoded text.
+        making = folder / "making"
+        shutil.rmtree(making, ignore_errors=True)
+        shutil.copytree(folder / "corpus", making / "training" / "corpus", copy_function=os.link)
+        (making / "elmokit-run.json").write_text(json.dumps({"command": "pretrain"}))
+        making.rename(out)
+    steps = round(million * 1e6 / batch / recipe["unroll"])
+    run_elmokit(
+        "pretrain",
+        config=str(write_recipe(recipe, folder)),
+        corpus=arguments.text,
+        valid=arguments.valid,
+        out=str(out),
+        model={**recipe["model"], "lstm_dim": cells, "projection_dim": projection},
+        lr=rate,
+        batch_size=batch,
+        max_steps=steps,
+        schedule="trapezoid",
+        decay_steps=steps // 4,
+        warmup=steps // 10,
+        threads=arguments.threads,
+        eval_every=1_000_000,
+    )
+    checkpoint = native.read(out)
+    log = [json.loads(line) for line in (out / "log.jsonl").open()]
+    speeds = [entry["tokens_per_second"] for entry in log if "tokens_per_second" in entry]
+    return {
+        "cells": cells,
+        "projection": projection,
+        "lstm_weights": 2 * (4 * cells * (2 * projection + 1) + cells * projection),
+        "mb_as_float16": round(sum(t.size for t in checkpoint.tensors.values()) * 2 / 1e6, 1),
+        "tokens": round(million * 1e6),
+        "learning_rate": rate,
+        "batch": batch,
+        "tokens_per_s": round(float(np.median(speeds))),
+        "perplexity": checkpoint.metadata["training"]["heldout_perplexity"],
+    }
+
+
+def write_recipe(recipe: dict[str, Any], folder: Path) -> Path:
+    """Write the recipe without its own text, which the options replace."""
+    path = folder / "recipe.yaml"
+    kept = {k: v for k, v in recipe.items() if k not in ("corpus", "valid_fraction")}
+    path.write_text(yaml.safe_dump(kept))
+    return path
+
+
+def loss(row: dict[str, Any]) -> float:
+    """Return the held-out loss of a run, in nats per token."""
+    return math.log(row["perplexity"]["average"])
+
+
+def fit(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Fit the curve to the losses: E, A, a, B, b, and the largest error in nats."""
+    weights = np.array([row["lstm_weights"] / 1e6 for row in rows])
+    tokens = np.array([row["tokens"] / 1e6 for row in rows])
+    losses = np.array([loss(row) for row in rows])
+
+    def errors(values: np.ndarray) -> np.ndarray:
+        floor, a_scale, a, b_scale, b = np.exp(values)
+        return np.asarray(
+            np.log(floor + a_scale / weights**a + b_scale / tokens**b) - np.log(losses)
+        )
+
+    starts = [np.log([floor, 0.3, 0.3, 2.0, b]) for floor in (2.0, 3.0) for b in (0.1, 0.3)]
+    fits = [least_squares(errors, start, loss="huber", f_scale=0.01) for start in starts]
+    best = min(fits, key=lambda found: found.cost)
+    floor, a_scale, a, b_scale, b = np.exp(best.x)
+    worst = float(np.abs(np.exp(errors(best.x)) * losses - losses).max())
+    return {"E": floor, "A": a_scale, "a": a, "B": b_scale, "b": b, "largest_error": worst}
+
+
+def predict(curve: dict[str, float], weights: float, tokens: float) -> float:
+    """Return the loss that the curve gives for a model and a number of tokens."""
+    of_size = curve["A"] / (weights / 1e6) ** curve["a"]
+    of_tokens = curve["B"] / (tokens / 1e6) ** curve["b"]
+    return curve["E"] + float(of_size + of_tokens)
+
+
+def choose(curve: dict[str, float], rows: Sequence[dict[str, Any]], hours: int) -> dict[str, Any]:
+    """Predict the perplexity of each size after so many hours on this machine."""
+    sizes: dict[int, dict[str, Any]] = {row["cells"]: row for row in rows}
+    predicted = {}
+    for cells, row in sizes.items():
+        tokens = hours * 3600 * row["tokens_per_s"]
+        nats = predict(curve, row["lstm_weights"], tokens)
+        predicted[str(cells)] = {
+            "million_tokens": round(tokens / 1e6, 1),
+            "perplexity": round(math.exp(nats), 1),
+        }
+    return {"hours": hours, "sizes": predicted}
+
+
+def read_log(path: Path) -> list[dict[str, float]]:
+    """Return the tokens and the held-out perplexity of each evaluation of a run."""
+    points, tokens = [], 0.0
+    for line in path.open():
+        entry = json.loads(line)
+        tokens = entry.get("tokens", tokens)
+        if "heldout" in entry:
+            points.append({"tokens": tokens, "perplexity": entry["heldout"]["average"]})
+    return points
+
+
+@styled()
+def draw(result: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Any:
+    """Draw the perplexity of each size over the tokens, with the fitted curve."""
+    figure = new_figure(WIDTH, 3.2)
+    axes = figure.subplots()
+    ends = [point["tokens"] for point in result["long_run"]]
+    most = max([*ends, *(row["tokens"] for row in rows)])
+    grid = np.geomspace(min(row["tokens"] for row in rows), most, 60)
+    for (cells, projection), color, marker in zip(SIZES, COLORS, MARKERS, strict=False):
+        own = [row for row in rows if row["cells"] == cells]
+        if not own:
+            continue
+        lines = [math.exp(predict(result["curve"], own[0]["lstm_weights"], d)) for d in grid]
+        axes.plot(grid / 1e6, lines, color=color, linewidth=1)
+        axes.plot(
+            [row["tokens"] / 1e6 for row in own],
+            [row["perplexity"]["average"] for row in own],
+            marker,
+            color=color,
+            label=f"2 x {cells} / {projection}",
+        )
+    if result["long_run"]:
+        axes.plot(
+            [point["tokens"] / 1e6 for point in result["long_run"]],
+            [point["perplexity"] for point in result["long_run"]],
+            "x",
+            color=INK,
+            label="long run of the largest",
+        )
+    axes.set(xscale="log", yscale="log", xlabel="million tokens", ylabel="held-out perplexity")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:g}"[0] in "25" else "")
+    axes.grid(True, which="both", color=FAINT, alpha=0.3, linewidth=0.4)
+    axes.legend()
+    return figure
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="shipped")
+    parser.add_argument("--model", default="english")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--out", default=str(HERE / "results" / "startup.json"))
     arguments = parser.parse_args()

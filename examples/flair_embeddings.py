@@ -20,7 +20,7 @@ import elmokit
 class ElmoEmbeddings(TokenEmbeddings):
     """The vectors of ELMo; `layers="all"` puts the layers side by side."""
 
-    def __init__(self, model="shipped", layers="average"):
+    def __init__(self, model="english", layers="average"):
         self.name = f"elmo-{model}-{layers}"
         self.static_embeddings = True  # the same in every epoch, so flair keeps them
         super().__init__()

@@ -15,7 +15,7 @@ from elmokit.integrations.models import ModelSettings, shared_model
 
 def embed(frames):
     """Add the mean vector of its text to each row; `frames` are the pandas frames of a task."""
-    elmo = shared_model(ModelSettings("shipped")).embedder
+    elmo = shared_model(ModelSettings("english")).embedder
     for frame in frames:
         texts = frame["text"].fillna("").tolist()
         yield frame.assign(vector=list(elmo.sentence_vectors(texts, "average")))

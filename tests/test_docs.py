@@ -70,7 +70,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     TensorFlow Hub has it, in elmo_3/; and one inside a task model of AllenNLP, model.tar.gz.
     """
     folder = tmp_path_factory.mktemp("models")
-    whole = read_checkpoint("shipped")
+    whole = read_checkpoint("english")
     tensors = {name: value for name, value in whole.tensors.items() if "softmax" not in name}
     bilm.write(whole, folder / "old")
     bilm.write(Checkpoint(replace(whole.config, vocabulary_size=0), tensors), folder / "published")

@@ -174,10 +174,10 @@ def test_a_model_without_a_vocabulary_needs_words(elmo: Embedder) -> None:
 def test_load_can_warm_up(tmp_path: Path) -> None:
     words_elmo().save_pretrained(tmp_path / "model")
     elmo = elmokit.load(tmp_path / "model", warm=tmp_path / "words")
-    assert len(elmo.engine.cached()[0]) == 2003
+    assert len(elmo.engine._words.rows) == 2003
     assert (tmp_path / "words").is_file()
-    assert len(elmokit.load(tmp_path / "model", warm=True).engine.cached()[0]) == 2003
-    assert not elmokit.load(tmp_path / "model").engine.cached()[0]
+    assert len(elmokit.load(tmp_path / "model", warm=True).engine._words.rows) == 2003
+    assert not elmokit.load(tmp_path / "model").engine.fill_cache([])[0]
 
 
 # ---- few rows

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from documents import ROOT, blocks, links, run_page, run_shell
 
-from elmokit.cli.demo import SENTENCES
+from elmokit.analysis.uses import read_uses
 from elmokit.cli.main import COMMANDS
 from elmokit.formats import bilm
 from elmokit.formats.detect import read_checkpoint
@@ -32,9 +32,10 @@ def workplace(
     """
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    bilm.write(read_checkpoint("shipped"), tmp_path / "old")
+    bilm.write(read_checkpoint("english"), tmp_path / "old")
     (tmp_path / "text").mkdir()
-    lines = [text for _, _, text in SENTENCES]
+    uses = list(read_uses(ROOT / "examples" / "senses.tsv"))
+    lines = [" ".join(use.tokens) for use in uses[::4]]
     (tmp_path / "text" / "a.txt").write_text("\n".join(lines * 4))
     (tmp_path / "text" / "b.txt").write_text("\n".join(lines * 2))
     (tmp_path / "reports.txt").write_text("\n".join(lines))

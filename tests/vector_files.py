@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import elmokit
+from elmokit.vectors.shards import EmbeddedSentence as Sentence
 from elmokit.vectors.writer import VectorWriter
 
 NAMES = ["vectors.h5", "vectors.npz", "vectors.parquet", "vectors.npy"]
@@ -26,12 +26,6 @@ TEXTS = [
     ["zero\0byte", '"quoted"', "tab\there"],
 ]
 REPLACED = ["broken", "\ufffdbyte"]
-
-
-@dataclass(frozen=True)
-class Sentence:
-    tokens: list[str]
-    layers: np.ndarray
 
 
 def sentences(

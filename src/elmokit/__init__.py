@@ -33,44 +33,23 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "BiLM",
-    "BiLMConfig",
-    "BiLMOutput",
-    "BiLMState",
-    "ElmoLayer",
-    "ElmokitError",
-    "Embedder",
-    "InvalidInput",
-    "MissingExtra",
-    "MissingFile",
-    "ScalarMix",
-    "Sentence",
-    "UnsupportedFormat",
-    "VectorShards",
-    "__version__",
-    "load",
-    "read_vectors",
-    "tokenize",
-]
+    "BiLM", "BiLMConfig", "BiLMOutput", "BiLMState", "ElmoLayer", "ElmokitError", "Embedder",
+    "InvalidInput", "MissingExtra", "MissingFile", "ScalarMix", "Sentence", "UnsupportedFormat",
+    "VectorShards", "__version__", "load", "read_vectors", "tokenize",
+]  # fmt: skip
 
-# public name: the module that defines it
+# module: the public names that it defines
 MODULES = {
-    "BiLM": "elmokit.model.bilm",
-    "BiLMConfig": "elmokit.config",
-    "BiLMOutput": "elmokit.model.bilm",
-    "BiLMState": "elmokit.model.bilm",
-    "ElmoLayer": "elmokit.layer",
-    "ElmokitError": "elmokit.errors",
-    "Embedder": "elmokit.embed",
-    **dict.fromkeys(
-        ("InvalidInput", "MissingExtra", "MissingFile", "UnsupportedFormat"), "elmokit.errors"
-    ),
-    "ScalarMix": "elmokit.model.scalar_mix",
-    "Sentence": "elmokit.embed",
-    "VectorShards": "elmokit.vectors.shards",
-    "load": "elmokit.loading",
-    "read_vectors": "elmokit.vectors.reader",
-    "tokenize": "elmokit.text.tokenize",
+    "config": "BiLMConfig",
+    "embed": "Embedder Sentence",
+    "errors": "ElmokitError InvalidInput MissingExtra MissingFile UnsupportedFormat",
+    "layer": "ElmoLayer",
+    "loading": "load",
+    "model.bilm": "BiLM BiLMOutput BiLMState",
+    "model.scalar_mix": "ScalarMix",
+    "text.tokenize": "tokenize",
+    "vectors.reader": "read_vectors",
+    "vectors.shards": "VectorShards",
 }
 
 # modules that are reached as `elmokit.hub`
@@ -82,15 +61,13 @@ if not TYPE_CHECKING:  # a type checker would take any misspelt name for granted
         import importlib
 
         if name == "__version__":
-            value = installed_version()
-        elif name in MODULES:
-            value = getattr(importlib.import_module(MODULES[name]), name)
-        elif name in SUBMODULES:
-            value = importlib.import_module(f"elmokit.{name}")
-        else:
-            raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
-        globals()[name] = value  # found directly from now on
-        return value
+            return installed_version()
+        if name in SUBMODULES:
+            return importlib.import_module(f"elmokit.{name}")
+        for module, names in MODULES.items():
+            if name in names.split():
+                return getattr(importlib.import_module(f"elmokit.{module}"), name)
+        raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import torch
@@ -33,15 +33,8 @@ from elmokit.formats.native import read_tensors, write_tensors
 from elmokit.io.scratch import scratch_array
 from elmokit.language import Filling, Perplexity, Surprisal, Text
 from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool, unit
-from elmokit.model.bilm import (
-    BiLM,
-    BiLMOutput,
-    BiLMState,
-    find_representation,
-    given_state,
-    tensors_of,
-    unflatten,
-)
+from elmokit.model import bilm
+from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState
 from elmokit.model.fast.linear import PRECISIONS, Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.chinese import with_dictionary
@@ -93,7 +86,7 @@ class Sentence:
         """
         if len(self.layers) == 1:  # A model has at least two: this is one of them, or a mix.
             raise InvalidInput(f"{name!r} needs all layers: embed with layers='all'")
-        layer, columns = find_representation(name, len(self.layers) - 1, self.layers.shape[-1])
+        layer, columns = bilm.find_representation(name, len(self.layers) - 1, self.layers.shape[-1])
         return self.layers[layer, :, columns]
 
     def __repr__(self) -> str:
@@ -221,7 +214,7 @@ class Embedder:
         """Return what a format writes; without `copy` it changes when the model is trained."""
         return Checkpoint(
             config=self.config,
-            tensors=tensors_of(self.model, copy=copy),
+            tensors=bilm.tensors_of(self.model, copy=copy),
             vocabulary=None if self.vocabulary is None else self.vocabulary.words,
             metadata=self.metadata,
             source=self.source,
@@ -335,11 +328,12 @@ class Embedder:
         Each text is a string or a list of tokens; arguments as for `embed`.
         """
         weights = layer_weights(layers, self.config.num_layers)
-        output_type = float_type(dtype)
-        _check_batch_size(batch_size)
+        if dtype not in ("float32", "float16"):
+            raise InvalidInput(f"dtype must be float32 or float16, not {dtype!r}")
+        check_batch_size(batch_size)
         for window in self.windows(texts, kept=len(weights)):
             self._warn_if_foreign(window)
-            yield from self._embed_window(window, weights, batch_size, boundaries, output_type)
+            yield from self._embed_window(window, weights, batch_size, boundaries, dtype)
 
     def windows(self, texts: Iterable[Text], kept: int = 1) -> Iterator[list[list[str]]]:
         """Tokenize texts and yield them in look-ahead windows of bounded size."""
@@ -400,7 +394,7 @@ class Embedder:
         sentences = list(self._split(texts))
         framed = [[BEGIN_SENTENCE, *sentence, END_SENTENCE] for sentence in sentences]
         with self.engine.lock, torch.inference_mode():
-            layers, after = self.engine.framed_layers(framed, given_state(state))
+            layers, after = self.engine.framed_layers(framed, bilm.given_state(state))
             array = layers.cpu().numpy()
             ends = np.cumsum([len(sentence) for sentence in framed])
             result = [
@@ -417,7 +411,7 @@ class Embedder:
         lengths = lengths_of(sentences)
         longest = int(lengths.max()) if len(lengths) else 0
         lengths = lengths.to(self.device)
-        return BiLMOutput(unflatten(flat, lengths, longest), lengths)
+        return BiLMOutput(bilm.unflatten(flat, lengths, longest), lengths)
 
     def skip(self, window: Sequence[Sequence[str]]) -> None:
         """Leave out tokenized sentences that were embedded before; their words are cached again."""
@@ -435,33 +429,24 @@ class Embedder:
         Returns:
             The number of words in the cache.
         """
+        vectors = None
+        if file is not None:
+            identity = {"fingerprint": self.fingerprint(), "precision": self.precision}
         if file is not None and os.path.lexists(file):
-            return self._restore_words(Path(file))
-        if words is None:
+            tensors, metadata = read_tensors(Path(file))
+            if not identity.items() <= metadata.items():
+                raise InvalidInput(f"{file} does not have the word vectors of {self.source}")
+            words, vectors = json.loads(metadata["words"]), torch.from_numpy(tensors["vectors"])
+        elif words is None:
             if self.vocabulary is None:
                 raise InvalidInput(f"{self.source} has no vocabulary: give the words to expect")
             words = self.vocabulary.words
         with self.engine.lock, torch.inference_mode():
-            self.engine.fill_cache(list(words))
-            cached, vectors = self.engine.cached()
-            if file is not None:
-                metadata = {"words": json.dumps(cached), **self._words_identity()}
-                write_tensors(Path(file), {"vectors": vectors.cpu().numpy()}, metadata)
+            cached, table = self.engine.fill_cache(words, vectors)
+            if file is not None and vectors is None:
+                content = {"words": json.dumps(cached), **identity}
+                write_tensors(Path(file), {"vectors": table.cpu().numpy()}, content)
         return len(cached)
-
-    def _restore_words(self, file: Path) -> int:
-        """Read the vectors that `warm_up` has written."""
-        tensors, metadata = read_tensors(file)
-        if any(metadata.get(name) != value for name, value in self._words_identity().items()):
-            raise InvalidInput(f"{file} does not have the word vectors of {self.source}")
-        words, vectors = json.loads(metadata["words"]), torch.from_numpy(tensors["vectors"])
-        with self.engine.lock, torch.inference_mode():
-            self.engine.restore_cache(words, vectors)
-            return len(self.engine.cached()[0])
-
-    def _words_identity(self) -> dict[str, str]:
-        """Return what the vectors of words depend on."""
-        return {"fingerprint": self.fingerprint(), "precision": self.precision}
 
     def clear_cache(self) -> None:
         """Forget the vectors of words met before, and the weights as packed for inference.
@@ -549,67 +534,43 @@ class Embedder:
         weights: NDArray[np.float32],
         batch_size: int | None,
         boundaries: bool,
-        dtype: np.dtype[Any],
+        dtype: str,
     ) -> Iterator[Sentence]:
         """Yield all sentences of a window, in order."""
         edge = int(boundaries)  # columns that a boundary takes at either end
         before, after = ([BEGIN_SENTENCE], [END_SENTENCE]) if boundaries else ([], [])
         results = [
-            scratch_array((len(weights), len(tokens) + 2 * edge, self.dim), dtype)
+            scratch_array((len(weights), len(tokens) + 2 * edge, self.dim), np.dtype(dtype))
             for tokens in window
         ]
-        pieces = _plan_pieces(window, boundaries)
+        # Long sentences are cut; with boundaries, an empty sentence is a piece too.
+        pieces = [
+            (sentence, start, tokens[start : start + WINDOW_TOKENS])
+            for sentence, tokens in enumerate(window)
+            for start in range(0, len(tokens) or edge, WINDOW_TOKENS)
+        ]
+        lengths = [len(tokens) for _, _, tokens in pieces]
         with self.engine.lock, torch.inference_mode():
             # All distinct words at once: the token encoder is fastest in large batches.
             self.engine.warm(chain(before, after, *window))
-            for indices in make_batches([p.length for p in pieces], self.batch_tokens, batch_size):
-                batch = [pieces[index] for index in indices]
-                texts = [[*before, *window[p.sentence][p.start : p.end], *after] for p in batch]
+            for indices in make_batches(lengths, self.batch_tokens, batch_size):
+                texts = [[*before, *pieces[index][2], *after] for index in indices]
                 if boundaries:
                     layers, _ = self.engine.framed_layers(texts)
                 else:
                     layers = self.engine.layers(texts)
                 arrays = combine(layers, weights).cpu().numpy()  # (K, positions, dim)
-                ends = np.cumsum([len(text) for text in texts])
-                for piece, text, end in zip(batch, texts, ends, strict=True):
-                    vectors = arrays[:, end - len(text) : end]
-                    _copy_piece(vectors, results[piece.sentence], piece, edge)
+                ends = np.cumsum([len(text) for text in texts])[:-1]
+                for index, vectors in zip(indices, np.split(arrays, ends, axis=1), strict=True):
+                    sentence, start, _ = pieces[index]
+                    result, end = results[sentence], start + vectors.shape[1]
+                    # Of the boundaries only those of the whole sentence count.
+                    left, right = edge * (start > 0), edge * (end < result.shape[1])
+                    inner = vectors[:, left : vectors.shape[1] - right]
+                    result[:, start + left : end - right] = inner
         results.reverse()
         for tokens in window:  # Each result is released as soon as it is taken.
             yield Sentence([*before, *tokens, *after], results.pop())
-
-
-class Piece(NamedTuple):
-    """A part of a sentence that the model reads at once."""
-
-    sentence: int
-    start: int
-    end: int
-
-    @property
-    def length(self) -> int:
-        """Number of tokens."""
-        return self.end - self.start
-
-
-def _plan_pieces(window: list[list[str]], boundaries: bool) -> list[Piece]:
-    """Cut long sentences; with boundaries, an empty sentence is a piece too."""
-    return [
-        Piece(index, start, min(start + WINDOW_TOKENS, len(tokens)))
-        for index, tokens in enumerate(window)
-        for start in range(0, len(tokens) or int(boundaries), WINDOW_TOKENS)
-    ]
-
-
-def _copy_piece(vectors: NDArray[Any], result: NDArray[Any], piece: Piece, edge: int) -> None:
-    """Copy (K, tokens, dim) of a piece into its sentence; the outer boundaries count only."""
-    length = result.shape[1] - 2 * edge
-    if edge and piece.start == 0:
-        result[:, 0] = vectors[:, 0]
-    if edge and piece.end == length:
-        result[:, -1] = vectors[:, -1]
-    inner = vectors[:, edge : vectors.shape[1] - edge]
-    result[:, piece.start + edge : piece.end + edge] = inner
 
 
 def check_device(device: str) -> None:
@@ -621,14 +582,8 @@ def check_device(device: str) -> None:
         raise InvalidInput(f"the device {device!r} cannot be used here: {reason}") from None
 
 
-def float_type(name: str) -> np.dtype[Any]:
-    """Return the NumPy type "float32" or "float16"."""
-    if name not in ("float32", "float16"):
-        raise InvalidInput(f"dtype must be float32 or float16, not {name!r}")
-    return np.dtype(name)
-
-
-def _check_batch_size(size: int | None) -> None:
+def check_batch_size(size: int | None) -> None:
+    """Raise if there is a maximum number of sentences that is not a positive integer."""
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise InvalidInput(f"batch_size must be an integer of at least 1, not {size!r}")
 

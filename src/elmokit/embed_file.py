@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from tqdm import tqdm
 
@@ -26,10 +26,10 @@ from elmokit.io.atomic import locked
 from elmokit.io.lines import FilePath, name_of
 from elmokit.io.resumable import check_unused, input_identity, other_input
 from elmokit.layers import Pooling, check_pooling, layer_weights, parse_layers, pool_and_scale
-from elmokit.progress import check_threads, use_threads
+from elmokit.progress import TokenRate, check_threads, use_threads
 from elmokit.text.readers import Line, count_sentences, join_lines, read_sentences, total_bytes
 from elmokit.vectors.parquet import DEFAULT_COLUMNS, parse_columns
-from elmokit.vectors.shards import Columns, EmbeddedSentence, Vectors, Window
+from elmokit.vectors.shards import Columns, EmbeddedSentence, Window
 from elmokit.vectors.shared import SharedParts
 from elmokit.vectors.writer import RowWriter, VectorWriter, output_format
 from elmokit.workers import Workers, check_workers
@@ -86,20 +86,12 @@ class EmbedResult:
     seconds: float
 
 
-class EmbeddedLine(NamedTuple):
-    """A sentence as it is written."""
-
-    tokens: Sequence[str]
-    layers: Vectors
-    """Layers (K, tokens, dim), or (K, dim) if they are pooled."""
-
-
 def embed_file(
     input: FilePath,
     output: FilePath,
     options: EmbedOptions | None = None,
     *,
-    model: str = "shipped",
+    model: str = "english",
     device: str = "cpu",
     threads: int | None = None,
     workers: int = 1,
@@ -142,14 +134,8 @@ def embed_file(
     start = time.perf_counter()
     consumed: list[int] = []  # bytes of the input since the bar moved
     tokenizer = options.tokenizer or own_tokenizer(model)
-    reading: dict[str, Any] = {
-        "kind": options.kind,
-        "split": options.split,
-        "field": options.field,
-        "id_field": options.id_field,
-        "column": options.column,
-        "errors": errors,
-    }
+    names = ("kind", "split", "field", "id_field", "column")
+    reading: Any = {name: getattr(options, name) for name in names} | {"errors": errors}
     share = shard_of(input, options.shard, **reading)
     lines = read_sentences(
         input,
@@ -181,22 +167,22 @@ def embed_file(
         resume=resume,
         overwrite=overwrite,
     )
+    import torch
+
     windows = _windows(elmo, lines, options)
     progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
     with use_threads(threads), locked(writer.folder), writer, progress as bar:
-        if writer.finished:
-            tokens = 0
-        elif workers == 1:
-            here = WindowsHere(elmo, writer, options)
-            tokens = _write_windows(windows, writer, here, input, bar, consumed)
-        else:
-            settings_of_each = (model, device, options, writer.rows, threads_of_each(workers))
-            with Workers(workers, embed_windows, *settings_of_each) as processes:
-                shared = SharedParts(processes, writer)
-                tokens = _write_windows(windows, writer, shared, input, bar, consumed)
+        rate = TokenRate(bar, consumed)
+        if not writer.finished and workers == 1:
+            _write_windows(windows, writer, WindowsHere(elmo, writer, options), input, rate)
+        elif not writer.finished:
+            own_threads = max(1, torch.get_num_threads() // workers)
+            own = (model, device, options, writer.rows, own_threads)
+            with Workers(workers, embed_windows, *own) as processes:
+                _write_windows(windows, writer, SharedParts(processes, writer), input, rate)
         bar.set_description("finishing")
         writer.finish()
-    return EmbedResult(writer.out, writer.done, tokens, time.perf_counter() - start)
+    return EmbedResult(writer.out, writer.done, rate.tokens, time.perf_counter() - start)
 
 
 def shard_of(input: FilePath, shard: str | None, **reading: Any) -> range:
@@ -218,13 +204,6 @@ def shard_of(input: FilePath, shard: str | None, **reading: Any) -> range:
             f"{name_of(input)} has only {plural(sentences, 'sentence')}, too few for {count} shards"
         )
     return range(sentences * (index - 1) // count, sentences * index // count)
-
-
-def threads_of_each(workers: int) -> int:
-    """Return the number of threads of a worker: its share of those that torch now uses."""
-    import torch
-
-    return max(1, torch.get_num_threads() // workers)
 
 
 def _windows(elmo: Embedder, lines: Iterable[Line], options: EmbedOptions) -> Iterator[Window]:
@@ -251,45 +230,35 @@ def _write_windows(
     writer: VectorWriter,
     parts: WindowsHere | SharedParts,
     input: FilePath,
-    bar: tqdm[Any],
-    consumed: list[int],
-) -> int:
-    """Embed and write the windows that are not written yet; return the number of their tokens."""
-    sentences = tokens = 0
-    start = time.perf_counter()
-    done = writer.done
+    rate: TokenRate,
+) -> None:
+    """Embed and write the windows that are not written yet."""
+    sentences, done = 0, writer.done
     for window in windows:
         sentences += len(window.tokens)
         if window.first < done:  # written before the run was stopped
             if not writer.holds(window):
                 raise other_input(os.fspath(input), writer.out)
             parts.skip(window)
-            start = time.perf_counter()
+            rate.advance(0)
         else:
             parts.write(window)
-            tokens += sum(map(len, window.tokens))
-            speed = tokens / (time.perf_counter() - start)
-            bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
-        bar.update(sum(consumed))
-        consumed.clear()
+            rate.advance(sum(map(len, window.tokens)))
     if sentences < done:
         raise other_input(os.fspath(input), writer.out)
     parts.finish()
-    return tokens
 
 
 class WindowsHere:
-    """Embeds windows in this process."""
+    """Embeds windows in this process; `SharedParts` does so in others."""
 
     def __init__(self, elmo: Embedder, writer: VectorWriter, options: EmbedOptions) -> None:
         self.elmo, self.writer, self.options = elmo, writer, options
 
     def skip(self, window: Window) -> None:
-        """Fill the word cache as embedding the window would."""
         self.elmo.skip(window.tokens)
 
     def write(self, window: Window) -> None:
-        """Embed and commit a window."""
         sentences = list(_embed_window(self.elmo, window.tokens, self.options))
         self.writer.write(sentences, window.columns)
 
@@ -328,4 +297,4 @@ def _embed_window(
     layers = parse_layers(options.layers)
     for sentence in elmo.stream(tokens, layers, batch_size=options.batch_size, dtype=options.dtype):
         array = pool_and_scale(sentence.layers, options.pooling, normalize=options.normalize)
-        yield EmbeddedLine(sentence.tokens, array)
+        yield EmbeddedSentence(sentence.tokens, array)

@@ -13,6 +13,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
@@ -55,16 +56,10 @@ class Engine:
         self._version: tuple[int, ...] = ()
         _engines.add(self)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied or pickled: not the lock, nor what the weights determine."""
-        derived = ("lock", "_version", "_packed", "_words")
-        return {name: value for name, value in self.__dict__.items() if name not in derived}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.lock = threading.Lock()
-        self._version = ()
-        _engines.add(self)
+    def __reduce__(self) -> Any:
+        """Copy and pickle neither the lock nor what the weights determine."""
+        new = partial(Engine, precision=self.precision, cache_bytes=self.cache_bytes)
+        return new, (self.model, self.indexer)
 
     def packed(self) -> FastBiLM:
         """Return the packed weights, packed again if a parameter has changed or moved."""
@@ -85,27 +80,26 @@ class Engine:
     def warm(self, words: Iterable[str]) -> None:
         """Compute the vectors of words that the cache lacks, all in one call."""
         packed = self.packed()
-        self._words.lookup(dict.fromkeys(words), packed, self.indexer)
+        if missing := self._words.make_room(dict.fromkeys(words)):
+            ids = torch.from_numpy(self.indexer.encode(missing)).to(packed.device)
+            self._words.add(missing, packed.encode(ids))
 
-    def fill_cache(self, words: Sequence[str]) -> int:
-        """Compute the vectors of the first words that the cache has room for; return how many."""
+    def fill_cache(
+        self, words: Iterable[str], vectors: Tensor | None = None
+    ) -> tuple[list[str], Tensor]:
+        """Compute the vectors of the first words that the cache has room for, or take given ones.
+
+        Return the words in the cache and their vectors: (words, projection_dim).
+        """
         self.packed()
         fitting = self._words.fitting(words)
-        for start in range(0, len(fitting), WARM_UP_WORDS):
-            self.warm(fitting[start : start + WARM_UP_WORDS])
-        return len(fitting)
-
-    def cached(self) -> tuple[list[str], Tensor]:
-        """Return the words in the cache and their vectors: (words, projection_dim)."""
-        self.packed()
+        if vectors is None:
+            for start in range(0, len(fitting), WARM_UP_WORDS):
+                self.warm(fitting[start : start + WARM_UP_WORDS])
+        else:
+            self._words.clear()
+            self._words.add(fitting, vectors[: len(fitting)])
         return list(self._words.rows), self._words.table[: len(self._words.rows)]
-
-    def restore_cache(self, words: Sequence[str], vectors: Tensor) -> None:
-        """Put vectors that `cached` returned into the cache, as many as it has room for."""
-        self.packed()
-        fitting = self._words.fitting(words)
-        self._words.clear()
-        self._words.add(fitting, vectors[: len(fitting)])
 
     def token_vectors(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return token vectors, sentence after sentence: (positions, projection_dim)."""
@@ -169,27 +163,26 @@ class WordVectors:
         self.max_bytes = max(max_bytes, MIN_WORDS * self.row_bytes)
         self.bytes = 0
 
-    def lookup(self, words: dict[str, None], packed: FastBiLM, indexer: Indexer) -> None:
-        """Make sure that each of the distinct `words` has its row."""
+    def make_room(self, words: dict[str, None]) -> list[str]:
+        """Return those of the distinct `words` that have no row; make room for them."""
         missing = [word for word in words if word not in self.rows]
-        if not missing:
-            return
-        if self.bytes + self._size(missing) > self.max_bytes:
+        if missing and self.bytes + self._size(missing) > self.max_bytes:
             self.clear()  # Start again: simple, and rare.
-            missing = list(words)
-        self.add(
-            missing, packed.encode(torch.from_numpy(indexer.encode(missing)).to(packed.device))
-        )
+            return list(words)
+        return missing
 
     def add(self, words: Sequence[str], vectors: Tensor) -> None:
         """Give each of the words, none of which has a row, its row: (words, size)."""
         self.bytes += self._size(words)
         start, end = len(self.rows), len(self.rows) + len(words)
-        self._grow(end)
+        if end > len(self.table):
+            larger = self.table.new_empty(max(end, 2 * len(self.table)), self.table.shape[1])
+            larger[: len(self.table)] = self.table
+            self.table = larger
         self.table[start:end] = vectors
         self.rows.update(zip(words, range(start, end), strict=True))
 
-    def fitting(self, words: Sequence[str]) -> list[str]:
+    def fitting(self, words: Iterable[str]) -> list[str]:
         """Return the first of the words, each once, that an empty cache has room for."""
         distinct = list(dict.fromkeys(words))
         sizes = [sys.getsizeof(word) + self.row_bytes for word in distinct]
@@ -207,12 +200,6 @@ class WordVectors:
 
     def _size(self, words: Sequence[str]) -> int:
         return sum(map(sys.getsizeof, words)) + self.row_bytes * len(words)
-
-    def _grow(self, rows: int) -> None:
-        if rows > len(self.table):
-            larger = self.table.new_empty(max(rows, 2 * len(self.table)), self.table.shape[1])
-            larger[: len(self.table)] = self.table
-            self.table = larger
 
 
 def lengths_of(sentences: Sequence[Sequence[str]]) -> Tensor:

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmokitError
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 logger = logging.getLogger("elmokit")
 
@@ -35,6 +40,24 @@ def log_to_stderr(*, quiet: bool = False) -> None:
     if not any(isinstance(handler, StderrHandler) for handler in logger.handlers):
         logger.addHandler(StderrHandler())
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
+
+
+class TokenRate:
+    """Moves a bar by the bytes that were read, and shows the tokens per second of this run."""
+
+    def __init__(self, bar: tqdm[Any], read: list[int]) -> None:
+        self.bar, self.read = bar, read
+        self.tokens, self.since = 0, time.perf_counter()
+
+    def advance(self, tokens: int) -> None:
+        """Count the tokens that were embedded: 0 if an earlier run has done so."""
+        self.tokens += tokens
+        if not tokens:
+            self.since = time.perf_counter()
+        elif (seconds := time.perf_counter() - self.since) > 0:
+            self.bar.set_postfix_str(f"{self.tokens / seconds:,.0f} tokens/s", refresh=False)
+        self.bar.update(sum(self.read))
+        self.read.clear()
 
 
 def check_threads(threads: int | None) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -52,13 +53,10 @@ class LayerStore:
         self.folder = folder or cache_folder("layers")
         self._open()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> Any:
         """Copy the settings only: the files are opened again."""
-        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+        new = partial(LayerStore, folder=self.folder, limit_bytes=self.limit_bytes)
+        return new, (self.elmo,)
 
     def _open(self) -> None:
         """Open the records of the model with its current weights."""

@@ -19,6 +19,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from logging.handlers import BufferingHandler
 from multiprocessing.connection import Connection, wait
 from types import FrameType
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ logger = logging.getLogger("elmokit")
 
 MAX_WORKERS = 4096
 SECONDS_TO_END = 10.0
+MAX_MESSAGES = 10_000  # of one task; more than that are dropped
 
 
 class Reply(NamedTuple):
@@ -169,19 +171,11 @@ def check_workers(workers: int) -> None:
 
 
 # ---------------------------------------------------------------------- in the worker
-class _Messages(logging.Handler):
-    """Collects what is logged, for the other process to log."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[tuple[int, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append((record.levelno, record.getMessage()))
-
-    def take(self) -> list[tuple[int, str]]:
-        taken, self.messages = self.messages, []
-        return taken
+def _take_messages(handler: BufferingHandler) -> list[tuple[int, str]]:
+    """Return what has been logged, for the other process to log."""
+    messages = [(record.levelno, record.getMessage()) for record in handler.buffer]
+    handler.flush()
+    return messages
 
 
 def _serve(
@@ -190,8 +184,8 @@ def _serve(
     """Build the function, then call it for each task until the other process is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    messages = _Messages()
-    logger.addHandler(messages)
+    logged = BufferingHandler(MAX_MESSAGES)
+    logger.addHandler(logged)
     try:
         call = build(*arguments)
         while True:
@@ -199,11 +193,11 @@ def _serve(
                 task = connection.recv()
             except EOFError:
                 return
-            connection.send(Reply(call(*task), None, "", messages.take()))
+            connection.send(Reply(call(*task), None, "", _take_messages(logged)))
     except Exception as error:
         text = traceback.format_exc()
         with suppress(EOFError, OSError):  # The other process may be gone already.
-            connection.send(Reply(None, _portable(error), text, messages.take()))
+            connection.send(Reply(None, _portable(error), text, _take_messages(logged)))
             while True:  # Stay until it has read that.
                 connection.recv()
 

@@ -206,7 +206,7 @@ def test_every_file_of_a_model_is_an_input(garbage: Path) -> None:
         (garbage / name).touch()
     files = {Path(str(file)).name for file in model_files(str(garbage / "weights.hdf5"))}
     assert files == {"weights.hdf5", "options.json", "vocab.txt"}
-    assert model_files("shipped") == ["shipped"]
+    assert model_files("english") == ["english"]
 
 
 def test_the_table_has_every_command_that_writes() -> None:

@@ -69,6 +69,17 @@ def test_the_shipped_configurations_are_read(name: str, calls: Calls) -> None:
     assert settings.vocab_size is not None
 
 
+@pytest.mark.parametrize("name", ["english", "chinese"])
+def test_the_configurations_of_the_included_models_weigh_their_sources(
+    name: str, calls: Calls
+) -> None:
+    assert main(["pretrain", "--config", str(CONFIGS / f"{name}.yaml"), "--out", "model"]) == 0
+    weights = calls[0]["corpus"]
+    assert {Path(source).name[:2] for source in weights} <= {"en", "zh", "wi", "no"}
+    assert len(set(weights.values())) > 3
+    assert calls[0]["settings"].schedule == "constant"
+
+
 def test_a_misspelled_field_of_the_model_is_one_sentence(
     tmp_path: Path, calls: Calls, capsys: pytest.CaptureFixture[str]
 ) -> None:

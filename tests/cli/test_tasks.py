@@ -38,7 +38,7 @@ def test_a_tagger_is_trained_saved_loaded_and_used(
     assert (result.folder, result.report, result.stopped_by) == (out, report, 0)
     assert result.scores == report["dev"]
     assert report["dev"]["f1"] > 0.95
-    assert report["elmo"] == "shipped"
+    assert report["elmo"] == "english"
     assert sum(report["mixes"]["input"]["weights"]) == pytest.approx(1, abs=1e-3)
     assert (out / "curves.png").stat().st_size > 5000
     assert not [file for file in out.rglob("*") if file.suffix in (".pt", ".pkl", ".bin")]
@@ -81,10 +81,10 @@ def test_a_classifier_learns_with_and_without_elmo(
     reviews: tuple[Path, Path], tmp_path: Path, with_elmo: bool
 ) -> None:
     out = tmp_path / "model"
-    train("classifier", **options(reviews, out, elmo="shipped" if with_elmo else None))
+    train("classifier", **options(reviews, out, elmo="english" if with_elmo else None))
     config = json.loads((out / "config.json").read_text())
     assert config["report"]["dev"]["accuracy"] > 0.95
-    assert config["elmo"] == ("shipped" if with_elmo else None)
+    assert config["elmo"] == ("english" if with_elmo else None)
     assert bool(config["report"]["mixes"]) == with_elmo
     (result,) = load_task(out).predict_texts(["the play was great ."])
     assert result["label"] == "good"

@@ -90,11 +90,11 @@ def test_a_link_and_the_home_folder_are_followed(
 def test_the_model_that_ships_with_elmokit_is_the_default(
     native_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detect, "PRETRAINED", native_folder)
+    monkeypatch.setattr(detect, "SHIPPED", {"english": native_folder})
     expected = read_checkpoint(native_folder).fingerprint()
     assert read_checkpoint().fingerprint() == expected
-    monkeypatch.setattr(detect, "PRETRAINED", native_folder / "nothing")
-    with pytest.raises(ElmokitError, match="ships no model; name a model to load"):
+    monkeypatch.setattr(detect, "SHIPPED", {"english": native_folder / "nothing"})
+    with pytest.raises(ElmokitError, match="has no model english: name another"):
         read_checkpoint()
 
 
@@ -285,7 +285,7 @@ def test_the_tokenizer_is_known_without_the_weights(tmp_path: Path) -> None:
     assert own_tokenizer(folder) == "chinese"
     assert own_tokenizer(tmp_path / "source") == "elmokit"
     assert own_tokenizer(tmp_path / "source" / "weights.hdf5") == "elmokit"
-    assert own_tokenizer() == own_tokenizer("shipped") == "elmokit"
+    assert own_tokenizer() == own_tokenizer("english") == "elmokit"
 
 
 def test_the_words_of_a_users_dictionary_come_with_the_model(tmp_path: Path) -> None:
@@ -337,13 +337,13 @@ def test_a_lasting_name_means_the_same_model_from_every_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("mine", "shipped"):
+    for name in ("mine", "english"):
         (tmp_path / name).mkdir()
     for name in ("models.zip", "model.ckpt.index"):
         (tmp_path / name).touch()
     for name in ("mine", "models.zip/small", "model.ckpt"):
         assert lasting_name(name) == str(tmp_path / name)
-    for name in ("shipped", "owner/name"):  # These are not paths.
+    for name in ("english", "owner/name"):  # These are not paths.
         assert lasting_name(name) == name
 
 
@@ -517,7 +517,7 @@ def test_a_model_that_a_file_names_is_never_asked_of_the_hub(
     assert "not downloaded" in complaint(lambda: options.resolve("bank/river"))
     assert RecordedModelOptions(model="bank/river").resolve("x").model == "bank/river"
     (tmp_path / "models.zip").touch()
-    for name in ("shipped", "/a/b", "models.zip/small", "elmo"):
+    for name in ("english", "/a/b", "models.zip/small", "elmo"):
         assert recorded_model(name) == name
     assert "must be a text" in complaint(lambda: recorded_model(["bank/river"]))
     assert asked == []

@@ -276,7 +276,7 @@ def test_other_formats_refuse_what_they_cannot_hold(tmp_path: Path, folder: Path
             "bilm",
             "the bilm format cannot hold dictionaries of Unicode characters",
         ),
-        ("shipped", "many_langs", "has token_encoder 'unicode', but this model has 'characters'"),
+        ("english", "many_langs", "has token_encoder 'unicode', but this model has 'characters'"),
     ):
         with pytest.raises(ElmokitError, match=sentence):
             convert(str(source), str(tmp_path / "x"), to=to)  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from tiny import complaint, difference, softmax_elmo, tiny_elmo, word_elmo
 import elmokit
 from elmokit import allennlp
 from elmokit.embed import Embedder
-from elmokit.formats.detect import PRETRAINED
+from elmokit.formats.detect import SHIPPED
 from elmokit.model.bilm import BiLM
 from elmokit.text.readers import WINDOW_TOKENS
 
@@ -122,7 +122,7 @@ def test_hidden_states_are_the_layers_of_embed(make: Make, tmp_path: Path) -> No
 
 def test_the_shipped_model_computes_in_float32_though_its_file_is_float16() -> None:
     elmo = elmokit.load()
-    tokenizer, model = auto(PRETRAINED)
+    tokenizer, model = auto(SHIPPED["english"])
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert distance(layers_of(tokenizer, model, TEXTS), elmo, TEXTS) <= EXACT
     with torch.no_grad():
@@ -515,7 +515,7 @@ def test_a_tagger_learns_names_on_the_frozen_shipped_model(tmp_path: Path) -> No
     train, dev = read_names("names.train.conll"), read_names("names.dev.conll")
     labels = sorted({label for _, row in train for label in row})
     tokenizer, model = auto(
-        PRETRAINED,
+        SHIPPED["english"],
         "AutoModelForTokenClassification",
         id2label=dict(enumerate(labels)),
         label2id={label: i for i, label in enumerate(labels)},
@@ -668,11 +668,11 @@ def test_a_sentence_transformer_gives_the_sentence_vectors(
 ) -> None:
     elmo = elmokit.load()
     texts = [*TEXTS, "He sat down. Then he stood up."]
-    model = sentence_transformers.SentenceTransformer(str(PRETRAINED), device="cpu")
+    model = sentence_transformers.SentenceTransformer(str(SHIPPED["english"]), device="cpu")
     assert difference(model.encode(texts), elmo.sentence_vectors(texts)) <= EXACT
     assert difference(model.encode(texts[0]), elmo.sentence_vectors(texts[0])) <= EXACT
     top = sentence_transformers.SentenceTransformer(
-        str(PRETRAINED), device="cpu", config_kwargs={"output_layer": "top"}
+        str(SHIPPED["english"]), device="cpu", config_kwargs={"output_layer": "top"}
     )
     assert difference(top.encode(texts), elmo.sentence_vectors(texts, layers="top")) <= EXACT
     top.save(str(tmp_path / "saved"))
@@ -725,7 +725,7 @@ def test_a_task_of_mteb_runs_on_our_own_data(sentence_transformers: Any) -> None
     stats = pytest.importorskip("scipy.stats")
     lines = (ROOT / "examples" / "similarity.tsv").read_text(encoding="utf-8").splitlines()[1:]
     rows = [line.split("\t") for line in lines]
-    model = sentence_transformers.SentenceTransformer(str(PRETRAINED), device="cpu")
+    model = sentence_transformers.SentenceTransformer(str(SHIPPED["english"]), device="cpu")
     result = mteb.evaluate(model, make_task(mteb, rows), cache=None, show_progress_bar=False)
     elmo = elmokit.load()
     one, two = (elmo.sentence_vectors([row[i] for row in rows]) for i in (0, 1))

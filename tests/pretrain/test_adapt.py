@@ -216,7 +216,7 @@ def test_what_only_a_new_softmax_takes_is_not_ignored(
 
 
 def test_text_and_folder_are_required(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["adapt", "shipped", "--out", "model"]) == 2
+    assert main(["adapt", "english", "--out", "model"]) == 2
     assert "--corpus" in capsys.readouterr().err
 
 

@@ -130,9 +130,9 @@ def test_models_are_chosen_by_name(elmo: Embedder) -> None:
 
 def test_names_of_models_come_from_paths_or_are_given(tmp_path: Path) -> None:
     (tmp_path / "a=b").mkdir()
-    paths = [f"news={tmp_path}", str(tmp_path), str(tmp_path / "a=b"), "owner/name", "shipped"]
+    paths = [f"news={tmp_path}", str(tmp_path), str(tmp_path / "a=b"), "owner/name", "english"]
     assert [named(path)[0] for path in paths] == [
-        "news", tmp_path.name, "a=b", "owner/name", "shipped",
+        "news", tmp_path.name, "a=b", "owner/name", "english",
     ]  # fmt: skip
 
 
@@ -480,8 +480,8 @@ def test_what_is_not_loaded_is_said() -> None:
 
 
 def test_a_model_that_only_a_task_names_is_loaded_for_it(folders: dict[str, Any]) -> None:
-    service = load_service(["shipped"], tasks=[f"mood={folders['tasks'][0]}"])
-    assert list(service.models) == ["shipped", "tiny"]
+    service = load_service(["english"], tasks=[f"mood={folders['tasks'][0]}"])
+    assert list(service.models) == ["english", "tiny"]
     assert service.tasks["mood"].model == "tiny"
     service.close()
 

@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("explorer")
     made = make_folders(folder)
     tasks = [part for task in made["tasks"] for part in ("--task", task)]
-    arguments = ["shipped", *made["models"], *tasks, "--index", made["index"]]
+    arguments = ["english", *made["models"], *tasks, "--index", made["index"]]
     with running(folder, *arguments) as server:
         yield server
 

@@ -225,7 +225,7 @@ def test_wrong_settings_are_one_sentence(
             (["--api-key-file", str(tmp_path / "short")], "must have a key of at least 16 ASCII"),
             (["--api-key-file", str(tmp_path / "none")], "none"),
             (["--port", "0", str(tmp_path / "none")], "there is no file or folder"),
-            (["--port", "0", "shipped", "shipped"], "two models have the name shipped"),
+            (["--port", "0", "english", "english"], "two models have the name english"),
             (["--port", "0", "--task", str(tmp_path)], "there is no task model in"),
             (["--port", "0", "--index", str(tmp_path)], "there is no index at"),
             (["--port", "0", "--senses", str(tmp_path)], "there are no senses in"),

@@ -30,7 +30,7 @@ def refused(folder: Path, text: Path, **options: Any) -> str:
     said = complaint(
         lambda: train("classifier", train=str(text), out=str(folder), **{**SMALL, **options})
     )
-    options = {**SMALL, "elmo": "shipped", **options}
+    options = {**SMALL, "elmo": "english", **options}
     also = complaint(
         lambda: compare("classifier", train=str(text), out=str(folder), seeds=[1], **options)
     )

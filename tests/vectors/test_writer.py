@@ -18,7 +18,6 @@ from vector_files import (
     REPLACED,
     SETTINGS,
     TEXTS,
-    Sentence,
     begin,
     content_of,
     parts_of,
@@ -31,6 +30,7 @@ from elmokit.errors import ElmokitError
 from elmokit.vectors import hdf5
 from elmokit.vectors import writer as vectors
 from elmokit.vectors.reader import read_vectors
+from elmokit.vectors.shards import EmbeddedSentence as Sentence
 from elmokit.vectors.shards import VectorShards
 from elmokit.vectors.writer import VectorWriter
 

@@ -34,7 +34,7 @@ def test_without_npm_one_sentence_says_what_is_missing(
 def test_a_folder_that_exists_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "explorer").mkdir()
     with pytest.raises(ElmokitError, match="exists"):
-        build_explorer.build(tmp_path / "explorer", ["shipped"])
+        build_explorer.build(tmp_path / "explorer", ["english"])
     assert list((tmp_path / "explorer").iterdir()) == []
 
 

@@ -82,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(str(error))
     parent = tmp_path_factory.mktemp("site")
     softmax_elmo(metadata={"training": {"tokenizer": "chinese"}}).save_pretrained(parent / "tiny")
-    build_explorer.build(parent / "explorer", ["shipped", f"tiny={parent / 'tiny'}"])
+    build_explorer.build(parent / "explorer", ["english", f"tiny={parent / 'tiny'}"])
     return parent
 
 
@@ -162,8 +162,8 @@ def elmo() -> Embedder:
 
 # ---------------------------------------------------------------------- the same numbers
 def test_vectors_are_those_of_embed(visit: Visit, elmo: Embedder, folder: Path) -> None:
-    for name, own in (("shipped", elmo), ("tiny", elmokit.load(folder / "tiny"))):
-        texts = TEXTS if name == "shipped" else [text.split() for text in TEXTS]
+    for name, own in (("english", elmo), ("tiny", elmokit.load(folder / "tiny"))):
+        texts = TEXTS if name == "english" else [text.split() for text in TEXTS]
         answer = visit.ask("layers", name, texts)
         for found, expected in zip(answer["sentences"], own.embed(texts), strict=True):
             assert found["tokens"] == expected.tokens
@@ -214,10 +214,10 @@ def test_uses_are_those_of_the_service(visit: Visit) -> None:
         "labels": labels,
         "inflected": True,
     }
-    found = visit.ask("uses", "shipped", question)
-    service = load_service(["shipped"])
+    found = visit.ask("uses", "english", question)
+    service = load_service(["english"])
     request = schemas.UsesRequest(
-        model="shipped", **question, clusters=0, neighbours=5, vectors=True
+        model="english", **question, clusters=0, neighbours=5, vectors=True
     )
     with ThreadPoolExecutor() as pool:  # The browser has an event loop of its own here.
         expected = pool.submit(asyncio.run, service.uses(request)).result()
@@ -247,7 +247,7 @@ def test_uses_are_those_of_the_service(visit: Visit) -> None:
 
 def test_surprisal_and_fill_are_those_of_the_model(visit: Visit, elmo: Embedder) -> None:
     text = "The zorble walked along the river."
-    (found,) = visit.ask("surprisal", "shipped", [text])["sentences"]
+    (found,) = visit.ask("surprisal", "english", [text])["sentences"]
     expected = elmo.surprisal(text)
     assert found["tokens"] == expected.tokens
     assert found["known"] == expected.known.tolist()
@@ -255,7 +255,7 @@ def test_surprisal_and_fill_are_those_of_the_model(visit: Visit, elmo: Embedder)
         assert difference(np.array(found[direction]), getattr(expected, direction)) < 1e-3
     for position in (0, 3, 6):  # at both ends, where the sentence has only one side
         tokens = [*expected.tokens[:position], "___", *expected.tokens[position + 1 :]]
-        words = visit.ask("fill", "shipped", expected.tokens, position, 8)["words"]
+        words = visit.ask("fill", "english", expected.tokens, position, 8)["words"]
         (best,) = elmo.fill([tokens], 8)
         assert [word["word"] for word in words] == [word.word for word in best]
         shares = np.array([word["probability"] for word in words])
@@ -278,7 +278,7 @@ def test_what_cannot_be_computed_is_said_in_a_sentence(visit: Visit) -> None:
         ({"word": "a", "sentences": ["a " * 6000]}, "6000 tokens are too many"),
     ):
         with pytest.raises(BrowserError, match=sentence):
-            visit.ask("uses", "shipped", question)
+            visit.ask("uses", "english", question)
     with pytest.raises(BrowserError, match="needs elmokit serve"):
         visit.ask("predict", "ner", "text")
 
@@ -337,7 +337,7 @@ def test_loading_is_shown_and_a_missing_file_is_said(
     browser: Browser, folder: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(folder / "explorer", tmp_path / "explorer")
-    graph = tmp_path / "explorer" / "models" / "shipped.onnx"
+    graph = tmp_path / "explorer" / "models" / "english.onnx"
     graph.rename(tmp_path / "graph")
     with visiting(browser) as visit, serving(tmp_path) as address:
         page = visit.open(address, "lang=en", "[role=alert]")

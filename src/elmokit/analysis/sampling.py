@@ -75,14 +75,9 @@ def read_with_progress(
 
     The bar has the name of the file by default; `reading` are options of `read_sentences`.
     """
-    read: list[int] = []  # bytes read since the bar moved
     size, name = total_bytes(path), name or name_of(path)
     with tqdm(total=size, unit="B", unit_scale=True, desc=name, disable=quiet) as bar:
-        for line in read_sentences(path, on_bytes=read.append, **reading):
-            bar.update(sum(read))
-            read.clear()
-            yield line
-        bar.update(sum(read))
+        yield from read_sentences(path, on_bytes=bar.update, **reading)
 
 
 def sample_uses(

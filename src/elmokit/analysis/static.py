@@ -25,16 +25,10 @@ from tqdm import tqdm
 
 from elmokit.analysis.sampling import Corpus
 from elmokit.errors import ElmokitError
+from elmokit.io import resumable
 from elmokit.io.atomic import atomic_file, locked
 from elmokit.io.lines import FilePath, name_of
-from elmokit.io.resumable import (
-    ResumableFolder,
-    check_settings,
-    damaged,
-    explain_disk_errors,
-    input_identity,
-    other_input,
-)
+from elmokit.io.resumable import ResumableFolder, explain_disk_errors
 from elmokit.layers import Layers, layer_weights, parse_layers
 from elmokit.vectors.static.writer import check_name, is_writable, write_static_vectors
 
@@ -92,7 +86,7 @@ def average_uses(
     dim = elmo.dim if weights[0, 1:].any() else elmo.dim // 2
     chosen = None if vocabulary is None else sorted({corpus.fold(word) for word in vocabulary})
     settings = {
-        "corpus": input_identity(corpus.path),
+        "corpus": resumable.input_identity(corpus.path),
         **corpus.reading,
         "lowercase": corpus.fold is str.lower,
         "model": elmo.fingerprint(),
@@ -130,7 +124,7 @@ def add_uses(elmo: Embedder, corpus: Corpus, sums: UseSums, layers: Layers) -> N
                 rows = [index.get(corpus.fold(token), -1) for token in sentence.tokens]
                 bar.update(sums.add(sentence.vectors, rows))
         if end == sums.done and digest.hexdigest() != sums.digest:
-            raise other_input(name_of(corpus.path), sums.out)
+            raise resumable.other_input(name_of(corpus.path), sums.out)
         if end > sums.done:
             sums.done, sums.digest = end, digest.hexdigest()
             if time.monotonic() - saved >= SAVE_SECONDS:
@@ -138,7 +132,7 @@ def add_uses(elmo: Embedder, corpus: Corpus, sums: UseSums, layers: Layers) -> N
                 saved = time.monotonic()
     bar.close()
     if end < sums.done or sums.uses != total:
-        raise other_input(name_of(corpus.path), sums.out)
+        raise resumable.other_input(name_of(corpus.path), sums.out)
 
 
 def choose_words(
@@ -176,9 +170,6 @@ class UseSums(ResumableFolder):
         """Hash of these sentences."""
         super().__init__(Path(out), settings, resume=resume, overwrite=overwrite)
 
-    def __enter__(self) -> UseSums:
-        return self
-
     def _is_replaceable(self, out: Path) -> bool:
         return out.is_file()
 
@@ -202,8 +193,8 @@ class UseSums(ResumableFolder):
             self.uses, self.done, self.digest = saved["uses"], saved["done"], saved["digest"]
             settings = saved["settings"]
         except (ValueError, LookupError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise damaged(self.folder, f"{STATE}: {error}") from None
-        check_settings(self.folder, settings, self.settings)
+            raise resumable.damaged(self.folder, f"{STATE}: {error}") from None
+        resumable.check_settings(self.folder, settings, self.settings)
 
     def begin(self, words: Sequence[tuple[str, int]], sums: NDArray[np.float64]) -> None:
         """Start with the words, their counts, and sums of 0: (words, dim)."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
 from elmokit.cli.options import FileOrDash, Flag, ModelOptions, TextOptions, WriteOptions
 from elmokit.errors import ElmokitError, plural
-
-if TYPE_CHECKING:
-    from elmokit.embed_file import EmbedOptions
 
 INPUT = Parameter(group=Group("Input", sort_key=1))
 OUTPUT = Parameter(group=Group("Output", sort_key=2))
@@ -76,61 +73,36 @@ def embed(
     from elmokit.embed_file import EmbedOptions, embed_file
 
     chosen = EmbedOptions(**{field.name: given[field.name] for field in fields(EmbedOptions)})
+    run: Any = {"model": options.model, "device": options.device, "resume": resume}
+    run |= asdict(writing)
     if engine == "ray":
-        embed_on_cluster(
-            input, output, chosen, text, options, writing, format=format, workers=workers,
-            resume=resume,
-        )  # fmt: skip
-        return
-    result = embed_file(
-        input,
-        output,
-        chosen,
-        model=options.model,
-        device=options.device,
-        threads=options.threads,
-        workers=1 if workers is None else workers,
-        format=None if format == "auto" else format,
-        errors=text.errors,
-        resume=resume,
-        **asdict(writing),
-    )
+        check_cluster_options(options, text, format)
+        from elmokit.integrations.ray import embed_with_ray
+
+        rows = embed_with_ray(input, output, chosen, workers=workers, **run)
+        size, new, seconds = plural(rows.rows, "row"), plural(rows.new_rows, "row"), rows.seconds
+    else:
+        result = embed_file(
+            input,
+            output,
+            chosen,
+            threads=options.threads,
+            workers=1 if workers is None else workers,
+            format=None if format == "auto" else format,
+            errors=text.errors,
+            **run,
+        )
+        size, new = plural(result.sentences, "sentence"), plural(result.tokens, "token")
+        seconds = result.seconds
     if not writing.quiet:
-        tokens = f"{plural(result.tokens, 'token')} embedded in {result.seconds:.1f} s"
-        print(f"{output}: {plural(result.sentences, 'sentence')}; {tokens}", file=sys.stderr)
+        print(f"{output}: {size}; {new} embedded in {seconds:.1f} s", file=sys.stderr)
 
 
-def embed_on_cluster(
-    input: str,
-    output: str,
-    chosen: EmbedOptions,
-    text: TextOptions,
-    options: ModelOptions,
-    writing: WriteOptions,
-    *,
-    format: str,
-    workers: int | None,
-    resume: bool,
-) -> None:
-    """Embed Parquet files with Ray and print how many rows were embedded."""
-    from elmokit.integrations.ray import embed_with_ray
-
+def check_cluster_options(options: ModelOptions, text: TextOptions, format: str) -> None:
+    """Raise if there is an option that the engine ray does not have."""
     if options.threads is not None:
         raise ElmokitError("--threads is for one machine: an actor of the engine ray has one")
     if format not in ("auto", "parquet"):
         raise ElmokitError(f"the engine ray writes Parquet files, not --format {format}")
     if text.errors != "strict":
         raise ElmokitError("--errors is for text files: the engine ray reads Parquet files")
-    result = embed_with_ray(
-        input,
-        output,
-        chosen,
-        model=options.model,
-        device=options.device,
-        workers=workers,
-        resume=resume,
-        **asdict(writing),
-    )
-    if not writing.quiet:
-        rows = f"{plural(result.new_rows, 'row')} embedded in {result.seconds:.1f} s"
-        print(f"{output}: {plural(result.rows, 'row')}; {rows}", file=sys.stderr)

@@ -19,7 +19,7 @@ def info(model: str, /, *, json: Flag = False) -> None:
     """Show the sizes, parameters, metadata and format of a model, read from its files.
 
     Args:
-        model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
+        model: A model folder, weights file, archive or Hub name; "english" is elmokit's own.
         json: Print JSON.
     """
     from elmokit.loading import read_valid
@@ -66,7 +66,7 @@ def export(
     """Write a model as ONNX for other languages, and check it in onnxruntime.
 
     Args:
-        model: A model folder, weights file, archive or Hub name; "shipped" is elmokit's own.
+        model: A model folder, weights file, archive or Hub name; "english" is elmokit's own.
         output: File to write, such as elmo.onnx; its description and a test vector go to elmo.json.
         dtype: Type of the stored weights; float16 halves the size.
         softmax: Add the log probabilities of all words as outputs.

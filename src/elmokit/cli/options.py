@@ -136,8 +136,8 @@ class ComputeOptions(DeviceOptions):
 class ModelOptions(ComputeOptions):
     """Which model computes, and how."""
 
-    model: str = "shipped"
-    """A model folder, weights file, archive or Hub name; "shipped" is elmokit's own."""
+    model: str = "english"
+    """A model folder, weights file, archive or Hub name; "english" is elmokit's own."""
 
     def load(self) -> Embedder:
         """Load the model."""

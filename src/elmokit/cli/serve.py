@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import webbrowser
+from dataclasses import asdict, fields
 from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
@@ -52,6 +53,7 @@ def serve(
         max_tokens: Maximum number of tokens of a request.
         timeout: Maximum number of seconds of a request.
     """
+    given = {**locals(), **asdict(options), "tasks": tuple(task or ())}
     for module in ("fastapi", "uvicorn", "httptools", "orjson", "prometheus_client"):
         require(module, extra="serve", purpose="elmokit serve")
     from elmokit.serve.limits import Limits
@@ -71,20 +73,8 @@ def serve(
         if open:
             webbrowser.open(address)
 
-    limits = Limits(max_queue=max_queue, max_body=max_body, max_tokens=max_tokens, timeout=timeout)
-    settings = Settings(
-        models=models,
-        tasks=tuple(task or ()),
-        senses=senses,
-        index=index,
-        host=host,
-        port=port,
-        api_key_file=api_key_file,
-        limits=limits,
-        workers=workers,
-        log_texts=log_texts,
-        device=options.device,
-        precision=precision,
-        threads=options.threads,
+    given["limits"] = Limits(
+        max_queue=max_queue, max_body=max_body, max_tokens=max_tokens, timeout=timeout
     )
+    settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
     return run(settings, announce)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 from cyclopts import Group, Parameter
 
 from elmokit.cli.main import TASKS
-from elmokit.cli.options import FileOrDash, Flag, ResultOptions, WriteOptions
+from elmokit.cli.options import DeviceOptions, FileOrDash, Flag, ResultOptions, WriteOptions
 from elmokit.progress import log_to_stderr
 from elmokit.tasks.settings import SETTINGS, RunOptions, TrainSettings
 
@@ -141,17 +141,13 @@ for _task, _settings in SETTINGS.items():  # The table in main.py has these name
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ApplyOptions:
+class ApplyOptions(DeviceOptions):
     """The options that `predict` and `score` share."""
 
     elmo: str | None = None
     """The biLM, if it has moved since training."""
-    skip_bad: Flag = False
+    skip_bad: Annotated[Flag, Parameter(group="Parameters")] = False
     """Skip bad lines and count them, instead of stopping at the first."""
-    device: str = "cpu"
-    """Device to compute on, such as cpu or cuda."""
-    threads: int | None = None
-    """Number of threads (default: all cores)."""
 
 
 def predict(

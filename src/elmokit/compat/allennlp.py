@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.compat.allennlp_bilm import CharacterBiLM, with_rows
-from elmokit.embed import Embedder
+from elmokit.embed import Embedder, check_batch_size
 from elmokit.errors import InvalidInput, UnsupportedFormat, explained
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import Checkpoint
@@ -270,8 +270,7 @@ class ElmoEmbedder:
         self, sentences: Iterable[Sequence[str]], batch_size: int = BATCH_SIZE
     ) -> Iterator[NDArray[np.float32]]:
         """Embed any number of sentences one after the other, each (layers, tokens, dim)."""
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise InvalidInput(f"batch_size must be an integer of at least 1, not {batch_size!r}")
+        check_batch_size(batch_size)
         remaining = iter(sentences)
         while batch := list(islice(remaining, batch_size)):
             yield from self.embed_batch(batch)

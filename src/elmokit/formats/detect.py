@@ -21,8 +21,10 @@ from elmokit.io.paths import is_file
 if TYPE_CHECKING:
     from elmokit.formats.checkpoint import Checkpoint
 
-SHIPPED = "shipped"  # name of the model inside the package
+# The models inside the package by name; the first is the default.
 PRETRAINED = Path(__file__).parent.parent / "pretrained"
+SHIPPED = {name: PRETRAINED / name for name in ("english",)}
+DEFAULT = next(iter(SHIPPED))
 
 # Files that identify the format of a folder, in the order in which the formats are tried. The
 # patterns leave out hidden files, such as the ._* of macOS.
@@ -39,10 +41,11 @@ PACKED = (*NATIVE, *MANY_LANGS, *ALLENNLP, "saved_model.pb", "[!.]*.ckpt*.index"
 
 def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     """Read the model that a path or name refers to, without building it."""
-    if model is None or model == SHIPPED:
-        if not _has(PRETRAINED, NATIVE):
-            raise MissingFile("this installation of elmokit ships no model; name a model to load")
-        return _read_folder(PRETRAINED)
+    model = DEFAULT if model is None else model
+    if folder := _shipped(model):
+        if not _has(folder, NATIVE):
+            raise MissingFile(f"this installation of elmokit has no model {model}: name another")
+        return _read_folder(folder)
     path = _path(model)
     if checkpoint := _read_path(path):
         return checkpoint
@@ -53,11 +56,16 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     raise MissingFile(f"there is no file or folder {path}{_similar(path)}")
 
 
+def _shipped(model: str | Path) -> Path | None:
+    """Return the folder inside the package that a name means; a `Path` is never such a name."""
+    return SHIPPED.get(model) if isinstance(model, str) else None
+
+
 def recorded_model(name: object) -> str:
     """Return what to load for a model that a file names: nothing is downloaded for it."""
     if not isinstance(name, str):
         raise UnsupportedFormat(f"the name of a model must be a text, not {name!r:.80}")
-    if name == SHIPPED or not _is_hub_name(name) or _exists(_path(name)):
+    if name in SHIPPED or not _is_hub_name(name) or _exists(_path(name)):
         return name
     from elmokit.formats.containers import hf_hub
 
@@ -86,7 +94,8 @@ def own_tokenizer(model: str | Path | None = None) -> str:
     """Return the tokenizer that `load` chooses for a model; a folder's weights are not read."""
     from elmokit.formats.checkpoint import tokenizer_of
 
-    path = PRETRAINED if model is None or model == SHIPPED else _path(model)
+    model = DEFAULT if model is None else model
+    path = _shipped(model) or _path(model)
     if path.is_dir():
         if not _has(path, NATIVE) or not is_file(path / "config.json"):
             return tokenizer_of({})
@@ -100,7 +109,7 @@ def own_tokenizer(model: str | Path | None = None) -> str:
 
 def lasting_name(model: str) -> str:
     """Return a name that is valid from every folder: the absolute path of a file or folder."""
-    if model == SHIPPED:
+    if model in SHIPPED:
         return model
     path = _path(model)
     return str(path.absolute()) if _exists(path) else model

@@ -28,7 +28,7 @@ class EmbedColumn:
         column: str = "text",
         *,
         output: str = "vector",
-        model: str = "shipped",
+        model: str = "english",
         layers: Layers = "average",
         pooling: Pooling | None = "mean",
         precision: Precision = "float32",

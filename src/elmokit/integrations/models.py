@@ -23,7 +23,7 @@ Version = tuple[tuple[str, int, int], ...]
 class ModelSettings(NamedTuple):
     """What `elmokit.load` needs to load a model."""
 
-    model: str = "shipped"
+    model: str = "english"
     precision: Precision = "float32"
     tokenizer: str | None = None
     device: str = "cpu"

@@ -37,7 +37,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def __init__(
         self,
-        model: str = "shipped",
+        model: str = "english",
         *,
         layers: Layers = "average",
         pooling: Pooling = "mean",
@@ -104,7 +104,7 @@ class ElmoTokenFeatures(TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        model: str = "shipped",
+        model: str = "english",
         *,
         layers: Layers = "average",
         precision: Precision = "float32",

@@ -204,7 +204,7 @@ def similarity(item: Doc | Span | Token, other: Any) -> float:
 
 # ---------------------------------------------------------------------- the trainable layer
 def build_tok2vec(
-    width: int, model: str = "shipped", precision: Precision = "float32", device: str = "cpu"
+    width: int, model: str = "english", precision: Precision = "float32", device: str = "cpu"
 ) -> Any:
     """Return a layer from documents to a matrix for each: (tokens, width).
 
@@ -263,7 +263,7 @@ Language.factory(
     func=make_pipe,
     assigns=["doc._.elmo", "doc.tensor"],
     default_config={
-        "model": "shipped",
+        "model": "english",
         "layers": "average",
         "keep_layers": False,
         "precision": "float32",

@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from elmokit.errors import ElmokitError, explained
 from elmokit.io.atomic import (
@@ -31,6 +31,8 @@ from elmokit.io.lines import STANDARD_INPUT
 from elmokit.io.paths import check_no_input, is_file, is_folder
 
 IDENTITY_BYTES = 1 << 20
+
+T = TypeVar("T")
 
 
 def parts_folder(out: Path) -> Path:
@@ -98,6 +100,9 @@ class ResumableFolder:
                 self._resume()
             else:
                 self._begin()
+
+    def __enter__(self: T) -> T:
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and self._is_empty():

@@ -58,8 +58,7 @@ def token_mask(lengths: Tensor, tokens: int) -> Tensor:
 def with_boundaries(batch: TokenBatch) -> tuple[Tensor, Tensor]:
     """Put `<S>` (row 0) before and `</S>` (row 1) after each sentence.
 
-    Returns:
-        The new index (sentences, tokens + 2) and the new lengths (sentences,).
+    Return the new index (sentences, tokens + 2) and the new lengths (sentences,).
     """
     sentences, tokens = batch.index.shape
     index = batch.index.new_zeros(sentences, tokens + 2)  # zeros are <S>

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -49,41 +50,25 @@ class BiLMState:
         dtype: torch.dtype = torch.float32,
     ) -> BiLMState:
         """Return the state of a model that has not read anything."""
+        zeros = partial(torch.zeros, rows, device=device, dtype=dtype)
+        size, cells, layers = config.projection_dim, config.lstm_dim, range(config.num_layers)
+        forward, backward = ([(zeros(size), zeros(cells)) for _ in layers] for _ in range(2))
+        return cls(forward, backward)
 
-        def direction() -> list[LayerState]:
-            return [
-                (
-                    torch.zeros(rows, config.projection_dim, device=device, dtype=dtype),
-                    torch.zeros(rows, config.lstm_dim, device=device, dtype=dtype),
-                )
-                for _ in range(config.num_layers)
-            ]
+    def map(self, function: Callable[..., Tensor], *others: BiLMState) -> BiLMState:
+        """Apply a function to every tensor, together with the same tensors of other states."""
 
-        return cls(direction(), direction())
+        def apply(*directions: list[LayerState]) -> list[LayerState]:
+            layers = (zip(*same, strict=True) for same in zip(*directions, strict=True))
+            return [(function(*h), function(*c)) for h, c in layers]
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> BiLMState:
-        """Apply a function to every tensor."""
-        return BiLMState(
-            [(function(h), function(c)) for h, c in self.forward],
-            [(function(h), function(c)) for h, c in self.backward],
-        )
+        states = (self, *others)
+        return BiLMState(apply(*(s.forward for s in states)), apply(*(s.backward for s in states)))
 
     @classmethod
     def cat(cls, states: Sequence[BiLMState]) -> BiLMState:
         """Concatenate the rows of several states."""
-        if len(states) == 1:
-            return states[0]
-
-        def cat_layers(directions: list[list[LayerState]]) -> list[LayerState]:
-            return [
-                (torch.cat([h for h, _ in layer]), torch.cat([c for _, c in layer]))
-                for layer in zip(*directions, strict=True)
-            ]
-
-        return cls(
-            cat_layers([state.forward for state in states]),
-            cat_layers([state.backward for state in states]),
-        )
+        return states[0].map(lambda *tensors: torch.cat(tensors), *states[1:])
 
     def take(self, order: Tensor) -> BiLMState:
         """Return the rows of a batch in the order of its packing: order is (sentences,)."""
@@ -96,16 +81,7 @@ class BiLMState:
 
     def put(self, order: Tensor, after: BiLMState) -> BiLMState:
         """Return this state with a batch's rows replaced; rows beyond the batch are kept."""
-
-        def replace(old: list[LayerState], new: list[LayerState]) -> list[LayerState]:
-            return [
-                (h.index_copy(0, order, new_h), c.index_copy(0, order, new_c))
-                for (h, c), (new_h, new_c) in zip(old, new, strict=True)
-            ]
-
-        return BiLMState(
-            replace(self.forward, after.forward), replace(self.backward, after.backward)
-        )
+        return self.map(lambda old, new: old.index_copy(0, order, new), after)
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,12 @@ class UnicodeEncoder(nn.Module):
         # Windows of padding alone are all equal: one of them behind the longest word is enough.
         x = functional.embedding(ids[:, : longest + self.max_width], self.characters)
         if self.character_lstm is not None:
-            return last_states(self.character_lstm, x[:, :longest], lengths)
+            packed = pack_padded_sequence(
+                x[:, :longest], lengths.cpu(), batch_first=True, enforce_sorted=False
+            )
+            _, (states, _) = self.character_lstm(packed)  # (2, words, character_dim)
+            # Forward after the last character, and backward after the first.
+            return torch.cat([states[0], states[1]], dim=1)
         maxima = [convolution(x.transpose(1, 2)).amax(dim=2) for convolution in self.convolutions]
         return activate(torch.cat(maxima, dim=1), self.activation)  # (words, n_filters)
 
@@ -208,14 +213,10 @@ def activate(x: Tensor, activation: str) -> Tensor:
 
 
 def trim(ids: Tensor, max_width: int) -> Tensor:
-    """Cut columns of padding that cannot change any maximum.
+    """Cut columns of padding that cannot change any maximum: ids are (words, max_characters).
 
     A filter takes its maximum over all windows. Windows of padding alone are all equal, so one is
     enough: keep the longest word's characters and as many columns as the widest filter has.
-
-    Args:
-        ids: character ids, (words, max_characters).
-        max_width: width of the widest filter.
     """
     used = (ids != PADDING_ID).any(dim=0).nonzero()
     longest = int(used[-1]) + 1 if len(used) else 0
@@ -227,19 +228,3 @@ def make_embedding(rows: int, columns: int) -> nn.Parameter | None:
     if not columns:
         return None
     return nn.Parameter(torch.empty(rows, columns).uniform_(-1.0, 1.0))
-
-
-def last_states(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:
-    """Return the forward state after the last character beside the backward one after the first.
-
-    Args:
-        lstm: over the characters, in both directions.
-        x: characters of each word, (words, characters, character_dim).
-        lengths: number of characters of each word, (words,).
-
-    Returns:
-        (words, 2 * character_dim).
-    """
-    packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    _, (states, _) = lstm(packed)  # (2, words, character_dim)
-    return torch.cat([states[0], states[1]], dim=1)

@@ -99,12 +99,10 @@ class LSTMLayer(nn.Module):
     def forward(
         self, x: Tensor, sizes: Sequence[int], state: LayerState
     ) -> tuple[Tensor, LayerState]:
-        """Run over packed x; return the packed outputs and each sentence's last state.
+        """Run over packed x (positions, size); return the packed outputs and the last states.
 
-        Args:
-            x: packed inputs, (positions, size).
-            sizes: number of sentences at each step, never rising; they sum to `positions`.
-            state: h (sentences, size) and c (sentences, cells) to start from.
+        `sizes` are the number of sentences at each step, never rising. `state` is h (sentences,
+        size) and c (sentences, cells) to start from.
         """
         h, c = state
         gates = functional.linear(x, self.input_weight, self.shifted_bias())  # (positions, 4 cells)

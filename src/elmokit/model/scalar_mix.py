@@ -75,11 +75,9 @@ class ScalarMix(nn.Module):
 
 
 def normalize(layer: Tensor, mask: Tensor | None) -> Tensor:
-    """Give all numbers of the tokens together mean 0 and variance 1; padding becomes 0.
+    """Give all numbers of the tokens in (..., dim) together mean 0 and variance 1.
 
-    Args:
-        layer: (..., dim).
-        mask: True where there is a token, (...); None if there is no padding.
+    Padding, where the mask (...) is False, becomes 0; None means that there is none.
     """
     if mask is None:
         mask = torch.ones(layer.shape[:-1], dtype=torch.bool, device=layer.device)

@@ -123,10 +123,10 @@ def top_outputs(
         for one, other in zip(state.forward, state.backward, strict=True)
     ]
     top, ends = run_both_stacks(
+        model.config,
         (forward, backward),
         inputs,
         before,
-        skip=model.config.skip_connections,
         masks=[dropout.mask(steps, inputs) for _ in forward] if dropout else None,
         precision=precision,
     )

@@ -103,7 +103,7 @@ class EmbeddingsRequest(Request):
         | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)],
         Field(description="A text or up to 2,048 texts.", examples=["The river bank ."]),
     ]
-    model: str = Field(description="Name of a model in /v1/models.", examples=["shipped"])
+    model: str = Field(description="Name of a model in /v1/models.", examples=["english"])
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="Numbers, or the bytes of little-endian float32 in base64."
     )

@@ -26,7 +26,7 @@ from elmokit.analysis.senses.inventory import Inventory, load_inventory
 from elmokit.analysis.uses import Use, marked_use, span_vector, with_average
 from elmokit.embed import Sentence
 from elmokit.errors import ElmokitError, InvalidInput, plural
-from elmokit.formats.detect import SHIPPED, lasting_name, recorded_model
+from elmokit.formats.detect import DEFAULT, SHIPPED, lasting_name, recorded_model
 from elmokit.language import GAP
 from elmokit.layers import Layers, Pooling, layer_names, layer_weights, pool
 from elmokit.loading import load
@@ -102,7 +102,7 @@ def languages_of(elmo: Embedder) -> list[str]:
         return [known] if isinstance(known, str) else [str(language) for language in known]
     if elmo.tokenizer_name == "chinese":
         return ["zh"]
-    return ["en"] if elmo.source == SHIPPED or "pretrained" in Path(elmo.source).parts else []
+    return ["en"] if Path(elmo.source) == SHIPPED["english"] else []
 
 
 @dataclass
@@ -503,7 +503,7 @@ def load_service(
         precision: Precision of the weights.
     """
     service = Service(limits=limits or Limits())
-    for entry in models or [SHIPPED]:
+    for entry in models or [DEFAULT]:
         name, path = named(entry)
         elmo = load(path, device=device, precision=precision)
         service.add_model(elmo, name)
@@ -552,7 +552,7 @@ def named(entry: str) -> tuple[str, str]:
         if not name or not path:
             raise ElmokitError(f"{entry!r} must be NAME=PATH")
         return name, path
-    if entry == SHIPPED or (lasting_name(entry) == entry and not Path(entry).is_absolute()):
+    if entry in SHIPPED or (lasting_name(entry) == entry and not Path(entry).is_absolute()):
         return entry, entry  # a name on the Hub
     path_of = Path(entry).expanduser()
     return (path_of.name.partition(".")[0] if path_of.is_file() else path_of.name) or entry, entry

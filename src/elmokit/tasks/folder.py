@@ -168,9 +168,10 @@ def load_task(
     except ElmokitError:
         raise
     except Exception as error:  # Anything can be in these files.
-        if file == CONFIG and isinstance(error, RuntimeError | AssertionError):
-            raise  # torch has no such device, or no memory.
         reason = " ".join(str(error).split())[:500]
+        if file == CONFIG and isinstance(error, RuntimeError | AssertionError):
+            # torch has no such device, or not as much memory.
+            raise ElmokitError(f"cannot build the model of {folder}: {reason}") from error
         raise ElmokitError(f"{folder / file} is damaged: {reason}") from error
     trained.model.to(device).eval()
     return trained

@@ -46,8 +46,8 @@ class RunOptions:
     """Skip bad lines and count them, instead of stopping at the first."""
     jieba_dict: str | None = None
     """Dictionary file for the tokenizer chinese, a word per line (default: the biLM's own)."""
-    elmo: str | None = "shipped"
-    """A biLM folder, weights file, archive or Hub name; "shipped" is elmokit's own."""
+    elmo: str | None = "english"
+    """A biLM folder, weights file, archive or Hub name; "english" is elmokit's own."""
     cache: str | None = None
     """Folder of the vectors of a frozen biLM (default: ~/.cache/elmokit)."""
     cache_gb: float = 8.0

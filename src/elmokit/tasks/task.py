@@ -46,7 +46,7 @@ class Task:
 def find_task(name: str) -> Task:
     """Return the task of that name; its module is imported only now."""
     if name not in SETTINGS:
-        raise ElmokitError(f"unknown task {name!r}: choose one of {', '.join(SETTINGS)}")
+        raise ElmokitError(f"unknown task {name!r:.80}: choose one of {', '.join(SETTINGS)}")
     own = "seq2seq.model" if name in ("translate", "summarize") else f"models.{name}"
     module = importlib.import_module(f"elmokit.tasks.{own}")
     task: Task = module.TASKS[name] if hasattr(module, "TASKS") else module.TASK

@@ -16,8 +16,8 @@ import json
 import logging
 import signal
 import threading
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,25 +34,19 @@ def write_hdf5(shards: VectorShards, file: io.BufferedRandom) -> None:
 
     index = _sentence_index(shards)
     with DeferredErrors(file.raw) as deferred, h5py.File(deferred, "w", libver="earliest") as hdf5:
-        _write_datasets(hdf5, shards, deferred)
+        add = partial(hdf5.create_dataset, track_times=False)
+        if shards.pooled:
+            shape, dtype = shards.shape_and_dtype()
+            vectors = add("vectors", (len(shards), *shape), dtype)
+            for span in shards.spans():
+                vectors[span.start : span.stop] = np.stack([shards[i][1] for i in span])
+                deferred.check()
+        else:
+            for i in range(len(shards)):
+                add(str(shards.start + i), data=shards[i][1])
+                deferred.check()
         if index is not None:
-            options = {"dtype": h5py.string_dtype(), "track_times": False}
-            hdf5.create_dataset("sentence_to_index", (1,), **options)[0] = index
-
-
-def _write_datasets(hdf5: Any, shards: VectorShards, deferred: DeferredErrors) -> None:
-    """Write the vectors: one dataset per sentence, or one of all if they are pooled."""
-    if shards.pooled:
-        shape, dtype = shards.shape_and_dtype()
-        options = {"dtype": dtype, "track_times": False}
-        vectors = hdf5.create_dataset("vectors", (len(shards), *shape), **options)
-        for span in shards.spans():
-            vectors[span.start : span.stop] = np.stack([shards[i][1] for i in span])
-            deferred.check()
-        return
-    for i in range(len(shards)):
-        hdf5.create_dataset(str(shards.start + i), data=shards[i][1], track_times=False)
-        deferred.check()
+            add("sentence_to_index", (1,), h5py.string_dtype())[0] = index
 
 
 class DeferredErrors:

@@ -36,16 +36,12 @@ def write_npz(shards: VectorShards, file: io.BufferedRandom) -> None:
                 with new_member(archive, str(shards.start + i)) as member:
                     vectors = np.ascontiguousarray(shards[i][1])
                     np.lib.format.write_array(member, vectors, allow_pickle=False)
-        write_tokens(shards, archive)
-
-
-def write_tokens(shards: VectorShards, archive: zipfile.ZipFile) -> None:
-    """Write the tokens, compressed: all strings of an array are as wide as the longest."""
-    width = max((len(json.dumps(shards[i][0])) for i in range(len(shards))), default=1)
-    with new_member(archive, "tokens", zipfile.ZIP_DEFLATED) as member:
-        write_npy_header(member, (len(shards),), np.dtype(f"<U{width}"))
-        for i in range(len(shards)):
-            member.write(json.dumps(shards[i][0]).ljust(width, "\0").encode("utf-32-le"))
+        # The tokens are compressed: all strings of an array are as wide as the longest.
+        width = max((len(json.dumps(shards[i][0])) for i in range(len(shards))), default=1)
+        with new_member(archive, "tokens", zipfile.ZIP_DEFLATED) as member:
+            write_npy_header(member, (len(shards),), np.dtype(f"<U{width}"))
+            for i in range(len(shards)):
+                member.write(json.dumps(shards[i][0]).ljust(width, "\0").encode("utf-32-le"))
 
 
 def new_member(archive: zipfile.ZipFile, name: str, compression: int = zipfile.ZIP_STORED) -> Any:
@@ -59,19 +55,14 @@ def read_npz(path: Path) -> Sentences:
     """Yield the sentences of an npz file, reading `tokens` in step with the vectors."""
     with zipfile.ZipFile(path) as archive, archive.open("tokens.npy") as member:
         texts = (json.loads(str(text)) for text in read_npy_rows(member))
-        start = first_index(archive)
+        first = archive.namelist()[0].removesuffix(".npy")
+        start = int(first) if first.isdecimal() else 0  # not 0 in a shard of an input
         arrays = read_arrays(archive, start)
         for i, tokens in enumerate(texts, start):
             yield i, tokens, next(arrays)
 
 
-def first_index(archive: zipfile.ZipFile) -> int:
-    """Return the index of the first sentence: 0, unless this is a shard of an input."""
-    name = archive.namelist()[0].removesuffix(".npy")
-    return int(name) if name.isdecimal() else 0
-
-
-def read_arrays(archive: zipfile.ZipFile, start: int = 0) -> Iterator[Vectors]:
+def read_arrays(archive: zipfile.ZipFile, start: int) -> Iterator[Vectors]:
     """Yield the rows of the array "vectors", or else the arrays "0", "1", … from `start` on."""
     if "vectors.npy" in archive.namelist():
         with archive.open("vectors.npy") as member:

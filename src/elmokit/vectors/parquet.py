@@ -93,7 +93,9 @@ def read_parquet(path: Path) -> Sentences:
     """Yield the sentences of a Parquet file, with one row group in memory at a time."""
     parquet = require("pyarrow.parquet", extra="parquet", purpose="Parquet input")
     with parquet.ParquetFile(path) as file:
-        index = _start(file.schema_arrow.metadata or {})
+        metadata = file.schema_arrow.metadata or {}
+        # The index of the first sentence is not 0 if this is a shard of an input.
+        index = int(json.loads(metadata.get(b"elmokit", b"{}")).get("start", 0))
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
             names = [name for name in table.column_names if name not in COLUMNS]
@@ -104,12 +106,6 @@ def read_parquet(path: Path) -> Sentences:
                 array = vectors[0] if names == ["vector"] else np.stack(vectors)
                 yield index, None if tokens is None else tokens[row], array
                 index += 1
-
-
-def _start(metadata: dict[bytes, bytes]) -> int:
-    """Return the index of the first sentence: not 0 if this is a shard of an input."""
-    settings = json.loads(metadata.get(b"elmokit", b"{}"))
-    return int(settings.get("start", 0))
 
 
 def _vectors(column: Any) -> list[Vectors]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +44,11 @@ OUR_FILES = (*_NAMES, *(f"{name}.tmp" for name in _NAMES), ASSEMBLED)
 COMMITTED = re.compile(r"part-(\d{6,})\.json")
 
 
-class EmbeddedSentence(Protocol):
-    """What can be written: tokens with layers (K, tokens, dim), or (K, dim) when pooled."""
+class EmbeddedSentence(NamedTuple):
+    """What is written: tokens with layers (K, tokens, dim), or (K, dim) when pooled."""
 
-    @property
-    def tokens(self) -> Sequence[str]: ...
-
-    @property
-    def layers(self) -> Vectors: ...
+    tokens: Sequence[str]
+    layers: Vectors
 
 
 class Window(NamedTuple):

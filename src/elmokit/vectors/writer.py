@@ -17,25 +17,11 @@ from elmokit.errors import ElmokitError, require
 from elmokit.io.atomic import atomic_file
 from elmokit.io.jsonfile import write_json
 from elmokit.io.resumable import ResumableFolder, check_settings, explain_disk_errors
+from elmokit.vectors import shards
 from elmokit.vectors.hdf5 import write_hdf5
 from elmokit.vectors.npz import write_npz
 from elmokit.vectors.parquet import write_parquet
-from elmokit.vectors.shards import (
-    ASSEMBLED,
-    INDEX,
-    OUR_FILES,
-    SETTINGS,
-    Columns,
-    EmbeddedSentence,
-    VectorShards,
-    Window,
-    commit_part,
-    committed_parts,
-    open_part,
-    read_settings,
-    remove_parts,
-    write_rows,
-)
+from elmokit.vectors.shards import Columns, EmbeddedSentence, VectorShards, Window
 
 SUFFIXES = {"h5": "hdf5", "hdf5": "hdf5", "npz": "npz", "parquet": "parquet", "npy": "npy"}
 ASSEMBLERS = {"hdf5": write_hdf5, "npz": write_npz, "parquet": write_parquet}
@@ -53,7 +39,7 @@ class VectorWriter(ResumableFolder):
     """
 
     KIND = "output of this format"
-    FILES = OUR_FILES
+    FILES = shards.OUR_FILES
 
     def __init__(
         self,
@@ -78,15 +64,12 @@ class VectorWriter(ResumableFolder):
         form = {"format": self.format, "pooled": pooled, "squeeze": squeeze, "start": start}
         super().__init__(out, {**settings, **form}, resume=resume, overwrite=overwrite)
 
-    def __enter__(self) -> VectorWriter:
-        return self
-
     def holds(self, window: Window) -> bool:
         """Tell whether these sentences are a part."""
         if window.first not in self._firsts:
             return False
         index = self._firsts.index(window.first)
-        return open_part(self.folder, index, pooled=self.pooled).window == window
+        return shards.open_part(self.folder, index, pooled=self.pooled).window == window
 
     def write(self, sentences: Sequence[EmbeddedSentence], columns: Columns | None = None) -> None:
         """Commit the next sentences as one part: when this returns, they are safe on the disk.
@@ -116,7 +99,7 @@ class VectorWriter(ResumableFolder):
     def commit(self, window: Window) -> None:
         """Commit the next part, whose vectors are written already."""
         with explain_disk_errors(self.out):
-            commit_part(self.folder, self.parts, window, pooled=self.pooled)
+            shards.commit_part(self.folder, self.parts, window, pooled=self.pooled)
         self._firsts.append(window.first)
         self.done += len(window.tokens)
 
@@ -126,21 +109,17 @@ class VectorWriter(ResumableFolder):
             if not self.finished:
                 form = {"pooled": self.pooled, "squeeze": self.squeeze, "start": self.start}
                 index = {"sentences": self.done, "firsts": self._firsts, **form}
-                write_json(self.folder / INDEX, index)
+                write_json(self.folder / shards.INDEX, index)
             if self.format == "npy":
                 self._publish()
-            else:
-                self._assemble()
-                remove_parts(self.folder)
+                return self.out
+            if not self.finished:
+                with atomic_file(self.out, temporary=self.folder / shards.ASSEMBLED) as file:
+                    ASSEMBLERS[self.format](VectorShards(self.folder), file)
+                self.finished = True
+                write_json(self.folder / shards.SETTINGS, {**self.settings, FINISHED: self.done})
+            shards.remove_parts(self.folder)
         return self.out
-
-    def _assemble(self) -> None:
-        if self.finished:
-            return
-        with atomic_file(self.out, temporary=self.folder / ASSEMBLED) as file:
-            ASSEMBLERS[self.format](VectorShards(self.folder), file)
-        self.finished = True
-        write_json(self.folder / SETTINGS, {**self.settings, FINISHED: self.done})
 
     # ------------------------------------------------------------------ resuming
     def _is_replaceable(self, out: Path) -> bool:
@@ -154,13 +133,13 @@ class VectorWriter(ResumableFolder):
         return self.done == 0
 
     def _remove(self, folder: Path) -> None:
-        remove_parts(folder)
+        shards.remove_parts(folder)
 
     def _start(self) -> None:
-        write_json(self.folder / SETTINGS, self.settings)
+        write_json(self.folder / shards.SETTINGS, self.settings)
 
     def _resume(self) -> None:
-        saved = read_settings(self.folder)
+        saved = shards.read_settings(self.folder)
         if saved is None:  # killed between creating the folder and writing the settings
             self._start()
             return
@@ -171,7 +150,7 @@ class VectorWriter(ResumableFolder):
         elif finished is not None:  # the output was removed, and some parts may be deleted
             self._begin()
         else:
-            for part in committed_parts(self.folder, pooled=self.pooled):
+            for part in shards.committed_parts(self.folder, pooled=self.pooled):
                 self._firsts.append(part.window.first)
                 self.done += len(part)
                 self._kind = part.array.shape[0], part.array.shape[2], part.array.dtype.name
@@ -200,20 +179,17 @@ class RowWriter:
 
     def write(self, index: int, first: int, sentences: Sequence[EmbeddedSentence]) -> None:
         """Write the vectors of the part `index`, whose first sentence has the index `first`."""
-        self._check_size(first, sentences)
-        with explain_disk_errors(self.out):
-            write_rows(self.folder, index, sentences, pooled=self.pooled)
-
-    def _check_size(self, first: int, sentences: Sequence[EmbeddedSentence]) -> None:
-        size = sum(sentence.layers.size for sentence in sentences)
-        if self.format != "parquet" or size <= MAX_PART_VALUES:
-            return
-        if len(sentences) == 1:
+        is_large = sum(sentence.layers.size for sentence in sentences) > MAX_PART_VALUES
+        if is_large and self.format == "parquet":
+            if len(sentences) > 1:
+                limit = f"at most {MAX_PART_VALUES} values"
+                raise ValueError(f"a part holds {limit}: write smaller ones")
             raise ElmokitError(
                 f"sentence {first} of {len(sentences[0].tokens):,} tokens is too long for Parquet: "
                 "write .h5 or .npy, or fewer layers"
             )
-        raise ValueError(f"a part holds at most {MAX_PART_VALUES} values: write smaller ones")
+        with explain_disk_errors(self.out):
+            shards.write_rows(self.folder, index, sentences, pooled=self.pooled)
 
 
 def output_format(out: str | Path, format: str | None) -> str:

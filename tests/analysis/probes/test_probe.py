@@ -43,7 +43,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> LayerStore:
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> LayerStore:
-    return LayerStore(elmokit.load(), folder=tmp_path_factory.mktemp("shipped"))
+    return LayerStore(elmokit.load(), folder=tmp_path_factory.mktemp("english"))
 
 
 # ---------------------------------------------------------------------- guessing

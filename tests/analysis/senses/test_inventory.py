@@ -235,7 +235,7 @@ def small_inventory(**changes: object) -> Inventory:
         "mean": draw.normal(size=(2, 4)).astype(np.float32),
         "centered": True,
         "mixes": mixes,
-        "model": "shipped",
+        "model": "english",
         "fingerprint": "abc",
         "metadata": {"choices": 5},
     }
@@ -297,7 +297,20 @@ def test_truncated_vectors_raise(tmp_path: Path) -> None:
     assert "vectors.safetensors cannot be read" in complaint(
         lambda: load_inventory(tmp_path / "senses")
     )
+    header = json.dumps({"a" * 9000: "b" * 9000}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    assert len(complaint(lambda: load_inventory(tmp_path / "senses"))) < 500
     assert "there are no senses in" in complaint(lambda: load_inventory(tmp_path))
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "9" * 19, "9" * 5000, "1.5", ""])
+def test_a_count_that_is_none_raises(tmp_path: Path, count: str) -> None:
+    small_inventory().save(tmp_path / "senses")
+    path = tmp_path / "senses" / "senses.tsv"
+    path.write_text(
+        path.read_text("utf-8").replace("river side\t3", f"river side\t{count}"), "utf-8"
+    )
+    assert "line 2: the line is damaged" in complaint(lambda: load_inventory(tmp_path / "senses"))
 
 
 def test_another_model_raises(store: LayerStore) -> None:

@@ -23,7 +23,6 @@ import elmokit.cli.embed
 import elmokit.embed
 import elmokit.embed_file
 from elmokit.embed import Embedder
-from elmokit.vectors import writer as vectors
 from elmokit.vectors.reader import read_vectors
 from elmokit.vectors.writer import VectorWriter
 
@@ -148,7 +147,7 @@ def test_when_all_parts_are_done_they_are_only_put_together(
         embed(*options, code=130)
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "stream", stop)
-        patch.setattr(vectors, "remove_parts", stop)
+        patch.setattr("elmokit.vectors.shards.remove_parts", stop)
         embed(*options, "--resume", code=130)
     assert content_of(Path("vectors.h5")) == content_of(Path("whole.h5"))
     with monkeypatch.context() as patch:  # now nothing is left but to delete the parts

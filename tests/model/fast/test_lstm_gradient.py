@@ -68,11 +68,7 @@ class Case:
 
     def by_hand(self) -> tuple[Tensor, list[Tensor]]:
         top, ends = run_both_stacks(
-            self.stacks,
-            self.inputs,
-            self.starts,
-            skip=self.config.skip_connections,
-            masks=self.masks,
+            self.config, self.stacks, self.inputs, self.starts, masks=self.masks
         )
         return top, [tensor for state in ends for tensor in state]
 

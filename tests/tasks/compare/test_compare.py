@@ -490,7 +490,7 @@ def test_a_run_that_was_trained_differently_is_refused(
         ({"hidden": 5}, "baseline-seed1 was trained differently: hidden was 8 and is now 5; use"),
         ({"epochs": 2}, "epochs was 1 and is now 2"),
         (
-            {"elmo": "shipped"},
+            {"elmo": "english"},
             "elmo-input-all-l2-0.001-seed1 was trained differently: the biLM cha",
         ),
     ):

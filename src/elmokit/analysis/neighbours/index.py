@@ -226,14 +226,8 @@ def exact_search(
 ) -> tuple[Array, Rows]:
     """Return the vectors with the largest dot product with each query, the largest first.
 
-    Args:
-        vectors: Vectors to search, float16 or float32: (n, dim).
-        queries: Vectors to compare with: (q, dim).
-        count: How many to find for each query; fewer if there are fewer.
-        keep: Which vectors to search (default: all): (n,).
-
-    Returns:
-        Dot products (q, found) and rows of `vectors` (q, found).
+    Search (n, dim), or only those that `keep` (n,) says, for `count` vectors near each of the
+    queries (q, dim). Return dot products and rows: (q, found) each.
     """
     import torch
 

@@ -19,38 +19,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elmokit.analysis.geometry import Array, unit
-from elmokit.analysis.neighbours.index import (
-    FILES,
-    GRAPHS,
-    MEANS,
-    METADATA,
-    SENTENCES,
-    STARTS,
-    STATIC,
-    USES,
-    VECTORS,
-    VERSION,
-    WORDS,
-    Index,
-    open_index,
-    read_metadata,
-)
+from elmokit.analysis.neighbours import index as disk
+from elmokit.analysis.neighbours.index import Index
 from elmokit.errors import ElmokitError
+from elmokit.io import resumable
 from elmokit.io.atomic import locked
 from elmokit.io.jsonfile import write_json
-from elmokit.io.resumable import (
-    ResumableFolder,
-    check_settings,
-    damaged,
-    explain_disk_errors,
-    other_input,
-)
+from elmokit.io.resumable import ResumableFolder, explain_disk_errors
 from elmokit.layers import layer_index, layer_weights
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder, Sentence
 
-GRAPH_FILES = ("graph-[0-9]*.usearch", "graph-[0-9]*.usearch.tmp", GRAPHS, f"{GRAPHS}.tmp")
+GRAPH_FILES = (
+    "graph-[0-9]*.usearch",
+    "graph-[0-9]*.usearch.tmp",
+    disk.GRAPHS,
+    f"{disk.GRAPHS}.tmp",
+)
 
 
 def index_uses(
@@ -113,36 +99,33 @@ def index_uses(
                 on_tokens(sum(map(len, window)))
             first += len(window)
         if not writer.metadata["complete"] and first < writer.index.num_sentences:
-            raise other_input("the corpus", out)
+            raise resumable.other_input("the corpus", out)
         if not writer.index.num_sentences and words is None:
             raise ElmokitError("the corpus has no tokens, so there is nothing to index")
         if not writer.index.num_sentences:
             raise ElmokitError(f"none of the words {', '.join(words or ())} occurs in the corpus")
         writer.complete(finish)
-    return open_index(out)
+    return disk.open_index(out)
 
 
 class IndexWriter(ResumableFolder):
     """An unfinished index: a folder beside `out` whose files grow window by window."""
 
     KIND = "index of neighbours"
-    FILES = (METADATA, f"{METADATA}.tmp", *FILES, *GRAPH_FILES)
+    FILES = (disk.METADATA, f"{disk.METADATA}.tmp", *disk.FILES, *GRAPH_FILES)
 
     def __init__(
         self, out: str | Path, settings: dict[str, Any], dim: int, *, resume: bool, overwrite: bool
     ) -> None:
         self.metadata: dict[str, Any] = {
-            "version": VERSION,
+            "version": disk.VERSION,
             "complete": False,
             "dim": dim,
-            "sizes": dict.fromkeys(FILES, 0),
+            "sizes": dict.fromkeys(disk.FILES, 0),
         }
         self.word_ids: dict[str, int] = {}
         self.means: Array | None = None
         super().__init__(out, settings, resume=resume, overwrite=overwrite)
-
-    def __enter__(self) -> IndexWriter:
-        return self
 
     @property
     def index(self) -> Index:
@@ -151,27 +134,27 @@ class IndexWriter(ResumableFolder):
 
     def _is_replaceable(self, out: Path) -> bool:
         with suppress(ElmokitError):
-            return bool(read_metadata(out))
+            return bool(disk.read_metadata(out))
         return False
 
     def _is_empty(self) -> bool:
         return not self.index.num_sentences
 
     def _start(self) -> None:
-        for name in FILES:
+        for name in disk.FILES:
             (self.folder / name).touch()
         self._write_metadata(settings=self.settings)
 
     def _resume(self) -> None:
-        if not (self.folder / METADATA).is_file():  # killed before the first files were written
+        if not (self.folder / disk.METADATA).is_file():  # killed before it was written
             self._begin()
             return
-        saved = read_metadata(self.folder)
-        check_settings(self.folder, saved["settings"], self.settings)
+        saved = disk.read_metadata(self.folder)
+        resumable.check_settings(self.folder, saved["settings"], self.settings)
         for name, size in saved["sizes"].items():
             path = self.folder / name
             if not path.is_file() or path.stat().st_size < size:
-                raise damaged(self.folder, f"{name} is too short")
+                raise resumable.damaged(self.folder, f"{name} is too short")
             os.truncate(path, size)
         self.metadata = saved
         self.word_ids = {word: i for i, word in enumerate(self.index.words)}
@@ -179,42 +162,42 @@ class IndexWriter(ResumableFolder):
 
     def check(self, first: int, window: Sequence[Sequence[str]]) -> None:
         """Raise if the sentences that were written from index `first` on are not these."""
-        starts = np.fromfile(self.folder / STARTS, "<u8", 1, offset=8 * first)
-        with (self.folder / SENTENCES).open("rb") as file:
+        starts = np.fromfile(self.folder / disk.STARTS, "<u8", 1, offset=8 * first)
+        with (self.folder / disk.SENTENCES).open("rb") as file:
             file.seek(int(starts[0]))
             if any(file.readline() != _line(tokens) for tokens in window):
-                raise other_input("the corpus", self.out)
+                raise resumable.other_input("the corpus", self.out)
 
     def write(
         self, window: Iterable[Sentence], weights: Array, words: Collection[str] | None
     ) -> None:
         """Add the sentences of a window; when this returns, they are safely on disk."""
         sentences = list(window)
-        added: dict[str, list[bytes]] = {name: [] for name in FILES}
+        added: dict[str, list[bytes]] = {name: [] for name in disk.FILES}
         if self.means is None:
             self.means = _means(sentences, weights)
-            added[MEANS].append(self.means.astype("<f4").tobytes())
-        end = self.metadata["sizes"][SENTENCES]
+            added[disk.MEANS].append(self.means.astype("<f4").tobytes())
+        end = self.metadata["sizes"][disk.SENTENCES]
         for i, sentence in enumerate(sentences, self.index.num_sentences):
             line = _line(sentence.tokens)
-            added[SENTENCES].append(line)
-            added[STARTS].append(end.to_bytes(8, "little"))
+            added[disk.SENTENCES].append(line)
+            added[disk.STARTS].append(end.to_bytes(8, "little"))
             end += len(line)
             new, positions = [], []
             for position, word in enumerate(sentence.tokens):
                 if word not in self.word_ids:
                     self.word_ids[word] = len(self.word_ids)
-                    added[WORDS].append(_line(word))
+                    added[disk.WORDS].append(_line(word))
                     new.append(position)
                 if words is None or word.lower() in words:
                     positions.append(position)
             uses = [(self.word_ids[sentence.tokens[p]], i, p) for p in positions]
-            added[USES].append(np.array(uses, "<u4").tobytes())
+            added[disk.USES].append(np.array(uses, "<u4").tobytes())
             static = unit(sentence.layers[0, new] - self.means[0])  # (new words, dim)
-            added[STATIC].append(static.astype("<f2").tobytes())
+            added[disk.STATIC].append(static.astype("<f2").tobytes())
             layer = np.tensordot(weights, sentence.layers, 1)  # (tokens, dim)
             vectors = unit(layer[positions] - self.means[1])  # (uses, dim)
-            added[VECTORS].append(vectors.astype("<f2").tobytes())
+            added[disk.VECTORS].append(vectors.astype("<f2").tobytes())
         self._commit(added)
 
     def _commit(self, added: dict[str, list[bytes]]) -> None:
@@ -230,7 +213,7 @@ class IndexWriter(ResumableFolder):
 
     def _write_metadata(self, **changes: Any) -> None:
         metadata = {**self.metadata, **changes}
-        write_json(self.folder / METADATA, metadata)
+        write_json(self.folder / disk.METADATA, metadata)
         self.metadata = metadata
 
     def complete(self, finish: Callable[[Index], None]) -> None:

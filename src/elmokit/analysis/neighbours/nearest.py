@@ -114,13 +114,15 @@ def neighbours_of(
     queries = index.query(vectors[layer])  # (uses, dim)
     nearest = nearest_uses(index, uses, queries, k, only, graphs)
     scores, rows = exact_search(index.static, index.query(vectors[0], static=True), k + 1)
-    columns: dict[str, list[NearWords | None]] = {
-        "layer 0": [
-            _other_words(index.words, use.word, scores[i], rows[i], k) for i, use in enumerate(uses)
-        ]
-    }
+    columns: dict[str, list[NearWords | None]] = {"layer 0": []}
+    for use, own_scores, own_rows in zip(uses, scores.tolist(), rows, strict=True):
+        near = zip((index.words[row] for row in own_rows), own_scores, strict=True)
+        columns["layer 0"].append([pair for pair in near if pair[0] != use.word][:k])
     if static is not None:
-        columns[Path(static.source).name] = [nearest_static(static, use, k) for use in uses]
+        columns[Path(static.source).name] = [
+            None if static.row(use.word) is None else static.most_similar(use.word, k)
+            for use in uses
+        ]
     return [
         QueryResult(use, nearest[i], {name: column[i] for name, column in columns.items()})
         for i, use in enumerate(uses)
@@ -173,14 +175,3 @@ def distinct(index: Index, query: Use, scores: Array, rows: Rows, k: int) -> lis
         if len(neighbours) == k:
             break
     return list(neighbours.values())
-
-
-def nearest_static(static: StaticVectors, use: Use, k: int) -> NearWords | None:
-    """Return the words whose static vectors are nearest to that of a word; None if it has none."""
-    return None if static.row(use.word) is None else static.most_similar(use.word, k)
-
-
-def _other_words(words: Sequence[str], word: str, scores: Array, rows: Rows, k: int) -> NearWords:
-    """Return the first `k` words in these rows, without the word itself."""
-    near = [(words[row], float(score)) for score, row in zip(scores, rows, strict=True)]
-    return [(other, score) for other, score in near if other != word][:k]

@@ -16,15 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.analysis.geometry import (
-    TIE,
-    Array,
-    cosine_matrix,
-    principal_components,
-    purity,
-    silhouette,
-    unit,
-)
+from elmokit.analysis import geometry
+from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.sampling import sample_uses
 from elmokit.analysis.senses.induce import induce_senses
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses, read_uses, with_average
@@ -109,17 +102,17 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
         raise ElmokitError(
             f"a map needs at least {MIN_USES} uses of a word, and {word!r} has {len(uses)}"
         )
-    projected = [principal_components(unit(layer)) for layer in vectors]
+    projected = [geometry.principal_components(unit(layer)) for layer in vectors]
     points, shares = (
         np.stack(arrays).astype(np.float32) for arrays in zip(*projected, strict=True)
     )
     distance = np.linalg.norm(vectors - vectors[:, :1], axis=2).max(axis=1)  # (layers,)
-    one = distance <= TIE * np.linalg.norm(vectors[:, 0], axis=1)
+    one = distance <= geometry.TIE * np.linalg.norm(vectors[:, 0], axis=1)
     points[one], shares[one] = 0, 0  # There the components are only rounding.
-    cosines, senses = cosine_matrix(vectors), [use.sense for use in uses]
+    cosines, senses = geometry.cosine_matrix(vectors), [use.sense for use in uses]
     measures: tuple[Array | None, Array | None] = (None, None)
     if len(set(senses)) > 1:
-        measures = purity(cosines, senses), silhouette(cosines, senses)
+        measures = geometry.purity(cosines, senses), geometry.silhouette(cosines, senses)
     return WordMap(word, uses, points, shares, one, *measures)
 
 

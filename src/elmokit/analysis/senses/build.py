@@ -21,17 +21,9 @@ from tqdm import tqdm
 
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.sampling import sample
+from elmokit.analysis.senses import inventory
 from elmokit.analysis.senses.data import Instance, TaggedCorpus, TaggedSentence
-from elmokit.analysis.senses.inventory import (
-    MIX,
-    WITH_FREQUENCY,
-    Inventory,
-    Mix,
-    Word,
-    cosines_to,
-    method_names,
-    nearest,
-)
+from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, Mix, Word
 from elmokit.analysis.uses import Model, TokenMean, as_store, span_vector
 
 if TYPE_CHECKING:
@@ -163,10 +155,11 @@ def leave_one_out(choices: Sequence[Choice], mixes: dict[str, Mix]) -> dict[str,
     if not choices:
         return {}
     num_layers = choices[0].cosines.shape[0] - 2
-    correct = dict.fromkeys([*method_names(num_layers), MOST_FREQUENT], 0.0)
+    correct = dict.fromkeys([*inventory.method_names(num_layers), MOST_FREQUENT], 0.0)
     for choice in choices:
         mixed = [mixes[m].scores(choice.cosines, choice.counts) for m in (MIX, WITH_FREQUENCY)]
-        for name, sense in zip(correct, map(nearest, [*choice.cosines, *mixed]), strict=False):
+        senses = map(inventory.nearest, [*choice.cosines, *mixed])
+        for name, sense in zip(correct, senses, strict=False):
             correct[name] += bool(choice.correct[sense])
         # Without this use its own sense would be the rarer one of two that are equally frequent.
         counts = choice.counts + choice.correct
@@ -189,7 +182,7 @@ def leave_out(
     if len(order) < 2 or not own[order].any():
         return None
     rest = (sums - own[:, None, None] * vector)[order] / left[order, None, None]
-    cosines = cosines_to(rest.astype(np.float32), vector, mean)
+    cosines = inventory.cosines_to(rest.astype(np.float32), vector, mean)
     return Choice(cosines, left[order], own[order])
 
 

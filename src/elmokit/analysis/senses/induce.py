@@ -15,14 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.analysis.geometry import (
-    Array,
-    cosine_matrix,
-    silhouette,
-    spherical_kmeans,
-    subtract_mean,
-    unit,
-)
+from elmokit.analysis import geometry
+from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses
 from elmokit.errors import ElmokitError, plural
 from elmokit.layers import layer_index, layer_names
@@ -118,7 +112,7 @@ def induce_senses(
         raise ElmokitError(f"{plural(len(uses), 'use')} of a word: too few for clusters")
     lowered = [_lower_word(use) for use in uses]
     store.prepare([use.tokens for use in lowered], quiet=quiet)
-    vectors = subtract_mean(embed_uses(store, lowered)[0])  # (L + 2, uses, dim)
+    vectors = geometry.subtract_mean(embed_uses(store, lowered)[0])  # (L + 2, uses, dim)
     labels, centers, tried = cluster_uses(vectors, index, clusters, seed)
     cosines = (unit(vectors[index]) * centers[labels]).sum(axis=1)  # (uses,)
     sizes = np.bincount(labels, minlength=len(centers))
@@ -151,7 +145,7 @@ def cluster_uses(
     directions = unit(vectors[layer])
     largest = min(MAX_CLUSTERS, len(directions) - 1)
     counts = range(2, largest + 1) if clusters is None else [clusters]
-    results = {count: spherical_kmeans(directions, count, seed) for count in counts}
+    results = {count: geometry.spherical_kmeans(directions, count, seed) for count in counts}
     tried = {
         count: float(_silhouettes(directions[None], labels)[0])
         for count, (labels, _) in results.items()
@@ -164,10 +158,10 @@ def _silhouettes(vectors: Array, labels: NDArray[np.intp]) -> Array:
     """Return the silhouette of clusters in each layer of (layers, n, dim); 0 for one cluster."""
     if labels.max() == labels.min():
         return np.zeros(len(vectors), np.float32)
-    cosines = cosine_matrix(vectors)
+    cosines = geometry.cosine_matrix(vectors)
     diagonal = np.arange(vectors.shape[1])
     cosines[:, diagonal, diagonal] = 1  # also of a zero vector with itself
-    return silhouette(cosines, labels.astype(str).tolist())
+    return geometry.silhouette(cosines, labels.astype(str).tolist())
 
 
 def typical_words(

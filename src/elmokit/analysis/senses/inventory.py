@@ -16,6 +16,7 @@ The score of a sense that a use may have is
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from elmokit.analysis.geometry import TIE, Array, unit
 from elmokit.analysis.uses import with_average
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, reason_of
 from elmokit.io.atomic import atomic_folder, check_replaceable
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.paths import check_no_input
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 FORMAT = "elmokit senses 1"
 FILES = CONFIG, SENSES, VECTORS = "config.json", "senses.tsv", "vectors.safetensors"
+COUNT = re.compile("[1-9][0-9]{,17}")  # fits in 64 bits
 COLUMNS = "lemma\tpos\tsense\tuses"
 MIX, WITH_FREQUENCY = "mix", "mix + frequency"
 
@@ -231,7 +233,7 @@ def _read_senses(path: Path) -> tuple[dict[Word, slice], list[str], list[int]]:
         raise ElmokitError(f"{path} does not begin with the header {COLUMNS!r}")
     for row, line in enumerate(lines):
         cells = line.split("\t")
-        if len(cells) != 4 or not cells[3].isdecimal() or int(cells[3]) < 1:
+        if len(cells) != 4 or not COUNT.fullmatch(cells[3]):
             raise ElmokitError(f"{path}, line {row + 2}: the line is damaged")
         word = (cells[0], cells[1])
         rows = words.get(word, slice(row, row))
@@ -251,7 +253,7 @@ def _read_vectors(path: Path, senses: int) -> tuple[Array, Array]:
         tensors = load_file(path)
         vectors, mean = tensors["senses"], tensors["mean"]
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise ElmokitError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        raise ElmokitError(f"{path} cannot be read: {reason_of(error)}") from None
     fits = vectors.ndim == 3 and len(vectors) == senses and mean.shape == vectors.shape[1:]
     if not fits or {vectors.dtype, mean.dtype} != {np.dtype(np.float32)}:
         raise ElmokitError(f"{path} is damaged: its vectors do not match the list of senses")

@@ -6,8 +6,6 @@ find:  sentence with a marked word ─► its vector ─► nearest uses, each w
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -25,10 +23,9 @@ from elmokit.cli.options import (
 from elmokit.cli.output import table, warn, write_result
 from elmokit.errors import ElmokitError, plural
 from elmokit.io.paths import find_files
+from elmokit.progress import TokenRate
 
 if TYPE_CHECKING:
-    from tqdm import tqdm
-
     from elmokit.analysis.neighbours.approximate import Graphs
 
 
@@ -96,28 +93,11 @@ def index(
             settings=settings,
             resume=resume,
             overwrite=writing.overwrite,
-            on_tokens=progress(bar, read),
+            on_tokens=TokenRate(bar, read).advance,
             finish=lambda made: add_graphs(made, approximate, options.threads, writing.quiet),
         )
     print(table(["", out], list(made.to_dict().items())))
     write_result(writing.json, "neighbours index", made.settings, made.to_dict())
-
-
-def progress(bar: tqdm[Any], read: list[int]) -> Callable[[int], None]:
-    """Return a function that moves a bar by the bytes read, with the tokens per second."""
-    total, since = 0, time.perf_counter()
-
-    def advance(tokens: int) -> None:
-        nonlocal total, since
-        total += tokens
-        if not tokens:  # The window was written by an earlier run.
-            since = time.perf_counter()
-        elif (seconds := time.perf_counter() - since) > 0:
-            bar.set_postfix_str(f"{total / seconds:,.0f} tokens/s", refresh=False)
-        bar.update(sum(read))
-        read.clear()
-
-    return advance
 
 
 def add_graphs(

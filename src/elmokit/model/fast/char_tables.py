@@ -26,14 +26,8 @@ from torch.nn import functional
 def make_table(characters: Tensor, convolutions: Sequence[nn.Conv1d]) -> Tensor:
     """Return what each character adds at each position of the widest window.
 
-    Narrower filters add nothing at the last positions.
-
-    Args:
-        characters: character vectors, (characters, character_dim).
-        convolutions: the filters of one or several widths.
-
-    Returns:
-        (characters, width, filters).
+    Narrower filters add nothing at the last positions. The vectors (characters, character_dim) of
+    the characters give a table (characters, width, filters).
     """
     width = max(c.kernel_size[0] for c in convolutions)
     weights = [functional.pad(c.weight, (0, width - c.kernel_size[0])) for c in convolutions]
@@ -53,14 +47,9 @@ def make_width_table(characters: Tensor, convolution: nn.Conv1d) -> Tensor:
 
 
 def table_rows(ids: Tensor, width: int) -> Tensor:
-    """Return the rows of a flat table that each window adds.
+    """Return the rows of a flat table that each window of character ids (words, length) adds.
 
-    Args:
-        ids: character ids, (words, length).
-        width: of the table.
-
-    Returns:
-        (words, windows, width).
+    Shape (words, windows, width).
     """
     positions = torch.arange(width, device=ids.device, dtype=ids.dtype)
     return (ids * width).unfold(1, width, 1) + positions
@@ -75,12 +64,7 @@ def sum_windows(rows: Tensor, table: Tensor) -> Tensor:
 def max_over_windows(ids: Tensor, table: Tensor) -> Tensor:
     """Return each filter's maximum over all windows, without bias and differentiable.
 
-    Args:
-        ids: character ids, (words, length).
-        table: from `make_table`, (characters, width, filters).
-
-    Returns:
-        (words, filters).
+    Character ids (words, length) and a table (characters, width, filters) give (words, filters).
     """
     return _MaxOverWindows.apply(ids, table)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -165,20 +165,12 @@ class FastLSTMLayer:
     def _run_steps(
         self, gates: Tensor, sizes: list[int], h: Tensor, c: Tensor, outputs: Tensor
     ) -> Tensor:
-        """Read one token of each of n sentences in each step, with n from `sizes`.
+        """Read one token of each of n sentences in each step, with n from `sizes`, never rising.
 
         A step on few rows takes little longer than calling its operations, so that the views of
-        all steps are made at once.
-
-        Args:
-            gates: W x + b of all steps, (rows, 4 cells); overwritten.
-            sizes: number of sentences at each step, never rising.
-            h: outputs of the step before, at least (n, size).
-            c: cell states, at least (n, cells); updated.
-            outputs: memory for the outputs of all steps, (rows, size).
-
-        Returns:
-            The outputs of the last step, (n, size).
+        all steps are made at once. The gates W x + b of all steps, (rows, 4 cells), are
+        overwritten. h (n, size) is the output of the step before. The cell states c (n, cells) and
+        `outputs` (rows, size) are written. Return the outputs of the last step, (n, size).
         """
         cells, cell_clip, clip = self.cells, self.cell_clip, self.projection_clip
         sigmoids, candidates = torch.split(gates, [3 * cells, cells], dim=1)
@@ -223,24 +215,18 @@ class FastBiLM:
                 for layers in (model.forward_layers, model.backward_layers)
             ]
             self.device = next(model.parameters()).device
-            self.boundaries = self.encode(boundaries.to(self.device))  # (2, projection_dim)
+            marks = self.encode(boundaries.to(self.device)).chunk(2)  # (1, projection_dim) each
             zeros = BiLMState.zeros(self.config, 1, self.device)
             self.start = [
-                self._run_direction(
-                    direction, self.boundaries[direction : direction + 1], [1], state
-                )[1]
+                self._run_direction(direction, marks[direction], [1], state)[1]
                 for direction, state in enumerate((zeros.forward, zeros.backward))
             ]
 
     def run(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Compute all layers of sentences, each starting after its boundary.
 
-        Args:
-            vectors: token vectors, sentence after sentence: (positions, projection_dim).
-            lengths: tokens of each sentence, on the CPU: (sentences,).
-
-        Returns:
-            The hidden states in the same order: (L + 1, positions, dim).
+        Token vectors, sentence after sentence (positions, projection_dim), and the length of each
+        sentence, on the CPU, give hidden states in the same order: (L + 1, positions, dim).
         """
         start = [
             [(h.expand(len(lengths), -1), c.repeat(len(lengths), 1)) for h, c in layers]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,23 +26,23 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int8")
 BLOCKED_FROM = 2 << 20  # elements of a weight that does not fit into a core's cache
 
 
-class Linear(Protocol):
-    """x W^T + b for a weight W (out, in)."""
+class Linear:
+    """x W^T + b for a weight W (out, in), by a kernel that allocates its output."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the product: (n, in) to (n, out)."""
-        ...
+        raise NotImplementedError
 
     def into(self, x: Tensor, target: Tensor) -> Tensor:
         """Return the product (n, out), written into `target` if the kernel can do so."""
-        ...
+        return self(x)
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
         """Add the product to `target`, (n, out)."""
-        ...
+        target.add_(self(x))
 
 
-class Float32Linear:
+class Float32Linear(Linear):
     """The weight transposed, so that the BLAS reads it row by row, with the bias as its last row.
 
     The input gets a column of ones for the bias. Adding the bias separately would be one more pass
@@ -55,37 +55,19 @@ class Float32Linear:
         self.has_bias = bias is not None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the product: (n, in) to (n, out)."""
         return torch.mm(self._with_ones(x), self.weight)
 
     def into(self, x: Tensor, target: Tensor) -> Tensor:
-        """Write the product into `target`."""
         return torch.mm(self._with_ones(x), self.weight, out=target)
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
-        """Add the product to `target`."""
         target.addmm_(self._with_ones(x), self.weight)
 
     def _with_ones(self, x: Tensor) -> Tensor:
         return torch.cat([x, x.new_ones(len(x), 1)], dim=1) if self.has_bias else x
 
 
-class _AllocatingLinear:
-    """A product whose kernel always allocates its output."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def into(self, x: Tensor, target: Tensor) -> Tensor:
-        """Return the product in newly allocated memory."""
-        return self(x)
-
-    def add_to(self, target: Tensor, x: Tensor) -> None:
-        """Add the product to `target`."""
-        target.add_(self(x))
-
-
-class BlockedLinear(_AllocatingLinear):
+class BlockedLinear(Linear):
     """A large weight in the blocks that oneDNN reads.
 
     The BLAS would copy the weight into blocks in each call, which for a few rows of input takes
@@ -98,19 +80,17 @@ class BlockedLinear(_AllocatingLinear):
         self.bias = None if bias is None else bias.detach()
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
-        """Add the product to `target`."""
         if len(x) == 1 and self.bias is None:
             target[0].addmv_(self.rows, x[0])
         else:
             super().add_to(target, x)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the product: (n, in) to (n, out)."""
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         return y
 
 
-class PackedHalfLinear(_AllocatingLinear):
+class PackedHalfLinear(Linear):
     """Weights packed by FBGEMM as float16; inputs and outputs are float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -120,12 +100,11 @@ class PackedHalfLinear(_AllocatingLinear):
             self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the product: (n, in) to (n, out)."""
         y: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
         return y
 
 
-class Int8Linear(_AllocatingLinear):
+class Int8Linear(Linear):
     """Weights packed by FBGEMM as int8, with a scale for each output; inputs are rounded to int8.
 
     Each row of the input has its own scale, its largest value, so that it is rounded the same way
@@ -142,17 +121,16 @@ class Int8Linear(_AllocatingLinear):
         self.bias = None if bias is None else bias.detach().float().contiguous()
         # Without VNNI the kernel adds pairs of products in 16 bits, which overflows with 8-bit
         # inputs but not with 7-bit ones.
-        self.steps = 127 if _has_vnni() else 63
+        has_vnni = getattr(torch.cpu, "_is_vnni_supported", bool)
+        self.steps = 127 if has_vnni() else 63
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the product: (n, in) to (n, out)."""
         y, scale = self._multiply(x)
         if self.bias is not None:
             return torch.addcmul(self.bias, y, scale, out=y)
         return y.mul_(scale)
 
     def add_to(self, target: Tensor, x: Tensor) -> None:
-        """Add the product to `target`."""
         y, scale = self._multiply(x)
         target.addcmul_(y, scale)
         if self.bias is not None:
@@ -173,7 +151,7 @@ def _no_warnings() -> Iterator[None]:
         yield
 
 
-class HalfLinear(_AllocatingLinear):
+class HalfLinear(Linear):
     """Float16 weights where FBGEMM is not available, such as on a GPU."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -181,7 +159,6 @@ class HalfLinear(_AllocatingLinear):
         self.bias = None if bias is None else bias.detach().clone()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the product: (n, in) to (n, out)."""
         y = (x.half() @ self.weight).float() if x.is_cuda else x @ self.weight.float()
         return y if self.bias is None else y + self.bias
 
@@ -189,17 +166,10 @@ class HalfLinear(_AllocatingLinear):
 def make_linear(
     weight: Tensor, bias: Tensor | None, precision: Precision, *, blocks: bool = True
 ) -> Linear:
-    """Return the product with `weight` (out, in) in the given precision.
+    """Return the product with `weight` (out, in) and `bias` (out,), or raise if it cannot run here.
 
-    Args:
-        weight: (out, in).
-        bias: (out,), if any.
-        precision: Of the weights.
-        blocks: Whether a float32 weight may be kept in blocks: faster for few rows, but it
-            cannot write into given memory.
-
-    Raises:
-        ElmokitError: the precision is unknown, or this machine cannot run it.
+    `blocks` says whether a float32 weight may be kept in blocks, which is faster for few rows but
+    cannot write into given memory.
     """
     if precision == "float32":
         is_large = weight.numel() > (BLOCKED_FROM if bias is None else 0)
@@ -228,11 +198,6 @@ def has_blocks(weight: Tensor) -> bool:
     )
 
 
-def _has_vnni() -> bool:
-    known = getattr(torch.cpu, "_is_vnni_supported", None)
-    return bool(known and known())
-
-
 # ---------------------------------------------------------------------- mixed precision
 def to_precision(tensor: Tensor, precision: torch.dtype | None) -> Tensor:
     """Round a factor of products to a precision; None keeps it as it is."""
@@ -240,10 +205,11 @@ def to_precision(tensor: Tensor, precision: torch.dtype | None) -> Tensor:
 
 
 def mixed_mm(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """Multiply (n, k) by (k, m) in b's precision; return (n, m) in a's."""
+    """Multiply (n, k) by (k, m), or batches of them, in b's precision; return it in a's."""
+    multiply = torch.mm if a.ndim == 2 else torch.bmm
     if a.dtype == b.dtype:
-        return torch.mm(a, b, out=out)
-    result = torch.mm(a.to(b.dtype), b)
+        return multiply(a, b, out=out)
+    result = multiply(a.to(b.dtype), b)
     return result.to(a.dtype) if out is None else out.copy_(result)
 
 
@@ -252,11 +218,3 @@ def mixed_addmm_(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if a.dtype == b.dtype:
         return total.addmm_(a, b)
     return total.add_(torch.mm(a.to(b.dtype), b))
-
-
-def mixed_bmm(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """Multiply (batch, n, k) by (batch, k, m) in b's precision; return (batch, n, m) in a's."""
-    if a.dtype == b.dtype:
-        return torch.bmm(a, b, out=out)
-    result = torch.bmm(a.to(b.dtype), b)
-    return result.to(a.dtype) if out is None else out.copy_(result)

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from elmokit.config import BiLMConfig
 from elmokit.model.fast.linear import BlockedLinear, has_blocks
 
 
@@ -40,20 +41,11 @@ from elmokit.model.fast.linear import BlockedLinear, has_blocks
 class Shape:
     """Everything that decides the size and use of the buffers; equal shapes can share them."""
 
-    num_layers: int
+    config: BiLMConfig
+    """Below, `size` is its projection_dim, and `cells` its lstm_dim."""
     steps: int
     rows: int
     """Number of text streams in the batch."""
-    size: int
-    """Columns of inputs and outputs (projection_dim)."""
-    cells: int
-    """Columns of the cell state (lstm_dim)."""
-    cell_clip: float
-    projection_clip: float
-    projects: bool
-    """Whether outputs are projected; if not, `cells` equals `size`."""
-    skip: bool
-    """Whether, from the second layer on, a layer's input is added to its output."""
     dtype: torch.dtype
     device: torch.device
     precision: torch.dtype | None = None
@@ -62,27 +54,22 @@ class Shape:
     @property
     def runs(self) -> int:
         """Number of layers in both directions."""
-        return 2 * self.num_layers
+        return 2 * self.config.num_layers
 
     @property
     def ticks(self) -> int:
         """Number of ticks until the last layer has read the last step."""
-        return self.steps + self.num_layers - 1
+        return self.steps + self.config.num_layers - 1
 
     def layers_at(self, tick: int) -> range:
         """Return the layers that are at work: the first ones early, the last ones late."""
-        return range(max(0, tick - self.steps + 1), min(self.num_layers, tick + 1))
+        return range(max(0, tick - self.steps + 1), min(self.config.num_layers, tick + 1))
 
     def steps_of(self, layer: int, buffer: Tensor, *, after: bool = False) -> Tensor:
-        """Return the steps of one layer from a buffer of all ticks.
+        """Return a view of the steps of one layer in both directions: (2, steps * rows, …).
 
-        Args:
-            layer: index of the layer.
-            buffer: (runs, ticks * rows, …).
-            after: start one tick later, where the states after each step are.
-
-        Returns:
-            A view for both directions, (2, steps * rows, …).
+        The buffer has all ticks, (runs, ticks * rows, …). `after` starts one tick later, where the
+        states after each step are.
         """
         start = (layer + after) * self.rows
         return buffer[2 * layer : 2 * layer + 2, start : start + self.steps * self.rows]
@@ -162,8 +149,8 @@ class Buffers:
     """Memory of one window, from its forward pass to the end of its backward pass."""
 
     def __init__(self, shape: Shape) -> None:
-        self.shape = shape
-        runs, rows, size, cells = shape.runs, shape.rows, shape.size, shape.cells
+        self.shape, config = shape, shape.config
+        runs, rows, size, cells = shape.runs, shape.rows, config.projection_dim, config.lstm_dim
         kept = shape.ticks * rows
 
         def empty(*sizes: int, dtype: torch.dtype = shape.dtype) -> Tensor:
@@ -188,9 +175,9 @@ class Buffers:
         self.tanh_cell = empty(runs, kept, cells)
         self.cell_output = empty(runs, kept, cells)
         self.outputs = [
-            shape.steps_of(layer, self.hidden, after=True) for layer in range(shape.num_layers)
+            shape.steps_of(layer, self.hidden, after=True) for layer in range(config.num_layers)
         ]  # (2, steps * rows, size) each
-        if shape.skip:
+        if config.skip_connections:
             self.outputs[1:] = [empty(*output.shape) for output in self.outputs[1:]]
         self.d_output = empty(runs, kept, size)
         self.d_projected = empty(runs, kept, size)
@@ -222,7 +209,7 @@ class Buffers:
             input_and_hidden_by_run=input_and_hidden.unbind(),
             gates=gates,
             gates_by_run=gates.unbind(),
-            sigmoid_gates=gates[..., : 3 * self.shape.cells],
+            sigmoid_gates=gates[..., : 3 * self.shape.config.lstm_dim],
             gate_input=gate_input,
             gate_forget=gate_forget,
             gate_output=gate_output,
@@ -236,17 +223,17 @@ class Buffers:
         )
 
     def _backward_views(self, tick: int, runs: slice) -> BackwardViews:
-        now, d_gates = self._rows_at(tick), self.d_gates[runs]
+        now, d_gates, config = self._rows_at(tick), self.d_gates[runs], self.shape.config
         d_gate_input, d_gate_forget, d_gate_output, d_candidate = d_gates.chunk(4, dim=-1)
         d_projected = self.d_projected[runs, now]
         return BackwardViews(
             d_output=self.d_output[runs, now],
             d_projected=d_projected,
-            d_cell_output=self.d_cell_output[runs] if self.shape.projects else d_projected,
+            d_cell_output=self.d_cell_output[runs] if config.project_state else d_projected,
             d_input_and_hidden=self.d_input_and_hidden[runs],
-            d_hidden=self.d_input_and_hidden[runs, :, self.shape.size :],
+            d_hidden=self.d_input_and_hidden[runs, :, config.projection_dim :],
             d_cell=self.d_cell[runs],
-            d_sigmoid_gates=d_gates[..., : 3 * self.shape.cells],
+            d_sigmoid_gates=d_gates[..., : 3 * config.lstm_dim],
             d_gate_input=d_gate_input,
             d_gate_forget=d_gate_forget,
             d_gate_output=d_gate_output,
@@ -254,17 +241,17 @@ class Buffers:
         )
 
     def _layer_step(self, layer: int, step: int) -> LayerStep:
-        shape, rows = self.shape, self._rows_at(step)
-        is_top = layer + 1 == shape.num_layers
+        shape, config, rows = self.shape, self.shape.config, self._rows_at(step)
+        is_top = layer + 1 == config.num_layers
         d_below = shape.steps_of(layer - 1, self.d_output) if layer else self.d_inputs
         return LayerStep(
             layer=layer,
             step=step,
             hidden=shape.steps_of(layer, self.hidden, after=True)[:, rows],
             output=self.outputs[layer][:, rows],
-            below=self.outputs[layer - 1][:, rows] if layer and shape.skip else None,
+            below=self.outputs[layer - 1][:, rows] if layer and config.skip_connections else None,
             input_above=None if is_top else shape.steps_of(layer + 1, self.x)[:, rows],
-            d_input=self.d_input_and_hidden[2 * layer : 2 * layer + 2, :, : shape.size],
+            d_input=self.d_input_and_hidden[2 * layer : 2 * layer + 2, :, : config.projection_dim],
             d_output=shape.steps_of(layer, self.d_output)[:, rows],
             d_below=d_below[:, rows],
         )
@@ -279,7 +266,7 @@ class Buffers:
         For the forward pass the candidate's weights and bias are doubled. As tanh(a) is
         2 sigmoid(2 a) - 1, one sigmoid then serves for all four gates.
         """
-        candidate = slice(-self.shape.cells, None)
+        candidate = slice(-self.shape.config.lstm_dim, None)
         for run, (input_weight, recurrent_weight, bias, projection) in enumerate(weights):
             torch.cat((input_weight, recurrent_weight), dim=1, out=self.weight[run])
             self.bias[run, 0] = bias
@@ -294,7 +281,7 @@ class Buffers:
         else:
             _transpose(self.weight, self.weight_t)
             self.weight_t[..., candidate].mul_(2)
-        if self.shape.projects:
+        if self.shape.config.project_state:
             _transpose(self.projection, self.projection_t)
 
 

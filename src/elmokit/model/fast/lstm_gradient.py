@@ -43,7 +43,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elmokit.model.fast.linear import mixed_bmm, to_precision
+from elmokit.config import BiLMConfig
+from elmokit.model.fast.linear import mixed_mm, to_precision
 from elmokit.model.fast.lstm_buffers import Buffers, Shape, Tick
 from elmokit.model.lstm import LayerState, LSTMLayer
 
@@ -56,21 +57,21 @@ _spare: WeakKeyDictionary[LSTMLayer, Buffers] = WeakKeyDictionary()
 
 
 def run_both_stacks(
+    config: BiLMConfig,
     directions: tuple[Sequence[LSTMLayer], Sequence[LSTMLayer]],
     inputs: Tensor,
     starts: Sequence[LayerState],
     *,
-    skip: bool,
     masks: Masks = None,
     precision: torch.dtype | None = None,
 ) -> tuple[Tensor, list[LayerState]]:
     """Run the forward and the backward layers, differentiable.
 
     Args:
-        directions: the forward layers and the backward layers.
+        config: that of the model.
+        directions: its forward layers and its backward layers.
         inputs: token vectors, in the order in which each direction reads: (2, steps * rows, size).
         starts: (h, c) of each layer to start from: (2, rows, size) and (2, rows, cells).
-        skip: add a layer's input to its output, from the second layer on.
         masks: for each layer, what its input is multiplied with: dropout, already scaled.
         precision: of matrix products, if it is not that of the weights.
 
@@ -78,20 +79,8 @@ def run_both_stacks(
         The top layer's outputs (2, steps * rows, size), and (h, c) of each layer at the end.
     """
     first, rows = directions[0][0], starts[0][0].shape[1]
-    shape = Shape(
-        num_layers=len(starts),
-        steps=inputs.shape[1] // rows,
-        rows=rows,
-        size=inputs.shape[-1],
-        cells=first.cells,
-        cell_clip=first.cell_clip,
-        projection_clip=first.projection_clip,
-        projects=first.projection is not None,
-        skip=skip,
-        dtype=inputs.dtype,
-        device=inputs.device,
-        precision=precision,
-    )
+    steps = inputs.shape[1] // rows
+    shape = Shape(config, steps, rows, inputs.dtype, inputs.device, precision)
     weights: list[Tensor | None] = []  # four for each run
     for pair in zip(*directions, strict=True):
         for layer in pair:
@@ -108,11 +97,13 @@ class _BothStacks(torch.autograd.Function):
     def forward(
         ctx: Any, owner: Any, shape: Shape, starts: Any, masks: Any, inputs: Tensor, *weights: Any
     ) -> Any:
-        buffers = _take_buffers(owner, shape)
+        buffers = _spare.pop(owner, None)
+        if buffers is None or buffers.shape != shape:
+            buffers = Buffers(shape)
         buffers.load([weights[start : start + 4] for start in range(0, len(weights), 4)])
         stacks_forward(buffers, inputs, starts, masks)
         ends = []  # h and c of each layer after its last step: (2, rows, …)
-        for layer in range(shape.num_layers):
+        for layer in range(shape.config.num_layers):
             for state in (buffers.hidden, buffers.cell):
                 ends.append(shape.steps_of(layer, state, after=True)[:, -shape.rows :].clone())
         top = buffers.outputs[-1].clone()
@@ -134,15 +125,9 @@ class _BothStacks(torch.autograd.Function):
         return (None, None, None, None, d_inputs, *(d for of_run in d_weights for d in of_run))
 
 
-def _take_buffers(owner: LSTMLayer, shape: Shape) -> Buffers:
-    """Return the buffers of the window before if they have the same shape, else new ones."""
-    buffers = _spare.pop(owner, None)
-    return buffers if buffers is not None and buffers.shape == shape else Buffers(shape)
-
-
 def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], masks: Masks) -> None:
     """Fill the buffers from inputs (2, steps * rows, size); equations F1 to F9."""
-    shape = b.shape
+    shape, config = b.shape, b.shape.config
     for layer, (hidden, cell) in enumerate(starts):
         shape.steps_of(layer, b.hidden)[:, : shape.rows] = hidden
         shape.steps_of(layer, b.cell)[:, : shape.rows] = cell
@@ -153,12 +138,12 @@ def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], mas
         _compute_gates(b, tick)  # F1, F2, F3: i, f, o, g
         torch.mul(v.gate_forget, v.cell_before, out=v.cell)
         v.cell.addcmul_(v.gate_input, v.candidate)  # F4: c = f * c' + i * g
-        _clip(v.cell, shape.cell_clip, out=v.cell)  # F4: c = clip(c)
+        _clip(v.cell, config.cell_clip, out=v.cell)  # F4: c = clip(c)
         _to_tanh(torch.mul(v.cell, 2, out=v.tanh_cell).sigmoid_())  # tanh(c)
         torch.mul(v.gate_output, v.tanh_cell, out=v.cell_output)  # F5: m = o * tanh(c)
-        if shape.projects:
-            mixed_bmm(v.cell_output, b.projection_t[tick.runs], out=v.projected)  # F6: p = P m
-            _clip(v.projected, shape.projection_clip, out=v.hidden)  # F7: h = clip(p)
+        if config.project_state:
+            mixed_mm(v.cell_output, b.projection_t[tick.runs], out=v.projected)  # F6: p = P m
+            _clip(v.projected, config.projection_clip, out=v.hidden)  # F7: h = clip(p)
         else:
             v.hidden.copy_(v.cell_output)  # h = m
         for s in tick.layer_steps:
@@ -176,7 +161,7 @@ def _compute_gates(b: Buffers, tick: Tick) -> None:
     """
     v = tick.forward
     if b.blocks is None:
-        a = mixed_bmm(v.input_and_hidden, b.weight_t[tick.runs]).add_(b.bias[tick.runs])
+        a = mixed_mm(v.input_and_hidden, b.weight_t[tick.runs]).add_(b.bias[tick.runs])
         torch.sigmoid(a, out=v.gates)  # (runs, rows, 4 cells)
     else:
         for block, input_and_hidden, gates in zip(
@@ -187,33 +172,27 @@ def _compute_gates(b: Buffers, tick: Tick) -> None:
 
 
 def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor | None]]:
-    """Compute all gradients from that of the top outputs; equations B1 to B14.
+    """Compute all gradients from that of the top outputs, (2, steps * rows, size); B1 to B14.
 
-    Args:
-        b: what `stacks_forward` filled; `b.d_inputs` receives the gradient of the inputs.
-        masks: those of the forward pass.
-        grad: gradient of the top outputs, (2, steps * rows, size).
-
-    Returns:
-        For each run, the gradients of W, U, b and P.
+    Return those of W, U, b and P for each run; `b.d_inputs` receives that of the inputs.
     """
-    shape, aten = b.shape, torch.ops.aten
+    shape, config, aten = b.shape, b.shape.config, torch.ops.aten
     b.d_input_and_hidden.zero_()  # No gradient comes from behind the window.
     b.d_cell.zero_()
-    shape.steps_of(shape.num_layers - 1, b.d_output).copy_(grad)
+    shape.steps_of(config.num_layers - 1, b.d_output).copy_(grad)
     step_masks = _split_steps(masks, shape)
     for tick in reversed(b.ticks):
         v, d = tick.forward, tick.backward
         torch.add(d.d_output, d.d_hidden, out=d.d_projected)  # B1: dL/dh, in the memory of dL/dp
-        if shape.projects:
-            _clip_backward(d.d_projected, v.hidden, shape.projection_clip)  # B2: dL/dp
-            mixed_bmm(d.d_projected, b.projection[tick.runs], out=d.d_cell_output)  # B3: dL/dm
+        if config.project_state:
+            _clip_backward(d.d_projected, v.hidden, config.projection_clip)  # B2: dL/dp
+            mixed_mm(d.d_projected, b.projection[tick.runs], out=d.d_cell_output)  # B3: dL/dm
         torch.mul(d.d_cell_output, v.tanh_cell, out=d.d_gate_output)  # B4: dL/do
         # B5: dL/dc += dL/dm * o * (1 - tanh(c)^2), in the memory of dL/dm.
         d.d_cell_output.mul_(v.gate_output)
         aten.tanh_backward.grad_input(d.d_cell_output, v.tanh_cell, grad_input=d.d_cell_output)
         d.d_cell.add_(d.d_cell_output)
-        _clip_backward(d.d_cell, v.cell, shape.cell_clip)  # B6
+        _clip_backward(d.d_cell, v.cell, config.cell_clip)  # B6
         torch.mul(d.d_cell, v.candidate, out=d.d_gate_input)  # B7: dL/di = dL/dc * g
         torch.mul(d.d_cell, v.cell_before, out=d.d_gate_forget)  # B7: dL/df = dL/dc * c'
         torch.mul(d.d_cell, v.gate_input, out=d.d_candidate)  # B7: dL/dg = dL/dc * i
@@ -223,7 +202,7 @@ def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor 
             d.d_sigmoid_gates, v.sigmoid_gates, grad_input=v.sigmoid_gates
         )
         aten.tanh_backward.grad_input(d.d_candidate, v.candidate, grad_input=v.candidate)
-        mixed_bmm(v.gates, b.weight[tick.runs], out=d.d_input_and_hidden)  # B11: [dL/dx, dL/dh']
+        mixed_mm(v.gates, b.weight[tick.runs], out=d.d_input_and_hidden)  # B11: [dL/dx, dL/dh']
         for s in tick.layer_steps:  # B12
             mask = None if step_masks is None else step_masks[s.layer][s.step]
             _drop(s.d_input, mask, out=s.d_below)
@@ -234,21 +213,21 @@ def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor 
 
 def _weight_gradients(b: Buffers) -> list[list[Tensor | None]]:
     """Return the gradients of W, U, b and P of each run; equations B13 and B14."""
-    shape = b.shape
+    shape, config = b.shape, b.shape.config
     gradients: list[list[Tensor | None]] = []
-    for layer in range(shape.num_layers):
+    for layer in range(config.num_layers):
         d_gates = shape.steps_of(layer, b.gates)  # dL/da by now: (2, steps * rows, 4 cells)
         input_and_hidden = shape.steps_of(layer, b.input_and_hidden)  # (2, steps * rows, 2 size)
         factor = to_precision(input_and_hidden, shape.precision)
-        d_weight = mixed_bmm(d_gates.transpose(1, 2), factor)  # B13: (2, 4 cells, 2 size)
+        d_weight = mixed_mm(d_gates.transpose(1, 2), factor)  # B13: (2, 4 cells, 2 size)
         d_bias = d_gates.sum(1)  # B14: (2, 4 cells)
         d_projection: Any = [None, None]
-        if shape.projects:
+        if config.project_state:
             d_projected = shape.steps_of(layer, b.d_projected)  # (2, steps * rows, size)
             factor = to_precision(shape.steps_of(layer, b.cell_output), shape.precision)
-            d_projection = mixed_bmm(d_projected.transpose(1, 2), factor)  # B14: (2, size, cells)
+            d_projection = mixed_mm(d_projected.transpose(1, 2), factor)  # B14: (2, size, cells)
         for direction in range(2):
-            d_input_weight, d_recurrent_weight = torch.split(d_weight[direction], shape.size, dim=1)
+            d_input_weight, d_recurrent_weight = d_weight[direction].chunk(2, dim=1)
             d_biases = [d_bias[direction], d_projection[direction]]
             gradients.append([d_input_weight, d_recurrent_weight, *d_biases])
     return gradients

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from elmokit.errors import UnsupportedFormat
 from elmokit.io.lines import BYTE_ORDER_MARK, COMPRESSIONS, FilePath, name_of, read_blocks
+from elmokit.text.readers import extension_of, total_bytes
 
 Rows = tuple[list[bytes], NDArray[np.float32]]  # n words and (n, columns)
 
@@ -56,7 +57,7 @@ class Header(NamedTuple):
 
 
 def read_rows(
-    path: FilePath, *, on_bytes: Callable[[int], None] = lambda _: None
+    path: FilePath, *, on_bytes: Callable[[int], object] = lambda _: None
 ) -> Iterator[Rows]:
     """Yield the words of a file and their vectors, some thousands at a time.
 
@@ -76,7 +77,14 @@ def read_rows(
         return _text_rows(chain([start], blocks), name, None)
     rest = start[header.bytes :]
     is_binary = _is_binary(rest, header.columns, path)
-    _check_declared(path, name, header, 4 * header.columns + 1 if is_binary else 2 * header.columns)
+    row_bytes = 4 * header.columns + 1 if is_binary else 2 * header.columns
+    is_packed = Path(path).suffix.lower() in COMPRESSIONS
+    size = None if is_packed else total_bytes(path)
+    if size is not None and header.words * row_bytes > size:
+        raise UnsupportedFormat(
+            f"line 1 of {name} says that it has {header.words} words with {header.columns} "
+            f"columns, but a file of {size} bytes is too short for that"
+        )
     return (_binary_rows if is_binary else _text_rows)(chain([rest], blocks), name, header)
 
 
@@ -117,20 +125,7 @@ def _is_binary(records: bytes, columns: int, path: FilePath) -> bool:
         return False
     if CONTROL.search(records[:8192]):
         return True
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    return next((s for s in reversed(suffixes) if s not in COMPRESSIONS), "") == ".bin"
-
-
-def _check_declared(path: FilePath, name: str, header: Header, row_bytes: int) -> None:
-    """Raise if a file is too short for the words it declares, before all of it is read."""
-    file = Path(path)
-    if file.suffix.lower() in COMPRESSIONS or not file.is_file():
-        return
-    if header.words * row_bytes > (size := file.stat().st_size):
-        raise UnsupportedFormat(
-            f"line 1 of {name} says that it has {header.words} words with {header.columns} "
-            f"columns, but a file of {size} bytes is too short for that"
-        )
+    return extension_of(path) == ".bin"
 
 
 # ---------------------------------------------------------------------- text
@@ -254,8 +249,8 @@ def _records(
 
 
 def _check_binary(words: list[bytes], table: NDArray[np.float32], done: int, name: str) -> None:
-    finite: list[bool] = np.all(np.isfinite(table), axis=1).tolist()
-    for i, is_finite in enumerate(finite):
-        if not is_finite or b"\n" in words[i]:
-            problem = "has a newline in it" if is_finite else "has a number that is not finite"
-            raise UnsupportedFormat(f"word {done + i + 1} of {name}, {_shown(words[i])}, {problem}")
+    is_finite: list[bool] = np.all(np.isfinite(table), axis=1).tolist()
+    for i, (word, finite) in enumerate(zip(words, is_finite, strict=True), done + 1):
+        if not finite or b"\n" in word:
+            problem = "has a newline in it" if finite else "has a number that is not finite"
+            raise UnsupportedFormat(f"word {i} of {name}, {_shown(word)}, {problem}")

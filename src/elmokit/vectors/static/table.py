@@ -178,11 +178,7 @@ def _distinct_words(
     seen: set[str] = set()
     size, name = total_bytes(path), Path(path).name
     with tqdm(total=size, unit="B", unit_scale=True, desc=name, disable=quiet) as bar:
-
-        def advance(count: int) -> None:
-            bar.update(count)
-
-        for raw, table in read_rows(path, on_bytes=advance):
+        for raw, table in read_rows(path, on_bytes=bar.update):
             words, kept = [], []
             for i, encoded in enumerate(raw):
                 word = encoded.decode(errors="replace")
