@@ -35,7 +35,6 @@ from parsers import described_parser
 from elmokit.formats import native
 from elmokit.language import Perplexity
 from elmokit.pretrain.corpus import Corpus, Sentences, Types, prepare
-from elmokit.pretrain.objective import targets_of_vocabulary
 from elmokit.text.vocabulary import SPECIAL, Vocabulary
 
 HERE = Path(__file__).parent
@@ -104,7 +103,7 @@ def row(name: str, text: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
 
 def targets(types: Types, vocabulary: Vocabulary) -> np.ndarray:
     """Return the id in the vocabulary of each type of a corpus: (types,)."""
-    return targets_of_vocabulary(types, vocabulary.ids, vocabulary.unknown)
+    return types.ids_in(vocabulary)
 
 
 def read_stream(path: str, vocabulary: Vocabulary) -> np.ndarray:

@@ -13,6 +13,7 @@ from reference import Reference, make_options, make_reference
 
 import elmokit
 from elmokit import BiLM, BiLMConfig
+from elmokit.data.labeled import BadLines, Reading
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.text.vocabulary import Vocabulary
@@ -35,6 +36,16 @@ def word_elmo(*, seed: int = 0, **settings: Any) -> Embedder:
     """A model on word ids, with `WORDS` as its vocabulary."""
     options = make_options(words=len(WORDS))
     return load_reference(make_reference(options, seed=seed, vocabulary=WORDS), **settings)
+
+
+def make_reading(options: dict[str, Any]) -> Reading:
+    """How to read examples: by whitespace, without bad lines, unless the options say otherwise.
+
+    They are taken out of the options, which are then those of the columns.
+    """
+    names = [name for name in Reading.__dataclass_fields__ if name in options]
+    own = {name: options.pop(name) for name in names}
+    return Reading(**{"tokenize": str.split, "bad": BadLines(), **own})
 
 
 SOFTMAX_WORDS = ["<S>", "</S>", "<UNK>", "the", "river", "bank", "boat", "sat", "on", "he", "."]

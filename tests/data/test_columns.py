@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import complaint
+from tiny import complaint, make_reading
 
 from elmokit.data import schemes
 from elmokit.data.columns import read_tagged
@@ -46,7 +46,7 @@ def from_iob2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
 
 def file_scheme(path: Path) -> str:
     """Return the scheme of the tags of a file, as they are written there."""
-    return scheme_of([e.tags or () for e in read_tagged(path, scheme="plain", bad=BadLines())])
+    return scheme_of([example.tags or () for example in read(path, scheme="plain")])
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -56,7 +56,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 
 def read(path: Path, **options: Any) -> list[Tagged]:
-    return list(read_tagged(path, **({"bad": BadLines()} | options)))
+    return list(read_tagged(path, make_reading(options), **options))
 
 
 def pairs(path: Path, **options: Any) -> list[list[str]]:

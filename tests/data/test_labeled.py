@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny import complaint
+from tiny import complaint, make_reading
 
 from elmokit.data import labeled as data
 from elmokit.data.labeled import (
     BadLines,
+    Reading,
     read_labeled,
     read_pairs,
     read_parallel,
@@ -39,13 +40,13 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 def labeled(path: Path, **options: Any) -> list[tuple[str | None, str]]:
     """Label and text of all examples of a file."""
-    options = {"tokenize": str.split, "bad": BadLines(), **options}
-    return [(e.label, " ".join(e.texts[0])) for e in read_labeled(path, **options)]
+    examples = read_labeled(path, make_reading(options), **options)
+    return [(example.label, " ".join(example.texts[0])) for example in examples]
 
 
 def pairs(path: Path, **options: Any) -> list[tuple[str | None, ...]]:
-    options = {"tokenize": str.split, "bad": BadLines(), **options}
-    return [(e.label, *map(" ".join, e.texts)) for e in read_pairs(path, **options)]
+    examples = read_pairs(path, make_reading(options), **options)
+    return [(example.label, *map(" ".join, example.texts)) for example in examples]
 
 
 REVIEWS = [
@@ -168,7 +169,7 @@ def test_a_quoted_cell_of_csv_may_have_lines_and_commas(tmp_path: Path) -> None:
     csv.writer(buffer).writerows(rows)
     path = write(tmp_path, "a.csv", buffer.getvalue())
     bad = BadLines(skip=True)
-    result = list(read_labeled(path, tokenize=str.split, bad=bad))
+    result = list(read_labeled(path, Reading(str.split, bad)))
     assert [(e.label, e.texts[0]) for e in result] == [
         ("a", ("one,", '"two"')),
         ("b", ("x",)),
@@ -418,9 +419,8 @@ def test_an_empty_half_of_a_pair_is_named(tmp_path: Path, row: str, which: str) 
 
 
 def rewritten(*paths: Path | None, **options: Any) -> list[tuple[str, str | None]]:
-    options = {"tokenize": str.split, "bad": BadLines(), **options}
     read: Any = read_parallel if len(paths) == 2 else read_summaries
-    examples = list(read(*paths, **options))
+    examples = list(read(*paths, make_reading(options), **options))
     assert all((e.target is None) == (e.reference is None) for e in examples)
     assert all(" ".join(e.target).split() == e.reference.split() for e in examples if e.target)
     return [(" ".join(e.texts[0]), e.reference) for e in examples]
@@ -483,7 +483,7 @@ def raw_lines(path: Path) -> list[str]:
 def test_real_lines_of_label_and_text(shared: Path, name: str) -> None:
     path = shared / "data" / "classify" / f"{name}.xz"
     raw = raw_lines(path)
-    result = list(read_labeled(path, tokenize=str.split, bad=BadLines()))
+    result = list(read_labeled(path, Reading(str.split, BadLines())))
     assert [f"{e.label} {' '.join(e.texts[0])}" for e in result] == [
         " ".join(x.split()) for x in raw
     ]
@@ -492,7 +492,7 @@ def test_real_lines_of_label_and_text(shared: Path, name: str) -> None:
 def test_the_labels_of_real_chinese_reviews_are_guessed(shared: Path) -> None:
     path = shared / "data" / "classify" / "zh.chnsenticorp.dev.tsv.xz"
     raw = raw_lines(path)
-    result = list(read_labeled(path, tokenize=list, bad=BadLines()))
+    result = list(read_labeled(path, Reading(list, BadLines())))
     assert Counter(e.label for e in result) == Counter(line.rsplit("\t", 1)[1] for line in raw)
     assert ["".join(e.texts[0]) for e in result] == [line.split("\t")[0] for line in raw]
 
@@ -512,6 +512,6 @@ def test_real_parallel_lines_and_real_headlines(shared: Path) -> None:
     ]
     headlines = folder / "headlines.dev.jsonl.xz"
     raw = [json.loads(line) for line in raw_lines(headlines)]
-    result = list(read_summaries(headlines, tokenize=tokenize, bad=BadLines()))
+    result = list(read_summaries(headlines, Reading(tokenize, BadLines())))
     assert [e.reference for e in result] == [row["summary"].strip() for row in raw]
     assert ["".join(e.texts[0]) for e in result] == ["".join(r["text"].split()) for r in raw]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import complaint
+from tiny import complaint, make_reading
 
 from elmokit.data import marked
 from elmokit.data.examples import Pronoun, Related
@@ -28,8 +28,7 @@ def write(folder: Path, name: str, content: str) -> Path:
 
 
 def relations(path: Path, **options: Any) -> list[Related]:
-    options = {"tokenize": tokenize, "bad": BadLines(), **options}
-    return list(read_relations(path, **options))
+    return list(read_relations(path, make_reading({"tokenize": tokenize, **options})))
 
 
 def entities(example: Related) -> tuple[str, str]:
@@ -173,8 +172,7 @@ def write_gap(folder: Path, *rows: list[str], header: list[str] = HEADER) -> Pat
 
 
 def pronouns(path: Path, **options: Any) -> list[Pronoun]:
-    options = {"tokenize": tokenize, "bad": BadLines(), **options}
-    return list(read_gap(path, **options))
+    return list(read_gap(path, make_reading({"tokenize": tokenize, **options})))
 
 
 def test_pronouns_and_names_are_found_by_their_positions(tmp_path: Path) -> None:

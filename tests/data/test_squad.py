@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny import complaint
+from tiny import complaint, make_reading
 
 from elmokit.data.examples import Question, Span
 from elmokit.data.labeled import BadLines
@@ -49,8 +49,7 @@ def write(folder: Path, *entries: dict[str, Any], passage: Any = PASSAGE) -> Pat
 
 
 def questions(path: Path, **options: Any) -> list[Question]:
-    options = {"tokenize": tokenize, "bad": BadLines(), **options}
-    return list(read_squad(path, **options))
+    return list(read_squad(path, make_reading({"tokenize": tokenize, **options})))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tiny import complaint
 import elmokit
 from elmokit.conversion import convert
 from elmokit.data.columns import read_tagged
-from elmokit.data.labeled import BadLines, read_labeled
+from elmokit.data.labeled import BadLines, Reading, read_labeled
 from elmokit.embed_file import embed_file
 from elmokit.errors import MissingFile, UnsupportedFormat
 from elmokit.io.jsonfile import read_json, read_text, read_yaml
@@ -31,13 +31,13 @@ def test_a_name_that_is_too_long_is_a_sentence_everywhere(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "in.txt").write_text("a b\n")
-    bad = BadLines()
+    reading = Reading(str.split, BadLines())
     assert complaint(lambda: list(read_sentences(name)))
     assert complaint(lambda: find_files(name))
     assert complaint(lambda: Vocabulary.read(Path(name)))
     assert complaint(lambda: read_static_vectors(name))
-    assert complaint(lambda: list(read_labeled(name, tokenize=str.split, bad=bad)))
-    assert complaint(lambda: list(read_tagged(name, bad=bad)))
+    assert complaint(lambda: list(read_labeled(name, reading)))
+    assert complaint(lambda: list(read_tagged(name, reading)))
     assert complaint(lambda: list(elmokit.read_vectors(name)))
     assert complaint(lambda: read_json(Path(name)))
     assert complaint(lambda: read_text(Path(name)))

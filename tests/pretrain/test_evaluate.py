@@ -24,7 +24,7 @@ from elmokit.io.jsonfile import read_json
 from elmokit.model.bilm import BiLM, BiLMState, tensors_of
 from elmokit.pretrain.corpus import Corpus, prepare
 from elmokit.pretrain.evaluation import text_losses
-from elmokit.pretrain.objective import Batcher, targets_of_vocabulary, window_loss
+from elmokit.pretrain.objective import Batcher, window_loss
 from elmokit.pretrain.windows import Windows
 from elmokit.text.indexers import make_indexer
 from elmokit.text.vocabulary import Vocabulary
@@ -113,7 +113,7 @@ def test_the_loss_that_is_trained_is_that_of_one_token_at_a_time(
 ) -> None:
     elmo = elmokit.load(folder)
     words = Vocabulary(WORDS)
-    targets = targets_of_vocabulary(corpus.types, words.ids, words.unknown)
+    targets = corpus.types.ids_in(words)
     batcher = Batcher(corpus.types, targets, make_indexer(elmo.config, words), torch.device("cpu"))
     windows = Windows(corpus.train, rows=rows, unroll=6)
     state = BiLMState.zeros(elmo.config, rows, torch.device("cpu"))

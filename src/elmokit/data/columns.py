@@ -9,24 +9,20 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import dropwhile, groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from elmokit.data.examples import Tagged
-from elmokit.data.labeled import BadLines, words
+from elmokit.data.labeled import BadLines, Reading, words
 from elmokit.data.lines import decoded_lines, filled_lines, location
 from elmokit.data.schemes import check_scheme, is_tag_of, scheme_of, to_iob2
-from elmokit.data.tables import count_columns
+from elmokit.data.tables import Column, count_columns
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
-from elmokit.text.readers import Tokenize, extension_of
+from elmokit.text.readers import extension_of
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Column: TypeAlias = "str | int | None"
-    Row: TypeAlias = tuple[str, list[str]]  # the location of the line, and its cells
-    Problem: TypeAlias = tuple[str, str]  # the location of a line, and why it cannot be used
-
+Row = tuple[str, list[str]]  # the location of the line, and its cells
+Problem = tuple[str, str]  # the location of a line, and why it cannot be used
+Requested = dict[str, Column]
 CONLLU_COLUMNS = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
 NEVER_EMPTY = ("UPOS", "XPOS")  # in other columns of CoNLL-U _ is a value
 TEXT_EXTENSIONS = (".txt", ".text", "")
@@ -47,15 +43,13 @@ class Layout(NamedTuple):
 
 def read_tagged(
     path: FilePath,
+    reading: Reading,
     *,
     label_column: Column = None,
     text_column: Column = None,
     predicate_column: Column = None,
     scheme: str = "auto",
     kind: str = "auto",
-    tokenize: Tokenize = str.split,
-    labeled: bool = True,
-    bad: BadLines,
 ) -> Iterator[Tagged]:
     """Read sentences with a tag for each token, spans as IOB2.
 
@@ -67,7 +61,7 @@ def read_tagged(
     the sentence's first predicate in the first one.
 
     `kind` is "conll", "conllu" or "text"; "auto" decides by the extension. Text, one sentence per
-    line for `tokenize`, has no tags: .txt is text only if not `labeled`.
+    line for the tokenizer, has no tags: .txt is text only if the examples need no tags.
     """
     check_scheme(scheme)
     if kind not in KINDS:
@@ -75,23 +69,23 @@ def read_tagged(
         raise ElmokitError(f"unknown kind of file {kind!r}: choose one of {choices}")
     if kind == "auto":
         extension = extension_of(path)
-        is_text = extension in TEXT_EXTENSIONS and not labeled
+        is_text = extension in TEXT_EXTENSIONS and not reading.labeled
         kind = "conllu" if extension == ".conllu" else "text" if is_text else "conll"
     if kind == "text":
-        return _plain_sentences(path, tokenize, bad)
+        return _plain_sentences(path, reading)
     requested = {"token": text_column, "tag": label_column, "predicate": predicate_column}
-    examples = _examples(path, kind, requested, labeled=labeled, bad=bad)
-    if labeled:
-        return _with_spans_in_iob2(examples, scheme, bad)
+    examples = _examples(path, kind, requested, reading)
+    if reading.labeled:
+        return _with_spans_in_iob2(examples, scheme, reading.bad)
     return (example for example, _ in examples)
 
 
-def _plain_sentences(path: FilePath, tokenize: Tokenize, bad: BadLines) -> Iterator[Tagged]:
-    for where, line in filled_lines(path, bad):
-        if tokens := words(line, tokenize):
+def _plain_sentences(path: FilePath, reading: Reading) -> Iterator[Tagged]:
+    for where, line in filled_lines(path, reading.bad):
+        if tokens := words(line, reading.tokenize):
             yield Tagged((tokens,), where, None)
         else:
-            bad(where, "the sentence is empty")
+            reading.bad(where, "the sentence is empty")
 
 
 def _with_spans_in_iob2(
@@ -111,20 +105,18 @@ def _with_spans_in_iob2(
 
 
 # ---- examples
-
-
 def _examples(
-    path: FilePath, kind: str, requested: dict[str, Column], *, labeled: bool, bad: BadLines
+    path: FilePath, kind: str, requested: Requested, reading: Reading
 ) -> Iterator[tuple[Tagged, list[str]]]:
     """Yield examples with the tags of the file, and the locations of their lines."""
     layout = None
     for rows, problem in _sentences(path, is_conllu=kind == "conllu"):
         if layout is None and rows:
             width = len(rows[0][1])
-            layout = _layout(name_of(path), kind, width, requested, labeled=labeled)
+            layout = _layout(name_of(path), kind, width, requested, labeled=reading.labeled)
         problem = problem or (_misfit(rows, layout) if layout else None)
         if problem:
-            bad(*problem)
+            reading.bad(*problem)
         elif layout:
             locations = [where for where, _ in rows]
             for example in _examples_of(rows, layout):
@@ -150,11 +142,7 @@ def _predicates(rows: Sequence[Row], column: int) -> list[int]:
 
 
 # ---- the columns of a row
-
-
-def _layout(
-    name: str, kind: str, width: int, requested: dict[str, Column], *, labeled: bool
-) -> Layout:
+def _layout(name: str, kind: str, width: int, requested: Requested, *, labeled: bool) -> Layout:
     """Return the requested columns, or the usual ones; `width` is that of the first row."""
     usual = {"token": "FORM", "tag": "UPOS"} if kind == "conllu" else {"token": 1, "tag": -1}
     given = {what: column for what, column in requested.items() if column is not None}
@@ -211,8 +199,6 @@ def _misfit(rows: Sequence[Row], layout: Layout) -> Problem | None:
 
 
 # ---- rows
-
-
 def _sentences(path: FilePath, *, is_conllu: bool) -> Iterator[tuple[list[Row], Problem | None]]:
     """Yield what is between blank lines, unless it is only comments, and its first problem."""
     width = 0  # of the sentence before

@@ -7,13 +7,9 @@ file, for messages. What is to be predicted is None if the file does not have it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-Tokens: TypeAlias = "tuple[str, ...]"
-Span: TypeAlias = "tuple[int, int]"  # the first token and the one after the last
+Tokens = tuple[str, ...]
+Span = tuple[int, int]  # the first token and the one after the last
 
 
 @dataclass(frozen=True)

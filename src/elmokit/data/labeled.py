@@ -2,31 +2,22 @@
 
     file ─► rows with their locations (tables.py) ─► tokens ─► examples
 
-Every reader takes `bad`, to which it reports each line that cannot be used. With `labeled=False` it
-reads examples to predict for: the answers may be missing, and are None.
+Every reader takes a `Reading`, to whose `bad` it reports each line that cannot be used.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from elmokit.data.examples import Labeled, Tokens, Translated
 from elmokit.data.lines import BadRecord, decoded_lines, filled_lines, location, reporting
-from elmokit.data.tables import ColumnSpec, kind_of, read_table
+from elmokit.data.tables import Column, ColumnSpec, Rows, Value, kind_of, read_table
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of
 from elmokit.text.readers import Tokenize
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from elmokit.data.tables import Value
-
-    Column: TypeAlias = "str | int | None"  # a name, or a number from 1, or from -1 at the end
 
 MAX_MESSAGES = 5
 NO_AGREEMENT = "-"  # SNLI's label of a pair on which the annotators did not agree
@@ -61,7 +52,6 @@ class BadLines:
     """Number of pairs skipped because the annotators did not agree on a label."""
 
     def __call__(self, where: str, sentence: str) -> None:
-        """Report a line: raise an error, or count it."""
         message = f"{where}: {sentence}"
         if not self.skip:
             raise ElmokitError(message)
@@ -80,14 +70,20 @@ class BadLines:
         return "; ".join(parts)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How to read a file of examples; the same for all readers."""
+
+    tokenize: Tokenize
+    bad: BadLines
+    labeled: bool = True
+    """False for examples to predict for: the answers may be missing, and are None."""
+    tokenize_target: Tokenize | None = None
+    """Tokenizer of targets (default: the same)."""
+
+
 def read_labeled(
-    path: FilePath,
-    *,
-    tokenize: Tokenize,
-    text_column: Column = None,
-    label_column: Column = None,
-    labeled: bool = True,
-    bad: BadLines,
+    path: FilePath, reading: Reading, *, text_column: Column = None, label_column: Column = None
 ) -> Iterator[Labeled]:
     """Read texts with a label from TSV, CSV, JSON lines, or lines of `label text`.
 
@@ -95,28 +91,26 @@ def read_labeled(
     column is named: then the file is TSV. Without labels such a line is all text.
     """
     is_table = text_column is not None or label_column is not None
-    if is_text_file(path, is_table=is_table, labeled=labeled):
-        rows = _text_rows(path, bad, labeled=labeled)
+    if is_text_file(path, is_table=is_table, labeled=reading.labeled):
+        rows = _text_rows(path, reading)
     else:
         specs = [
             ColumnSpec("text", "text_column", TEXT, text_column),
-            ColumnSpec("label", "label_column", LABEL, label_column, needed=labeled),
+            ColumnSpec("label", "label_column", LABEL, label_column, needed=reading.labeled),
         ]
-        rows = read_table(path, specs, bad)
+        rows = read_table(path, specs, reading.bad)
     for where, (text, label) in rows:
-        with reporting(bad, where):
-            yield _labeled(where, [text], label, tokenize, labeled=labeled)
+        with reporting(reading.bad, where):
+            yield _labeled(where, [text], label, reading)
 
 
 def read_pairs(
     path: FilePath,
+    reading: Reading,
     *,
-    tokenize: Tokenize,
     text_column: Column = None,
     second_column: Column = None,
     label_column: Column = None,
-    labeled: bool = True,
-    bad: BadLines,
 ) -> Iterator[Labeled]:
     """Read pairs of texts with a label from TSV (any extension), CSV or JSON lines.
 
@@ -126,30 +120,25 @@ def read_pairs(
     specs = [
         ColumnSpec("first text", "text_column", FIRST, text_column),
         ColumnSpec("second text", "second_column", SECOND, second_column),
-        ColumnSpec("label", "label_column", LABEL, label_column, needed=labeled),
+        ColumnSpec("label", "label_column", LABEL, label_column, needed=reading.labeled),
     ]
-    for where, (first, second, label) in read_table(path, specs, bad):
-        if labeled and label == NO_AGREEMENT:
-            bad.undecided += 1
+    for where, (first, second, label) in read_table(path, specs, reading.bad):
+        if reading.labeled and label == NO_AGREEMENT:
+            reading.bad.undecided += 1
             continue
-        with reporting(bad, where):
-            yield _labeled(where, [first, second], label, tokenize, labeled=labeled)
+        with reporting(reading.bad, where):
+            yield _labeled(where, [first, second], label, reading)
 
 
 def read_parallel(
-    source_path: FilePath,
-    target_path: FilePath | None,
-    *,
-    tokenize: Tokenize,
-    tokenize_target: Tokenize | None = None,
-    bad: BadLines,
+    source_path: FilePath, target_path: FilePath | None, reading: Reading
 ) -> Iterator[Translated]:
     """Read the parallel lines of two files; without a second file, only sources."""
-    both = tokenize, tokenize_target or tokenize
+    bad = reading.bad
     if target_path is None:
         for where, text in filled_lines(source_path, bad):
             with reporting(bad, where):
-                yield _translated(where, text, None, both, labeled=False)
+                yield _translated(where, text, None, replace(reading, labeled=False))
         return
     counts = [0, 0]
     for source, target in zip_longest(decoded_lines(source_path), decoded_lines(target_path)):
@@ -164,7 +153,7 @@ def read_parallel(
             bad(location(target_path, target[0]), target[2])
         else:
             with reporting(bad, where):
-                yield _translated(where, source[1], target[1], both, labeled=True)
+                yield _translated(where, source[1], target[1], reading)
     if counts[0] != counts[1]:
         raise ElmokitError(
             f"{name_of(source_path)} has {counts[0]:,} lines and {name_of(target_path)} has "
@@ -173,29 +162,22 @@ def read_parallel(
 
 
 def read_summaries(
-    path: FilePath,
-    *,
-    tokenize: Tokenize,
-    tokenize_target: Tokenize | None = None,
-    text_column: Column = None,
-    label_column: Column = None,
-    labeled: bool = True,
-    bad: BadLines,
+    path: FilePath, reading: Reading, *, text_column: Column = None, label_column: Column = None
 ) -> Iterator[Translated]:
     """Read texts with their summaries from JSON lines, TSV or CSV; without them, also from lines.
 
     A field of JSON may be a dotted path, such as translation.en.
     """
-    if not labeled and is_text_file(path, is_table=text_column is not None, labeled=False):
-        yield from read_parallel(path, None, tokenize=tokenize, bad=bad)
+    labeled, is_table = reading.labeled, text_column is not None
+    if not labeled and is_text_file(path, is_table=is_table, labeled=False):
+        yield from read_parallel(path, None, reading)
         return
-    both = tokenize, tokenize_target or tokenize
     specs = [ColumnSpec("text", "text_column", SOURCE, text_column)]
     if labeled:
         specs.append(ColumnSpec("summary", "label_column", SUMMARY, label_column))
-    for where, (text, *rest) in read_table(path, specs, bad):
-        with reporting(bad, where):
-            yield _translated(where, text, rest[0] if rest else None, both, labeled=labeled)
+    for where, (text, *rest) in read_table(path, specs, reading.bad):
+        with reporting(reading.bad, where):
+            yield _translated(where, text, rest[0] if rest else None, reading)
 
 
 def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
@@ -212,13 +194,11 @@ def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
     return not labeled and "\t" not in text
 
 
-def _text_rows(
-    path: FilePath, bad: BadLines, *, labeled: bool
-) -> Iterator[tuple[str, list[Value]]]:
+def _text_rows(path: FilePath, reading: Reading) -> Rows:
     """Read lines whose first word is the label, or lines without labels."""
-    for where, line in filled_lines(path, bad):
-        with reporting(bad, where):
-            yield where, _split_label(line) if labeled else [line, None]
+    for where, line in filled_lines(path, reading.bad):
+        with reporting(reading.bad, where):
+            yield where, _split_label(line) if reading.labeled else [line, None]
 
 
 def _split_label(line: str) -> list[Value]:
@@ -234,28 +214,24 @@ def _split_label(line: str) -> list[Value]:
     return [rest[0], label]
 
 
-def _labeled(
-    where: str, values: list[Value], value: Value, tokenize: Tokenize, *, labeled: bool
-) -> Labeled:
-    texts = tuple(words(text, tokenize) for text in values)
+def _labeled(where: str, values: list[Value], value: Value, reading: Reading) -> Labeled:
+    texts = tuple(words(text, reading.tokenize) for text in values)
     label = " ".join(value.split()) if isinstance(value, str) else ""
     if not all(texts):
         which = "the text" if len(texts) == 1 else f"the {'second' if texts[0] else 'first'} text"
         raise BadRecord(f"{which} is empty")
-    if labeled and not label:
+    if reading.labeled and not label:
         raise BadRecord(f"the label is {'a list' if isinstance(value, list) else 'missing'}")
-    return Labeled(texts, where, label if labeled else None)
+    return Labeled(texts, where, label if reading.labeled else None)
 
 
-def _translated(
-    where: str, text: Value, target: Value, tokenize: tuple[Tokenize, Tokenize], *, labeled: bool
-) -> Translated:
-    tokens = words(text, tokenize[0])
+def _translated(where: str, text: Value, target: Value, reading: Reading) -> Translated:
+    tokens = words(text, reading.tokenize)
     if not tokens:
         raise BadRecord("the text is empty")
-    if not labeled:
+    if not reading.labeled:
         return Translated((tokens,), where, None, None)
-    target_tokens = words(target, tokenize[1])
+    target_tokens = words(target, reading.tokenize_target or reading.tokenize)
     if not target_tokens:
         raise BadRecord("the target is empty")
     reference = " ".join(target) if isinstance(target, list) else target

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elmokit.io.lines import MAX_LINE_BYTES, FilePath, name_of, read_lines
 from elmokit.text.unicode import is_unicode
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Bad: TypeAlias = Callable[[str, str], None]
+Bad = Callable[[str, str], None]  # takes the location of a line, and why it cannot be used
 
 
 class BadRecord(Exception):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from elmokit.data.examples import Pronoun, Related, Span
-from elmokit.data.labeled import BadLines
+from elmokit.data.examples import Pronoun, Related, Span, Tokens
+from elmokit.data.labeled import BadLines, Reading
 from elmokit.data.lines import BadRecord, filled_lines, good_lines, reporting
 from elmokit.data.tables import plain_name
 from elmokit.errors import ElmokitError
@@ -25,21 +25,17 @@ GAP_LABELS = ("a_coref", "b_coref")
 
 
 # ---- relations
-
-
-def read_relations(
-    path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
-) -> Iterator[Related]:
+def read_relations(path: FilePath, reading: Reading) -> Iterator[Related]:
     """Read sentences with <e1> and <e2> around two entities, in the format of SemEval-2010 task 8.
 
     A line has a number, a tab and the sentence in quotes; the next lines may have the relation, a
     comment, and nothing.
     """
-    for block in _blocks(path, bad):
+    for block in _blocks(path, reading.bad):
         where = block[0][0]
-        with reporting(bad, where):
+        with reporting(reading.bad, where):
             sentence, *below = [line for _, line in block]
-            yield _related(where, sentence, below, tokenize, labeled=labeled)
+            yield _related(where, sentence, below, reading)
 
 
 def _blocks(path: FilePath, bad: BadLines) -> Iterator[list[tuple[str, str]]]:
@@ -55,9 +51,7 @@ def _blocks(path: FilePath, bad: BadLines) -> Iterator[list[tuple[str, str]]]:
         yield block
 
 
-def _related(
-    where: str, sentence: str, below: Iterable[str], tokenize: Tokenize, *, labeled: bool
-) -> Related:
+def _related(where: str, sentence: str, below: Iterable[str], reading: Reading) -> Related:
     numbered = NUMBERED.fullmatch(sentence)
     if numbered is None:
         raise BadRecord("the line must have a number, a tab and a sentence")
@@ -67,10 +61,10 @@ def _related(
     text, spans = unmarked(marked)
     lines = (line.strip() for line in below)
     label = next((line for line in lines if not line.startswith("Comment")), None)
-    if labeled and label is None:
+    if reading.labeled and label is None:
         raise BadRecord("there is no relation below the sentence")
-    tokens, (first, second) = tokens_and_spans(text, spans, tokenize)
-    return Related((tokens,), where, first, second, label if labeled else None, identifier)
+    tokens, (first, second) = tokens_and_spans(text, spans, reading.tokenize)
+    return Related((tokens,), where, first, second, label if reading.labeled else None, identifier)
 
 
 def unmarked(marked: str) -> tuple[str, list[Span]]:
@@ -95,12 +89,9 @@ def _entity(text: str, positions: Mapping[str, int], name: str) -> Span:
 
 
 # ---- pronouns
-
-
-def read_gap(
-    path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
-) -> Iterator[Pronoun]:
+def read_gap(path: FilePath, reading: Reading) -> Iterator[Pronoun]:
     """Read passages with a pronoun and two names, in the TSV format of GAP."""
+    bad, labeled = reading.bad, reading.labeled
     lines = filled_lines(path, bad)
     header = [plain_name(cell) for cell in next(lines, ("", ""))[1].split("\t")]
     for name in (*GAP_COLUMNS, *GAP_LABELS) if labeled else GAP_COLUMNS:
@@ -117,14 +108,11 @@ def read_gap(
                     f"the line has {len(cells)} columns, but the first one {len(header)}"
                 )
             row = dict(zip(header, cells, strict=True))
-            yield _pronoun(row, where, tokenize, labeled=labeled)
-
-
-def _pronoun(row: Mapping[str, str], where: str, tokenize: Tokenize, *, labeled: bool) -> Pronoun:
-    label = _gap_label(row) if labeled else None
-    spans = [_span_in_text(row, name) for name in ("pronoun", "a", "b")]
-    tokens, (pronoun, first, second) = tokens_and_spans(row["text"], spans, tokenize)
-    return Pronoun((tokens,), where, row["id"], pronoun[0], first, second, label)
+            label = _gap_label(row) if labeled else None
+            spans = [_span_in_text(row, name) for name in ("pronoun", "a", "b")]
+            tokens, found = tokens_and_spans(row["text"], spans, reading.tokenize)
+            pronoun, first, second = found
+            yield Pronoun((tokens,), where, row["id"], pronoun[0], first, second, label)
 
 
 def _span_in_text(row: Mapping[str, str], name: str) -> Span:
@@ -152,11 +140,9 @@ def _gap_label(row: Mapping[str, str]) -> str:
 
 
 # ---- spans of characters as spans of tokens
-
-
 def tokens_and_spans(
     text: str, spans: Sequence[Span], tokenize: Tokenize
-) -> tuple[tuple[str, ...], list[Span]]:
+) -> tuple[Tokens, list[Span]]:
     """Tokenize a text, split at the ends of `spans` of characters; return tokens and token spans.
 
     >>> tokens_and_spans("a baby-seat", [(2, 6)], str.split)

@@ -10,22 +10,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from elmokit.data.examples import Question, Span
-from elmokit.data.labeled import BadLines
+from elmokit.data.labeled import BadLines, Reading
 from elmokit.data.lines import BadRecord, is_text, reporting
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of, read_lines
-from elmokit.text.readers import Tokenize
 from elmokit.text.tokenize import token_offsets, token_span
 
 
-def read_squad(
-    path: FilePath, *, tokenize: Tokenize, labeled: bool = True, bad: BadLines
-) -> Iterator[Question]:
+def read_squad(path: FilePath, reading: Reading) -> Iterator[Question]:
     """Read the questions of a file, each with its passage.
 
     Without `labeled` their answers are not read; they may be missing, or impossible.
     """
-    seen = set[str]()
+    tokenize, bad, seen = reading.tokenize, reading.bad, set[str]()
     for where, paragraph in _paragraphs(path, bad):
         with reporting(bad, where):
             passage, entries = _text(paragraph, "context"), _entries(paragraph, "qas")
@@ -39,7 +36,7 @@ def read_squad(
                         raise BadRecord("its id is not unique" if identifier else "it has no id")
                     seen.add(identifier)
                     question = tuple(tokenize(_text(entry, "question")))
-                    answers = _answers(entry, passage) if labeled else []
+                    answers = _answers(entry, passage) if reading.labeled else []
                     yield Question(
                         (question, tokens),
                         at,
@@ -52,7 +49,6 @@ def read_squad(
 
 
 def _paragraphs(path: FilePath, bad: BadLines) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each paragraph of each article, with its location."""
     name = name_of(path)
     try:
         articles = _entries(_load(path), "data")
@@ -90,21 +86,18 @@ def _text(owner: dict[str, Any], key: str) -> str:
 
 
 def _answers(entry: dict[str, Any], passage: str) -> list[Span]:
-    """Return the characters of all answers."""
     if entry.get("is_impossible"):
         raise BadRecord(
             "it has no answer in its passage: such questions of SQuAD 2.0 are unsupported"
         )
-    spans = [_answer(answer, passage) for answer in _entries(entry, "answers")]
+    spans = []
+    for answer in _entries(entry, "answers"):
+        text, start = _text(answer, "text"), answer.get("answer_start")
+        if not isinstance(start, int) or start < 0:
+            raise BadRecord(f"the answer_start of {text!r} is not a position: {start!r}")
+        if passage[start : start + len(text)] != text:
+            raise BadRecord(f"the answer {text!r} is not at character {start} of its passage")
+        spans.append((start, start + len(text)))
     if not spans:
         raise BadRecord("it has no answer")
     return spans
-
-
-def _answer(answer: dict[str, Any], passage: str) -> Span:
-    text, start = _text(answer, "text"), answer.get("answer_start")
-    if not isinstance(start, int) or start < 0:
-        raise BadRecord(f"the answer_start of {text!r} is not a position: {start!r}")
-    if passage[start : start + len(text)] != text:
-        raise BadRecord(f"the answer {text!r} is not at character {start} of its passage")
-    return start, start + len(text)

@@ -12,21 +12,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from elmokit.data.lines import BadRecord, filled_lines, good_lines, is_text, reporting
+from elmokit.data.lines import Bad, BadRecord, filled_lines, good_lines, is_text, reporting
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
 from elmokit.text.readers import extension_of
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from elmokit.data.lines import Bad
-
-    Cells: TypeAlias = "list[str]"
-    Value: TypeAlias = "str | list[str] | None"
-    Rows: TypeAlias = Iterator[tuple[str, list[Value]]]
+Column = str | int | None  # a name, or a number from 1, or from -1 at the end
+Cells = list[str]
+Value = str | list[str] | None
+Rows = Iterator[tuple[str, list[Value]]]  # the location of each row, and its values
 
 KINDS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv"}
 KINDS |= dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
@@ -38,19 +34,14 @@ SHOWN_CHARACTERS = 24
 class ColumnSpec:
     """A column that a reader needs."""
 
-    role: str
-    """What it contains, such as "label"."""
-    option: str
-    """The setting that names it."""
-    known: Sequence[str]
-    """Names that it often has, the most certain first."""
-    given: str | int | None = None
-    """Its name or number, if the user gave one."""
+    role: str  # what it contains, such as "label"
+    option: str  # the setting that names it
+    known: Sequence[str]  # names that it often has, the most certain first
+    given: Column = None  # its name or number, if the user gave one
     needed: bool = True
 
     @property
     def number(self) -> int | None:
-        """The number that the user gave, from 1, or from -1 at the end."""
         is_number = self.given is not None and re.fullmatch(r"[-+]?\d+", str(self.given))
         return int(self.given or 0) if is_number else None
 
@@ -142,8 +133,6 @@ def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[str, Cells]]:
 
 
 # ---- which columns
-
-
 def find_columns(head: Sequence[Cells], specs: Sequence[ColumnSpec], name: str) -> list[int | None]:
     """Return the index of each specified column in the rows of a file; `head` has the first rows.
 
@@ -224,8 +213,6 @@ def _is_header(first: Cells, specs: Sequence[ColumnSpec], columns: Sequence[int 
 
 
 # ---- JSON lines
-
-
 def _json_objects(path: FilePath, bad: Bad) -> Iterator[tuple[str, dict[str, Any]]]:
     for where, text in filled_lines(path, bad):
         with reporting(bad, where):

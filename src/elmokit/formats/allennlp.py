@@ -126,7 +126,6 @@ def read(folder: Path) -> Checkpoint:
 
 
 def _find_prefix(names: list[str], path: Path) -> str:
-    """Return the prefix of the names of the ELMo."""
     ending = BILM + CHARACTER_TABLE
     prefixes = [name.removesuffix(ending) for name in names if name.endswith(ending)]
     if not prefixes:
@@ -178,14 +177,12 @@ def _options_of(tensors: Tensors, path: Path) -> dict[str, Any]:
         size, _, width = shape(f"{encoder}char_conv_{i}.weight", 3)
         filters.append([width, size])
     size, cells = shape("_elmo_lstm.forward_layer_0.state_projection.weight", 2)
-    return bilm.published_options(
-        cells,
-        size,
-        count(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight"),
-        shape(CHARACTER_TABLE, 2)[1],
-        filters,
-        count(rf"{encoder}_highways\._layers\.\d+\.weight"),
-    )
+    layers = count(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight")
+    lstm = {"dim": cells, "projection_dim": size, "n_layers": layers}
+    highways = count(rf"{encoder}_highways\._layers\.\d+\.weight")
+    table = {"dim": shape(CHARACTER_TABLE, 2)[1]}
+    cnn = {"embedding": table, "filters": filters, "n_highway": highways}
+    return bilm.published_options(lstm, cnn)
 
 
 def _mixes(

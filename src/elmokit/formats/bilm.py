@@ -39,6 +39,11 @@ TABLE = "embedding"
 CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell"  # direction, layer
 CHARACTERS = 261
 FIXED = {"forget_bias": 1.0, "n_characters": CHARACTERS}  # fields that the format cannot store
+# The options and our fields for them; ELMoForManyLangs has the same ones.
+SIZES = {"dim": "lstm_dim", "projection_dim": "projection_dim", "n_layers": "num_layers"}
+CLIPS = {"cell_clip": "cell_clip", "proj_clip": "projection_clip"}
+CNN = {"activation": "activation", "filters": "filters", "n_highway": "highway_layers"}
+CNN |= {"max_characters_per_token": "max_characters"}
 
 
 # ---------------------------------------------------------------------- names
@@ -141,7 +146,6 @@ def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
 
 
 def _layers_beside(table: Path) -> Path:
-    """Return the weights file beside a table of token vectors."""
     beside = {file for s in SUFFIXES for file in table.parent.glob(f"[!.]*{s}")}
     matches = []
     for path in sorted(beside - {table}):
@@ -172,20 +176,11 @@ def without_padding(checkpoint: Checkpoint, words: object = None) -> Checkpoint:
     return replace(checkpoint, config=config, tensors=tensors)
 
 
-def published_options(
-    cells: int,
-    size: int,
-    num_layers: int,
-    character_dim: int,
-    filters: list[list[int]],
-    highways: int,
-) -> dict[str, Any]:
+def published_options(lstm: dict[str, Any], cnn: dict[str, Any]) -> dict[str, Any]:
     """Return options of these sizes; the rest is what all published models share."""
-    cnn = {"embedding": {"dim": character_dim}, "filters": filters, "n_highway": highways}
-    cnn |= {"activation": "relu", "max_characters_per_token": 50, "n_characters": CHARACTERS + 1}
-    lstm = {"dim": cells, "projection_dim": size, "n_layers": num_layers}
-    lstm |= {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
-    return {"lstm": lstm, "char_cnn": cnn}
+    reading = {"activation": "relu", "max_characters_per_token": 50, "n_characters": CHARACTERS + 1}
+    running = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
+    return {"lstm": lstm | running, "char_cnn": cnn | reading}
 
 
 def find_options(weights: Path) -> Path:
@@ -206,18 +201,15 @@ def find_options(weights: Path) -> Path:
 def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Path) -> BiLMConfig:
     """Return the configuration; what the options leave open follows from the datasets."""
     try:
-        lstm = options["lstm"]
-        values = {
-            "lstm_dim": lstm["dim"],
-            "projection_dim": lstm["projection_dim"],
-            "num_layers": lstm["n_layers"],
-            "cell_clip": lstm.get("cell_clip") or 0.0,
-            "projection_clip": lstm.get("proj_clip") or 0.0,
-            "skip_connections": lstm.get("use_skip_connections") or False,
-            "dropout": options.get("dropout", 0.1),
-        }
+        values = lstm_values(options["lstm"]) | {"dropout": options.get("dropout", 0.1)}
+        values["skip_connections"] = options["lstm"].get("use_skip_connections") or False
         if "char_cnn" in options:
-            values |= _character_values(options["char_cnn"], path)
+            cnn = options["char_cnn"]
+            count = cnn.get("n_characters", CHARACTERS + 1)
+            if count not in (CHARACTERS, CHARACTERS + 1):
+                shown = reprlib.repr(count)
+                raise UnsupportedFormat(f"{path}: n_characters must be 261 or 262, not {shown}")
+            values |= cnn_values(cnn) | {"character_dim": cnn["embedding"]["dim"]}
         else:
             values |= {"token_encoder": "words", "n_words": shapes[TABLE][0]}
         if "softmax/W" in shapes:
@@ -238,13 +230,15 @@ def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Pat
     )
 
 
-def _character_values(cnn: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    count = cnn.get("n_characters", CHARACTERS + 1)
-    if count not in (CHARACTERS, CHARACTERS + 1):
-        shown = reprlib.repr(count)
-        raise UnsupportedFormat(f"{path}: n_characters must be 261 or 262, not {shown}")
+def lstm_values(lstm: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our fields for the options of the LSTMs."""
+    values = {ours: lstm[theirs] for theirs, ours in SIZES.items()}
+    return values | {ours: lstm.get(theirs) or 0.0 for theirs, ours in CLIPS.items()}
+
+
+def cnn_values(cnn: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our fields for the options of the convolutions."""
     return {
-        "character_dim": cnn["embedding"]["dim"],
         "filters": cnn["filters"],
         "activation": cnn.get("activation", "relu"),
         "highway_layers": cnn.get("n_highway") or 0,
@@ -304,27 +298,16 @@ def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> N
 
 
 def _options(config: BiLMConfig) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "bidirectional": True,
-        "dropout": config.dropout,
-        "lstm": {
-            "cell_clip": config.cell_clip or None,  # bilm-tf would clip at 0.
-            "dim": config.lstm_dim,
-            "n_layers": config.num_layers,
-            "proj_clip": config.projection_clip or None,
-            "projection_dim": config.projection_dim,
-            "use_skip_connections": config.skip_connections,
-        },
-    }
+    values = config.to_dict()
+    lstm = {theirs: values[ours] for theirs, ours in SIZES.items()}
+    # bilm-tf would clip at 0.
+    lstm |= {theirs: values[ours] or None for theirs, ours in CLIPS.items()}
+    lstm["use_skip_connections"] = config.skip_connections
+    options: dict[str, Any] = {"bidirectional": True, "dropout": config.dropout, "lstm": lstm}
     if config.vocabulary_size or config.n_words:
         options["n_tokens_vocab"] = config.vocabulary_size or config.n_words
     if config.token_encoder == "characters":
-        options["char_cnn"] = {
-            "activation": config.activation,
-            "embedding": {"dim": config.character_dim},
-            "filters": [list(pair) for pair in config.filters],
-            "max_characters_per_token": config.max_characters,
-            "n_characters": CHARACTERS + 1,
-            "n_highway": config.highway_layers,
-        }
+        cnn = {theirs: values[ours] for theirs, ours in CNN.items()}
+        cnn |= {"embedding": {"dim": config.character_dim}, "n_characters": CHARACTERS + 1}
+        options["char_cnn"] = cnn
     return options

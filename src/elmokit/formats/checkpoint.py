@@ -120,10 +120,7 @@ def split_dictionary(metadata: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def check_tensors(checkpoint: Checkpoint, expected: Shapes) -> None:
-    """Raise unless the tensors have exactly the `expected` names and shapes, and are finite.
-
-    `elmokit.model.bilm.expected_shapes` returns them for a configuration.
-    """
+    """Raise unless the tensors are finite and have the names and shapes of `expected_shapes`."""
     where = checkpoint.weights or checkpoint.source
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     check_shapes(shapes, expected, where, "tensor", "the fields of its configuration")

@@ -22,6 +22,7 @@ import numpy as np
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
+from elmokit.formats import bilm
 from elmokit.formats.checkpoint import (
     Checkpoint,
     Tensors,
@@ -196,20 +197,14 @@ def _config(folder: Path, options: Mapping[str, Any]) -> tuple[BiLMConfig, Dicti
             "word_dim": token["word_dim"],
             "n_words": len(entries["word_dim"] or []),
             "max_characters": token.get("max_characters_per_token", 50),
-            "lstm_dim": lstm["dim"],
-            "projection_dim": lstm["projection_dim"],
-            "num_layers": lstm["n_layers"],
-            "cell_clip": lstm.get("cell_clip") or 0.0,
-            "projection_clip": lstm.get("proj_clip") or 0.0,
             "forget_bias": 0.0,
             "dropout": options.get("dropout", 0.1),
+            **bilm.lstm_values(lstm),
         }
         if character_encoder == "lstm":
             values["max_characters"] = MAX_LSTM_CHARACTERS
         elif token["char_dim"]:
-            values["filters"] = token["filters"]
-            values["activation"] = token.get("activation", "relu")
-            values["highway_layers"] = token.get("n_highway") or 0
+            values |= bilm.cnn_values(token)
         return BiLMConfig.from_dict(values), dictionaries
     except ElmokitError as error:
         raise UnsupportedFormat(f"{folder}: {error}") from None
@@ -254,28 +249,13 @@ def write(checkpoint: Checkpoint, folder: Path, *, overwrite: bool = False) -> N
 
 def _options(config: BiLMConfig) -> dict[str, Any]:
     """Return a configuration of ELMoForManyLangs, whose training had the classifier."""
-    token = {
-        "name": config.character_encoder,
-        "activation": config.activation,
-        "filters": [list(pair) for pair in config.filters],
-        "n_highway": config.highway_layers,
-        "word_dim": config.word_dim,
-        "char_dim": config.character_dim,
-        "max_characters_per_token": config.max_characters,
-    }
-    lstm = {
-        "name": "elmo",
-        "projection_dim": config.projection_dim,
-        "cell_clip": config.cell_clip,
-        "proj_clip": config.projection_clip,
-        "dim": config.lstm_dim,
-        "n_layers": config.num_layers,
-    }
-    classifier = {"name": "sampled_softmax", "n_samples": 8192}
+    values = config.to_dict()
+    own = {"name": "character_encoder", "word_dim": "word_dim", "char_dim": "character_dim"}
+    lstm = {theirs: values[ours] for theirs, ours in {**bilm.SIZES, **bilm.CLIPS}.items()}
     return {
-        "encoder": lstm,
-        "token_embedder": token,
-        "classifier": classifier,
+        "encoder": {"name": "elmo", **lstm},
+        "token_embedder": {theirs: values[ours] for theirs, ours in {**own, **bilm.CNN}.items()},
+        "classifier": {"name": "sampled_softmax", "n_samples": 8192},
         "dropout": config.dropout,
     }
 

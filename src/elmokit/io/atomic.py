@@ -116,10 +116,7 @@ def matches(name: str, patterns: Collection[str]) -> bool:
 
 
 def remove_files(folder: Path, names: Collection[str]) -> None:
-    """Delete the files that have or match `names`, and the folder if it is then empty.
-
-    A link is not followed.
-    """
+    """Delete the files that match `names`, and the folder if it is then empty; follow no link."""
     if folder.is_symlink():
         return
     for path in folder.iterdir():

@@ -31,6 +31,7 @@ BINARY_CHECK_BYTES = 8 << 10
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 FilePath = str | os.PathLike[str]
+OnBytes = Callable[[int], object]  # takes the number of bytes of each read
 
 
 class Piece(NamedTuple):
@@ -42,10 +43,7 @@ class Piece(NamedTuple):
 
 
 def read_lines(
-    path: FilePath,
-    *,
-    errors: str = "strict",
-    on_bytes: Callable[[int], object] = lambda _: None,
+    path: FilePath, *, errors: str = "strict", on_bytes: OnBytes = lambda _: None
 ) -> Iterator[Piece]:
     """Yield the decoded lines of a file, compressed or not; "-" is standard input.
 
@@ -57,9 +55,7 @@ def read_lines(
     return _decode(_raw_lines(blocks, MAX_LINE_BYTES), name, errors)
 
 
-def read_blocks(
-    path: FilePath, *, on_bytes: Callable[[int], object] = lambda _: None
-) -> Iterator[bytes]:
+def read_blocks(path: FilePath, *, on_bytes: OnBytes = lambda _: None) -> Iterator[bytes]:
     """Yield the bytes of a file block by block, decompressed."""
     name = name_of(path)
     with _open(path, name) as stream:
@@ -91,7 +87,7 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
         raise ElmokitError(f"cannot open {name}: {error}") from None
 
 
-def _raw_blocks(stream: BinaryIO, name: str, on_bytes: Callable[[int], object]) -> Iterator[bytes]:
+def _raw_blocks(stream: BinaryIO, name: str, on_bytes: OnBytes) -> Iterator[bytes]:
     while True:
         try:
             block = stream.read(BLOCK_BYTES)

@@ -34,10 +34,7 @@ def find_files(corpus: FilePath | Sequence[FilePath]) -> list[Path]:
 
 
 def check_output(
-    path: str | os.PathLike[str] | None,
-    *,
-    inputs: Iterable[str | os.PathLike[str] | None] = (),
-    overwrite: bool = False,
+    path: FilePath | None, *, inputs: Iterable[FilePath | None] = (), overwrite: bool = False
 ) -> None:
     """Raise before the work, not after it, if `path` cannot or must not be written.
 
@@ -64,9 +61,7 @@ def check_output(
         )
 
 
-def check_no_input(
-    output: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str] | None]
-) -> None:
+def check_no_input(output: FilePath, inputs: Iterable[FilePath | None]) -> None:
     """Raise if an output is an input or a file in an input folder, or a folder that has an input.
 
     Links make no difference. None, "-" and names of files that do not exist are ignored.
@@ -81,7 +76,7 @@ def check_no_input(
             raise ElmokitError(f"{output} would overwrite the input {name}: choose another output")
 
 
-def _file_id(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+def _file_id(path: FilePath) -> tuple[int, int] | None:
     """Return what identifies a file or folder whatever its name is; None if it does not exist."""
     try:
         status = Path(path).expanduser().stat()

@@ -19,15 +19,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from elmokit.errors import ElmokitError, explained
-from elmokit.io.atomic import (
-    check_replaceable,
-    locked,
-    remove_files,
-    remove_leftovers,
-    replace_folder,
-    sync_folder,
-)
-from elmokit.io.lines import STANDARD_INPUT
+from elmokit.io import atomic
+from elmokit.io.atomic import check_replaceable
+from elmokit.io.lines import STANDARD_INPUT, FilePath
 from elmokit.io.paths import check_no_input, is_file, is_folder
 
 IDENTITY_BYTES = 1 << 20
@@ -41,7 +35,7 @@ def parts_folder(out: Path) -> Path:
 
 
 def check_unused(
-    out: Path, *, resume: bool, overwrite: bool, inputs: Iterable[str | Path | None] = ()
+    out: Path, *, resume: bool, overwrite: bool, inputs: Iterable[FilePath | None] = ()
 ) -> None:
     """Raise if `out` or an unfinished run of it exists, unless it is to be resumed or replaced.
 
@@ -92,9 +86,9 @@ class ResumableFolder:
         # Through JSON and back, so that a tuple equals the list that it is saved as.
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
         # While another process writes to the folder, nothing in it may be deleted.
-        lock = locked(self.folder) if is_folder(self.folder) else nullcontext()
+        lock = atomic.locked(self.folder) if is_folder(self.folder) else nullcontext()
         with explain_disk_errors(self.out), lock:
-            remove_leftovers(self.out.parent, self.out.name)
+            atomic.remove_leftovers(self.out.parent, self.out.name)
             self._check_output(resume, overwrite)
             if resume and self.folder.exists():
                 self._resume()
@@ -127,7 +121,7 @@ class ResumableFolder:
 
     def _remove(self, folder: Path) -> None:
         """Delete the files of such an output, and nothing that a user has put beside them."""
-        remove_files(folder, self.FILES)
+        atomic.remove_files(folder, self.FILES)
 
     def _check_output(self, resume: bool, overwrite: bool) -> None:
         """Raise if something is in the way that must not be resumed or replaced."""
@@ -145,13 +139,13 @@ class ResumableFolder:
         if self.folder.exists():
             self._remove(self.folder)
         self.folder.mkdir()
-        sync_folder(self.folder.parent)
+        atomic.sync_folder(self.folder.parent)
         self._start()
 
     def _publish(self) -> None:
         """Rename the folder to `out`."""
         check_replaceable(self.out, self.FILES)
-        replace_folder(self.folder, self.out)
+        atomic.replace_folder(self.folder, self.out)
 
 
 def check_settings(folder: Path | str, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -168,7 +162,7 @@ def check_settings(folder: Path | str, saved: Mapping[str, Any], given: Mapping[
             )
 
 
-def input_identity(path: str | os.PathLike[str]) -> dict[str, Any]:
+def input_identity(path: FilePath) -> dict[str, Any]:
     """Return what distinguishes an input file from others, without reading all of it."""
     file = Path(path)
     if os.fspath(path) == STANDARD_INPUT or not is_file(file):  # A pipe can be read only once.
@@ -178,7 +172,7 @@ def input_identity(path: str | os.PathLike[str]) -> dict[str, Any]:
     return {"bytes": file.stat().st_size, "start": start}
 
 
-def other_input(input: str | os.PathLike[str], out: str | Path) -> ElmokitError:
+def other_input(input: FilePath, out: FilePath) -> ElmokitError:
     """Return the error for a run that is resumed with another input than it was started with."""
     return ElmokitError(
         f"{os.fspath(input)} is not the input that the unfinished run of {out} was started with: "

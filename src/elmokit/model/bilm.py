@@ -175,9 +175,10 @@ class BiLM(nn.Module):
         zeros = BiLMState.zeros(self.config, len(lengths), device, dtype)
         before = given_state(state) or zeros
         start = before.take(order)
-        forward, forward_state = self._run(self.forward_layers, x, packing.sizes, start.forward)
-        backward, backward_state = self._run(
-            self.backward_layers, x[reverse], packing.sizes, start.backward
+        sizes = packing.sizes
+        forward, forward_state = self.run_stack(self.forward_layers, x, sizes, start.forward)
+        backward, backward_state = self.run_stack(
+            self.backward_layers, x[reverse], sizes, start.backward
         )
         packed = torch.stack(
             [torch.cat([f, b[reverse]], 1) for f, b in zip(forward, backward, strict=True)]
@@ -191,7 +192,7 @@ class BiLM(nn.Module):
             after = before.put(order, BiLMState(forward_state, backward_state))
         return BiLMOutput(hidden_states, lengths, after)
 
-    def _run(
+    def run_stack(
         self, layers: nn.ModuleList, x: Tensor, sizes: list[int], start: list[LayerState]
     ) -> tuple[list[Tensor], list[LayerState]]:
         """Run one direction; return x and each layer's output, packed, and the last states."""

@@ -23,10 +23,7 @@ from elmokit.pretrain.settings import AdaptSettings
 from elmokit.pretrain.sources import Paths, Weights
 from elmokit.pretrain.train import new_model, run_training
 from elmokit.pretrain.trainer import Start, TrainingResult
-from elmokit.pretrain.windows import Windows
 from elmokit.text.vocabulary import Vocabulary
-
-SOFTMAX_SHARE = 0.2  # Fraction of all steps in which a new softmax learns alone.
 
 
 def adapt(
@@ -67,11 +64,7 @@ def adapt(
         def start(text: Corpus) -> Start:
             vocabulary = choose_vocabulary(origin, text, chosen, new_softmax)
             adapted = model_to_adapt(origin, vocabulary, chosen, new_softmax)
-            if (alone := chosen.softmax_steps) is None:
-                rows, unroll = chosen.batch_size, chosen.unroll
-                windows = Windows(text.train, rows=rows, unroll=unroll, weights=text.weights)
-                alone = int(SOFTMAX_SHARE * chosen.total_steps(windows.steps))
-            return Start(adapted, vocabulary, described, alone if new_softmax else 0)
+            return Start(adapted, vocabulary, described, chosen.softmax_steps if new_softmax else 0)
 
         tokenizer = chosen.tokenizer or tokenizer_of(origin.metadata)
         return run_training("adapt", corpus, out, chosen, tokenizer, group, start, model)

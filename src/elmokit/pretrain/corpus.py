@@ -40,14 +40,14 @@ from elmokit.pretrain.sources import (
     identity,
     tokenized_chunks,
 )
-from elmokit.text.vocabulary import SPECIAL, UNKNOWN
+from elmokit.text.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 
 VERSION = 1
 MANIFEST = "manifest.json"
 FILES = (MANIFEST, "types.bytes", "types.offsets", "types.counts", "*.tokens", "*.offsets")
 HELDOUT_BLOCK = 100  # Maximum number of consecutive held-out sentences: they have their context.
 UNKNOWN_ID = SPECIAL.index(UNKNOWN)
-PASS_TOKENS = 1 << 22  # Tokens in memory at a time.
+PASS_TOKENS, ID_CHUNK = 1 << 22, 1 << 16  # Tokens and types in memory at a time.
 Range = tuple[int, int]
 
 
@@ -55,10 +55,8 @@ Range = tuple[int, int]
 class Sentences:
     """Encoded sentences, memory-mapped."""
 
-    tokens: NDArray[np.int32]
-    """Type ids of all sentences one after the other: (tokens,)."""
-    offsets: NDArray[np.int64]
-    """Where each sentence starts, and the end: (sentences + 1,)."""
+    tokens: NDArray[np.int32]  # type ids of all sentences one after the other: (tokens,)
+    offsets: NDArray[np.int64]  # where each sentence starts, and the end: (sentences + 1,)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -70,7 +68,6 @@ class Sentences:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> Sentences:
-        """Map the files `name`.tokens and `name`.offsets."""
         return cls(
             _mapped(folder / f"{name}.tokens", np.int32),
             _mapped(folder / f"{name}.offsets", np.int64),
@@ -89,11 +86,15 @@ class Types:
         return len(self._offsets) - 1
 
     def words(self, ids: NDArray[Any]) -> list[str]:
-        """Return the words of ids."""
         starts, ends = self._offsets[ids], self._offsets[ids + 1]
         view = memoryview(self._bytes)  # type: ignore[arg-type]
         spans = zip(starts.tolist(), ends.tolist(), strict=True)
         return [str(view[start:end], "utf-8") for start, end in spans]
+
+    def ids_in(self, vocabulary: Vocabulary) -> NDArray[np.int32]:
+        """Return the id of each type in a vocabulary: (types,)."""
+        chunks = np.split(np.arange(len(self)), range(ID_CHUNK, len(self), ID_CHUNK))
+        return np.concatenate([vocabulary.encode(self.words(chunk)) for chunk in chunks])
 
     def frequent(self, *, min_count: int = 3, size: int | None = None) -> list[str]:
         """Return the words that occur `min_count` times or more, at most `size` of them."""
@@ -213,8 +214,8 @@ def _encode(
         tokenizer = manifest["tokenizer"]
         read = partial(tokenized_chunks, tokenizer=tokenizer, workers=workers, on_bytes=bar.update)
         reserved = dict.fromkeys(words, UNKNOWN_ID)
-        sizes = [_append(folder, "all", read(source.files), words, reserved) for source in sources]
-        _append(folder, "given", read(heldout_files), words, reserved)
+        sizes = [_append(folder / "all", read(s.files), words, reserved) for s in sources]
+        _append(folder / "given", read(heldout_files), words, reserved)
     for source in (source for source, size in zip(sources, sizes, strict=True) if not size):
         raise ElmokitError(f"{source.name} has no sentences in {plural(len(source.files), 'file')}")
     everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
@@ -247,21 +248,14 @@ def _count_sentences(ranges: list[Range]) -> int:
 
 
 def _append(
-    folder: Path,
-    name: str,
-    chunks: Iterator[Chunk],
-    words: dict[str, int],
-    reserved: dict[str, int],
+    path: Path, chunks: Iterator[Chunk], words: dict[str, int], reserved: dict[str, int]
 ) -> int:
-    """Append sentences with provisional ids, in the order in which their words first appear.
-
-    Return the number of sentences.
-    """
+    """Append sentences, with ids in the order in which words first appear; return their number."""
     count = 0
     following = max(words.values()) + 1
     with (
-        (folder / f"{name}.tokens").open("ab") as tokens,
-        (folder / f"{name}.offsets").open("ab") as offsets,
+        path.with_suffix(".tokens").open("ab") as tokens,
+        path.with_suffix(".offsets").open("ab") as offsets,
     ):
         if not offsets.tell():
             offsets.write(np.zeros(1, np.int64).tobytes())
@@ -300,22 +294,15 @@ def split_sources(sizes: list[int], fraction: float) -> tuple[list[list[Range]],
 
 
 def split_blocks(sentences: int, fraction: float) -> tuple[list[Range], list[Range]]:
-    """Return the ranges of sentences to train on and to hold out; no range is empty.
-
-    Every n-th block is held out, none of a text that is too short for it.
-    """
+    """Return the ranges to train on, and to hold out: every n-th block, none of a short text."""
     block = int(min(max(sentences * fraction // 10, 1), HELDOUT_BLOCK))
     every = max(2, round(1 / fraction)) if fraction else 0
     if not every or sentences <= block * (every - 1):
         return [(0, sentences)], []
-    train, heldout = [], []
-    for start in range(0, sentences, block * every):
-        end = min(start + block * every, sentences)
-        middle = min(start + block * (every - 1), sentences)
-        train.append((start, middle))
-        if middle < end:
-            heldout.append((middle, end))
-    return train, heldout
+    starts = range(0, sentences, block * every)
+    middles = range(block * (every - 1), sentences, block * every)
+    train = [(start, min(start + block * (every - 1), sentences)) for start in starts]
+    return train, [(middle, min(middle + block, sentences)) for middle in middles]
 
 
 def _passes(sentences: Sentences, ranges: list[Range]) -> Iterator[NDArray[np.int32]]:
@@ -341,9 +328,8 @@ def _write_types(
     final = np.empty(len(ids), np.int32)
     final[ids] = np.arange(len(ids), dtype=np.int32)
     encoded = [names[index].encode() for index in ids.tolist()]
-    lengths = map(len, encoded)
     (folder / "types.bytes").write_bytes(b"".join(encoded))
-    np.cumsum([0, *lengths], dtype=np.int64).tofile(folder / "types.offsets")
+    np.cumsum([0, *map(len, encoded)], dtype=np.int64).tofile(folder / "types.offsets")
     counts[ids].tofile(folder / "types.counts")
     return final
 

@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, explained
 from elmokit.pretrain.settings import Precision
 
 # Some CPUs report bfloat16 but die with SIGILL, so test it in a throw-away process. The sizes make
@@ -40,11 +40,9 @@ def pick_device(name: str) -> torch.device:
     """Return the device to train on: of several GPUs, the one assigned to this process."""
     if name == "cuda" and "LOCAL_RANK" in os.environ:
         name = f"cuda:{os.environ['LOCAL_RANK']}"
-    try:
+    with explained(f"cannot train on {name!r}", RuntimeError, AssertionError):
         device = torch.device(name)
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ElmokitError(f"cannot train on {name!r}: {str(error).splitlines()[0]}") from None
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device

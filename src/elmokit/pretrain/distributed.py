@@ -14,7 +14,7 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.rendezvous import rendezvous
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, explained
 from elmokit.model.bilm import BiLMState
 from elmokit.pretrain import OtherProcessFailed
 from elmokit.pretrain.device import pick_device
@@ -60,7 +60,6 @@ class ProcessGroup:
     """The processes of a run, seen from one of them."""
 
     def __init__(self) -> None:
-        """Meet the other processes, if there are any."""
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.device = torch.device("cpu")  # Until `join` picks one.
@@ -78,7 +77,6 @@ class ProcessGroup:
         return slice(self.rank, None, self.world_size)
 
     # ---- numbers
-
     def all_reduce(self, tensor: Tensor, operation: Any = distributed.ReduceOp.SUM) -> Tensor:
         """Sum a tensor over all processes, or combine it in another way, in place."""
         if self.world_size > 1:
@@ -122,7 +120,6 @@ class ProcessGroup:
             return state.map(gather)
 
     # ---- waiting and leaving
-
     def run_on_main(self, work: Callable[[], object]) -> None:
         """Call `work` in the main process while the others wait, however long it takes."""
         self._calls += 1
@@ -166,7 +163,6 @@ class ProcessGroup:
             time.sleep(5 * POLL)  # The store may live in this process: let the others read it.
 
     def leave(self) -> None:
-        """Leave the other processes."""
         if self._store is not None:
             distributed.destroy_process_group()
 
@@ -179,7 +175,9 @@ def _meet(world_size: int) -> Any:
                 f"WORLD_SIZE says that {world_size} processes train together, but {name} is not "
                 "set: start them with torchrun"
             )
-    try:
+    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    problem = f"the {world_size} processes did not meet at {address}"
+    with explained(problem, RuntimeError, ValueError):
         store, rank, _ = next(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size)
@@ -187,21 +185,14 @@ def _meet(world_size: int) -> Any:
         if store.add("connected", 1) == world_size:
             store.set("all connected", "yes")
         store.wait(["all connected"], RENDEZVOUS_TIMEOUT)
-    except (RuntimeError, ValueError) as error:
-        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise ElmokitError(
-            f"the {world_size} processes did not meet at {address}: {str(error).splitlines()[0]}"
-        ) from error
     return store
 
 
-@contextmanager
-def _lost_connections() -> Iterator[None]:
+def _lost_connections() -> AbstractContextManager[None]:
     """Turn torch's long messages about a lost connection into one sentence."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise ElmokitError(
-            "another process of this run has ended early; the same command resumes the run from "
-            "the last checkpoint"
-        ) from error
+    return explained(
+        "another process of this run has ended early; the same command resumes the run from the "
+        "last checkpoint",
+        RuntimeError,
+        reason=False,
+    )

@@ -23,7 +23,7 @@ from elmokit.language import Perplexity, sentence_losses, vocabulary_of
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.pretrain.corpus import Corpus, Sentences, prepare
 from elmokit.pretrain.distributed import ProcessGroup
-from elmokit.pretrain.objective import Batcher, softmax_of, targets_of_vocabulary, top_outputs
+from elmokit.pretrain.objective import Batcher, softmax_of, top_outputs
 from elmokit.pretrain.sources import Paths
 from elmokit.pretrain.windows import Windows
 from elmokit.text.indexers import make_indexer
@@ -74,10 +74,7 @@ def carried_losses(
     share: slice = slice(None),
     on_tokens: Callable[[int], object] = lambda _: None,
 ) -> NDArray[np.float64]:
-    """Return the negative log likelihood of each sentence in both directions: (2, sentences).
-
-    With a `share` of the stretches, only these are read.
-    """
+    """Return the losses of each sentence, (2, sentences); read only a `share` of the stretches."""
     rows = max(1, min(rows, sentences.predictions // unroll))
     windows = Windows(sentences, rows=rows, unroll=unroll)
     ends = sentences.offsets[1:] + np.arange(1, len(sentences) + 1)  # In the stream of pairs.
@@ -144,7 +141,7 @@ def text_losses(
     """Return the losses of each sentence, (2, sentences), and the number of unknown words."""
     softmax_of(elmo.model)
     vocabulary = vocabulary_of(elmo)
-    targets = targets_of_vocabulary(corpus.types, vocabulary.ids, vocabulary.unknown)
+    targets = corpus.types.ids_in(vocabulary)
     unknown = int(corpus.types.counts[targets == vocabulary.unknown].sum())
     total = corpus.train.predictions
     with tqdm(total=total, unit=" tokens", unit_scale=True, disable=quiet) as bar:

@@ -55,7 +55,6 @@ class RunLog:
             yield
 
     def advance(self, tokens: int, loss: float) -> None:
-        """Count the tokens of a step."""
         self.tokens += tokens
         self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
         self._bar.update(tokens)
@@ -73,7 +72,6 @@ class RunLog:
                 self._board.add_scalar(tag, scalar, values["step"])
 
     def say(self, text: str) -> None:
-        """Print a message above the progress bar."""
         if not self.quiet:
             tqdm.write(f"elmokit: {text}", file=sys.stderr)
 

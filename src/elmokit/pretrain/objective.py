@@ -30,12 +30,9 @@ from elmokit.text.indexers import Indexer
 class Batch:
     """A window as tensors for the model."""
 
-    features: Tensor
-    """Ids of the distinct words, short words first: (words, columns)."""
-    index: Tensor
-    """Rows of `features`, forward then backward: (2, steps, rows)."""
-    targets: Tensor
-    """Word ids of the softmax, -1 for no target: (2, steps * rows)."""
+    features: Tensor  # ids of the distinct words, short words first: (words, columns)
+    index: Tensor  # rows of `features`, forward then backward: (2, steps, rows)
+    targets: Tensor  # word ids of the softmax, -1 for no target: (2, steps * rows)
 
 
 class Batcher:
@@ -49,7 +46,6 @@ class Batcher:
         self.targets = np.append(targets, np.int32(-1))  # Index -1 (NOTHING) is no target.
 
     def batch(self, window: Window) -> Batch:
-        """Return the batch of a window."""
         words = self.types.words(window.types)
         order = np.argsort(np.fromiter(map(len, words), np.int64, len(words)), kind="stable")
         ranks = np.empty_like(order)  # Row of `features` for each word: (words,).
@@ -58,15 +54,6 @@ class Batcher:
         targets = self.targets[window.targets].astype(np.int64).reshape(2, -1)
         tensors = (torch.from_numpy(a) for a in (features, ranks[window.index], targets))
         return Batch(*(tensor.to(self.device) for tensor in tensors))
-
-
-def targets_of_vocabulary(types: Types, ids: dict[str, int], unknown: int) -> NDArray[np.int32]:
-    """Return the word id of the softmax for each type of a corpus: (types,)."""
-    result = np.empty(len(types), np.int32)
-    for start in range(0, len(types), 1 << 16):
-        chunk = np.arange(start, min(start + (1 << 16), len(types)))
-        result[chunk] = [ids.get(word, unknown) for word in types.words(chunk)]
-    return result
 
 
 @dataclass(frozen=True)

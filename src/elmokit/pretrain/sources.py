@@ -13,7 +13,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
-from elmokit.io.lines import Piece, read_lines
+from elmokit.io.lines import OnBytes, Piece, read_lines
 from elmokit.io.paths import find_files
-from elmokit.text.readers import WORD_COLUMN, is_wrapped, kind_of, sentences_of
+from elmokit.text.readers import WORD_COLUMN, Form, is_wrapped, kind_of, sentences_of
 from elmokit.text.tokenize import tokenizer as tokenizer_named
 
 CHUNK_CHARACTERS = 1 << 20
@@ -68,10 +68,8 @@ class Chunk:
     """Consecutive sentences, as ids of the chunk's own words."""
 
     words: list[str]
-    ids: NDArray[np.int32]
-    """Word ids of the sentences one after the other: (tokens,)."""
-    lengths: NDArray[np.int64]
-    """Number of tokens of each sentence: (sentences,)."""
+    ids: NDArray[np.int32]  # word ids of the sentences one after the other: (tokens,)
+    lengths: NDArray[np.int64]  # number of tokens of each sentence: (sentences,)
 
 
 def identity(path: Path, known: dict[str, object] | None = None) -> dict[str, object]:
@@ -88,11 +86,7 @@ def identity(path: Path, known: dict[str, object] | None = None) -> dict[str, ob
 
 
 def tokenized_chunks(
-    files: Sequence[Path],
-    *,
-    tokenizer: str,
-    workers: int | None = None,
-    on_bytes: Callable[[int], object] = lambda _: None,
+    files: Sequence[Path], *, tokenizer: str, workers: int | None, on_bytes: OnBytes
 ) -> Iterator[Chunk]:
     """Yield the sentences of files in order; for the whitespace tokenizer, a line is a sentence.
 
@@ -134,7 +128,7 @@ def tokenized_chunks(
 
 
 def chunks_of_lines(
-    path: Path, *, split: bool, on_bytes: Callable[[int], object] = lambda _: None
+    path: Path, *, split: bool, on_bytes: OnBytes = lambda _: None
 ) -> Iterator[list[Piece]]:
     """Cut a file into chunks of lines, never inside a line or a paragraph."""
     kind = kind_of(path)
@@ -165,11 +159,10 @@ def tokenize_chunk(pieces: list[Piece], name: str, tokenizer: str) -> Chunk:
     kind, tokenize = kind_of(name), tokenizer_named(tokenizer)
     # Words in columns are sentences already.
     split = tokenizer != "whitespace" and kind not in WORD_COLUMN
-    sentences = sentences_of(iter(pieces), name, kind, tokenize, split=split)
     known: dict[str, int] = {}
     ids: list[int] = []
     lengths: list[int] = []
-    for sentence in sentences:
+    for sentence in sentences_of(pieces, name, Form(kind, split), tokenize):
         tokens = sentence.tokens
         if kind == "jsonl":  # Strings may have line breaks, which would split a word in vocab.txt.
             tokens = [part for token in tokens for part in token.split()]

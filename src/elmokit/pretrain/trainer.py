@@ -31,13 +31,7 @@ from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.evaluation import perplexity
 from elmokit.pretrain.log import RunLog, draw_training_curves
-from elmokit.pretrain.objective import (
-    Batcher,
-    Dropout,
-    softmax_of,
-    targets_of_vocabulary,
-    window_loss,
-)
+from elmokit.pretrain.objective import Batcher, Dropout, softmax_of, window_loss
 from elmokit.pretrain.settings import PretrainSettings
 from elmokit.pretrain.windows import Windows
 from elmokit.text.indexers import make_indexer
@@ -49,6 +43,7 @@ from elmokit.training.stopping import Stop
 
 MAX_DROPPED = 25  # Dropped steps in a row that end a run.
 LOG_EVERY = 20
+SOFTMAX_SHARE = 0.2  # Fraction of all steps in which a new softmax learns alone.
 ADAM_BETAS = (0.9, 0.99)
 PRODUCT_DTYPES = {"float32": None, "bf16": torch.bfloat16}  # Precision of matrix products.
 # Attributes of a trainer that a checkpoint has, and their types.
@@ -67,8 +62,8 @@ class Start:
     """Words that the softmax predicts."""
     origin: dict[str, Any] | None = None
     """Name, fingerprint and metadata of the model that is adapted; None for a new model."""
-    frozen_steps: int = 0
-    """Number of steps at the beginning in which only the softmax learns."""
+    frozen_steps: int | None = 0
+    """Number of steps at the beginning in which only the softmax learns; None for a fifth."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +114,6 @@ class Trainer:
         self.folder, self.corpus, self.settings, self.group = folder, corpus, settings, group
         self.model, self.config = start.model.to(group.device), start.model.config
         self.vocabulary, self.origin = start.vocabulary, start.origin
-        self.frozen_steps = start.frozen_steps
         self.optimizer = make_optimizer(
             [{"params": list(self.model.parameters())}],
             name=settings.optimizer,
@@ -131,10 +125,11 @@ class Trainer:
         self.windows = Windows(
             corpus.train, rows=rows, unroll=unroll, seed=seed, weights=corpus.weights
         )
-        targets = targets_of_vocabulary(corpus.types, self.vocabulary.ids, self.vocabulary.unknown)
         indexer = make_indexer(self.config, self.vocabulary)
+        targets = corpus.types.ids_in(self.vocabulary)
         self.batcher = Batcher(corpus.types, targets, indexer, group.device)
-        self.total = settings.total_steps(self.windows.steps)
+        self.total, frozen = settings.total_steps(self.windows.steps), start.frozen_steps
+        self.frozen_steps = int(SOFTMAX_SHARE * self.total) if frozen is None else frozen
         self.step = self.dropped = self.dropped_in_a_row = 0
         self.best: float | None = None  # Held-out perplexity.
         self.before: float | None = None  # The same before the biLM was trained.
@@ -145,7 +140,6 @@ class Trainer:
         self.log = RunLog(folder, writes=group.is_main, tensorboard=board, quiet=quiet)
 
     # ---- train
-
     def train(self, stop: Stop) -> TrainingResult:
         """Train from the current step to the end, the end of the time, or a signal."""
         highest, lowest = self.group.max(self.step, -self.step)
@@ -185,7 +179,6 @@ class Trainer:
         return result
 
     def _describe(self) -> None:
-        """Say what is about to be trained."""
         if self.step == 0:
             softmax, world = count_parameters(softmax_of(self.model)), self.group.world_size
             together = f" by {world} processes" if world > 1 else ""
@@ -267,12 +260,8 @@ class Trainer:
         return epochs * self.windows.pairs + min(tokens, self.windows.pairs)
 
     # ---- the gradient of a step
-
     def gradient(self) -> tuple[float, BiLMState]:
-        """Accumulate the gradient of a step in the parameters.
-
-        Return the mean loss per prediction over all processes, and the states after the window.
-        """
+        """Accumulate the gradient; return the mean loss over all processes, and the next states."""
         settings, group, step = self.settings, self.group, self.step
         epoch, position = divmod(step, self.windows.steps)
         predictions = 2 * self.windows.pairs_at(position)
@@ -318,7 +307,6 @@ class Trainer:
         return Dropout(self.config.dropout, random, self.settings.batch_size, rows)
 
     # ---- evaluate
-
     def evaluate(self) -> None:
         """Measure the held-out perplexity; publish the model if it is the best so far."""
         measured: Perplexity | None = None
@@ -365,9 +353,7 @@ class Trainer:
                     shutil.copyfileobj(source, target)
 
     # ---- save
-
     def save(self) -> None:
-        """Write a checkpoint to resume from."""
         state = self.group.gather_rows(self.state)
         metadata = {name: getattr(self, name) for name in SAVED}
         metadata |= {"settings": self.saved_settings(), "model": self.config.to_dict()}
@@ -415,7 +401,6 @@ class Trainer:
         )
 
     def saved_settings(self) -> dict[str, Any]:
-        """Return the settings that the weights depend on, for metadata."""
         start = self.origin["fingerprint"] if self.origin else None
         return {**self.settings.to_dict(), "frozen_steps": self.frozen_steps, "start": start}
 

@@ -36,12 +36,9 @@ BLOCK = 100  # Sentences that stay together when shuffled.
 class Window:
     """One step of rows of the batch, time-major as the LSTMs run."""
 
-    types: NDArray[np.int64]
-    """Distinct type ids of the inputs: (words,)."""
-    index: NDArray[np.int64]
-    """Index of each input in `types`, forward then backward: (2, steps, rows)."""
-    targets: NDArray[np.int64]
-    """Type ids to predict, NOTHING where there are none: (2, steps, rows)."""
+    types: NDArray[np.int64]  # distinct type ids of the inputs: (words,)
+    index: NDArray[np.int64]  # of each input in `types`, forward then backward: (2, steps, rows)
+    targets: NDArray[np.int64]  # type ids, NOTHING where there are none: (2, steps, rows)
 
 
 class Windows:
@@ -117,7 +114,9 @@ class Windows:
     def _shuffle(self, epoch: int) -> None:
         blocks = np.arange(len(self.firsts))
         if self.weights is not None:
-            copies = np.repeat(blocks, self._copies(self.weights, epoch))
+            phases = np.random.default_rng([self.seed or 0, 0, 1]).random(len(blocks))
+            before, until = (np.floor(self.weights * n + phases) for n in (epoch, epoch + 1))
+            copies = np.repeat(blocks, (until - before).astype(np.int64))
             blocks = copies if len(copies) else blocks
         if self.seed is not None:
             random = np.random.default_rng([self.seed, epoch])
@@ -126,12 +125,6 @@ class Windows:
         self._order = np.tile(blocks, repeats)
         self._ends = np.cumsum(self.sizes[self._order])
         self._epoch = epoch
-
-    def _copies(self, weights: NDArray[np.float64], epoch: int) -> NDArray[np.int64]:
-        """Return how often an epoch reads each block: (blocks,)."""
-        phases = np.random.default_rng([self.seed or 0, 0, 1]).random(len(weights))
-        until = [np.floor(weights * n + phases).astype(np.int64) for n in (epoch, epoch + 1)]
-        return until[1] - until[0]
 
     def _fill(
         self, inputs: NDArray[np.int64], targets: NDArray[np.int64], start: int, end: int

@@ -31,6 +31,7 @@ from elmokit.training.stopping import Stop
 SORTED_BATCHES = 50  # batches whose examples are sorted by length together
 LR_FACTOR, LR_PATIENCE = 0.5, 2  # of the learning rate, after epochs without a better dev score
 MAX_DROPPED = 25  # steps in a row without a finite loss that end a run
+Fingerprints = dict[str, str | None]  # of the data, the biLM and the static vectors
 
 log = logging.getLogger("elmokit")
 
@@ -39,24 +40,16 @@ log = logging.getLogger("elmokit")
 class Progress:
     """The position of a run: everything that the next step depends on, besides the weights."""
 
-    epoch: int = 0
-    """Number of epochs that are done."""
-    step: int = 0
-    """Number of steps of the current epoch that are done."""
-    best: float | None = None
-    """The best dev score."""
-    best_loss: float | None = None
-    """The dev loss of that epoch, which decides between equal scores."""
+    epoch: int = 0  # epochs that are done
+    step: int = 0  # steps of the current epoch that are done
+    best: float | None = None  # the best dev score
+    best_loss: float | None = None  # its dev loss, which decides between equal scores
     best_epoch: int = 0
-    factor: float = 1.0
-    """Factor of the learning rate."""
-    dropped: int = 0
-    """Number of steps in a row without a finite loss."""
+    factor: float = 1.0  # of the learning rate
+    dropped: int = 0  # steps in a row without a finite loss
     seconds: float = 0.0
-    losses: list[float] = field(default_factory=list)
-    """Losses of the steps of the current epoch."""
-    history: list[dict[str, Any]] = field(default_factory=list)
-    """Loss, dev scores and mixes of each epoch."""
+    losses: list[float] = field(default_factory=list)  # of the steps of the current epoch
+    history: list[dict[str, Any]] = field(default_factory=list)  # loss, scores, mixes by epoch
 
     def ended(self, settings: TrainSettings) -> bool:
         """Tell whether there is nothing left to do."""
@@ -66,10 +59,7 @@ class Progress:
     def end_epoch(
         self, scores: dict[str, float], dev_loss: float = math.nan, **values: Any
     ) -> bool:
-        """Record the end of an epoch; return whether it is the best so far.
-
-        That is by the dev score, and by the dev loss if the score is the same.
-        """
+        """Record the end of an epoch; return whether it is the best by dev score, then dev loss."""
         self.epoch, self.step = self.epoch + 1, 0
         loss = round(sum(self.losses) / max(1, len(self.losses)), 5)
         self.losses = []
@@ -93,7 +83,7 @@ def fit(
     folder: Path,
     stop: Stop,
     keep: Callable[[Progress], None],
-    fingerprints: dict[str, Any],
+    fingerprints: Fingerprints,
     quiet: bool,
 ) -> Progress:
     """Train a model until its dev score stops improving, or a signal stops the run.
@@ -137,7 +127,7 @@ class Trainer:
     optimizer: torch.optim.Optimizer
     progress: Progress
 
-    def resume(self, path: Path, fingerprints: dict[str, Any]) -> None:
+    def resume(self, path: Path, fingerprints: Fingerprints) -> None:
         """Continue from a checkpoint; raise if it is of a run with other settings or data."""
         with checkpoint.reading(path) as metadata:
             if change := describe_change(metadata, self.settings, fingerprints, MAY_CHANGE):
@@ -217,13 +207,10 @@ def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Opt
 
 
 def describe_change(
-    saved: dict[str, Any],
-    settings: TrainSettings,
-    fingerprints: dict[str, Any],
-    ignore: Sequence[str] = (),
+    saved: dict[str, Any], settings: TrainSettings, now: Fingerprints, ignore: Sequence[str] = ()
 ) -> str | None:
     """Describe how a saved run differs from what is requested now; None if it does not."""
     if change := find_change(saved["settings"], settings, ignore=ignore):
         return change
-    changed = [n for n, value in fingerprints.items() if saved["fingerprints"].get(n) != value]
+    changed = [name for name, value in now.items() if saved["fingerprints"].get(name) != value]
     return f"the {changed[0]} changed" if changed else None

@@ -9,31 +9,33 @@ MODEL/vectors/            static word vectors, if there are any
 from __future__ import annotations
 
 import json
-import os
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
+from elmokit.data.labeled import BadLines
+from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import PACKED, recorded_model
 from elmokit.io.atomic import write_file
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.marker import read_marker
-from elmokit.io.paths import is_file
+from elmokit.io.paths import is_file, is_folder
+from elmokit.loading import load
+from elmokit.store import LayerStore
 from elmokit.tasks.layers.embedder import Inputs
+from elmokit.tasks.settings import TrainSettings
+from elmokit.tasks.splits import with_known_answers
 from elmokit.tasks.task import Task, find_task
+from elmokit.vectors.static import table as static
 
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
-    from elmokit.tasks.settings import TrainSettings
-    from elmokit.vectors.static.table import StaticVectors
-
+log = logging.getLogger("elmokit")
 FORMAT = "elmokit task model 1"
 CONFIG, WEIGHTS, WORDS, VECTORS = "config.json", "model.safetensors", "words.json", "vectors"
 
@@ -50,17 +52,16 @@ class TrainedTask:
     """Words that have learned vectors."""
     elmo: Embedder | None
     elmo_name: str | None
-    vectors: StaticVectors | None
+    vectors: static.StaticVectors | None
     store: LayerStore | None = None
     """Cache of the layers of a frozen biLM."""
 
     def __post_init__(self) -> None:
         """Build a new model with the weights that the seed gives."""
         self.elmo_fingerprint = None if self.elmo is None else self.elmo.fingerprint()
-        sources: Any = {"vectors": self.vectors, "elmo": self.elmo, "store": self.store}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)
-            inputs = Inputs(self.settings, self.words, **sources)
+            inputs = Inputs(self.settings, self.words, self.vectors, self.elmo, self.store)
             self.model = self.task.model(inputs, self.settings, self.learned)
 
     def predict(self, examples: Sequence[Any], *, quiet: bool = True) -> list[Any]:
@@ -71,8 +72,7 @@ class TrainedTask:
         """Return what a classifier or a tagger predicts for texts: strings, or lists of tokens."""
         if self.task.name not in ("classifier", "tagger"):
             raise ElmokitError(f"{self.task.name} needs more than a text: use predict()")
-        split = self.settings.tokenize
-        examples: list[Any] = []
+        split, examples = self.settings.tokenize, []
         kind = Labeled if self.task.name == "classifier" else Tagged
         for i, text in enumerate(texts, start=1):
             tokens = tuple(split(text) if isinstance(text, str) else text)
@@ -84,6 +84,18 @@ class TrainedTask:
     def score(self, examples: Sequence[Any], *, quiet: bool = True) -> dict[str, float]:
         """Return the scores of the task on examples with known answers."""
         return self.task.score(examples, self.predict(examples, quiet=quiet))
+
+    def read(self, path: str, *, labeled: bool, skip_bad: bool = False) -> list[Any]:
+        """Read the examples of a file, which must have the answers if `labeled`."""
+        bad = BadLines(skip=skip_bad)
+        examples = list(self.task.read(path, self.settings, bad, labeled))
+        if labeled:
+            examples = with_known_answers(examples, self.learned, bad)
+        if skipped := bad.summary():
+            log.info(skipped)
+        if not examples:
+            raise ElmokitError(f"{path} has no examples")
+        return examples
 
     def save(self, folder: Path, report: dict[str, Any]) -> None:
         """Write the model, file by file, each whole or not at all."""
@@ -111,15 +123,14 @@ def predict(
 ) -> list[Any]:
     """Return a prediction for each example, in their order; batch texts of similar length."""
     model.eval()
-    result: list[Any] = [None] * len(examples)
+    result: dict[int, Any] = {}
     bar = tqdm(total=len(examples), desc="predicting", unit=" texts", disable=quiet, leave=False)
     with bar, torch.inference_mode():
         for indices in _by_length(examples, batch_size):
             predictions = model.predict([examples[i] for i in indices])
-            for i, prediction in zip(indices, predictions, strict=True):
-                result[i] = prediction
+            result |= zip(indices, predictions, strict=True)
             bar.update(len(indices))
-    return result
+    return [result[i] for i in range(len(examples))]
 
 
 def mean_loss(model: Any, examples: Sequence[Any], batch_size: int) -> float:
@@ -131,7 +142,6 @@ def mean_loss(model: Any, examples: Sequence[Any], batch_size: int) -> float:
 
 
 def _by_length(examples: Sequence[Any], batch_size: int) -> Iterator[list[int]]:
-    """Yield the indices of each batch of examples of similar length."""
     order = sorted(range(len(examples)), key=lambda i: longest_text(examples[i]))
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
@@ -180,16 +190,13 @@ def load_task(
 def _from_config(
     folder: Path, config: dict[str, Any], words: list[str], elmo: str | Embedder | None, device: str
 ) -> TrainedTask:
-    """Build the model of a folder, without its weights."""
-    from elmokit.vectors.static import table as static
-
     task = find_task(config["task"])
     settings = task.settings.from_options(config["settings"])
     vectors = static.load(folder / VECTORS) if config["vectors"] is not None else None
     own = config["elmo"]
     name = own if elmo is None else elmo
+    bilm = None
     try:
-        bilm = None
         if own is not None:
             bilm = load_elmo(recorded_model(own) if elmo is None else elmo, device)
     except ElmokitError as error:
@@ -216,7 +223,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def describe_folder(folder: Path) -> str:
     """Say what a folder without a task model is, and which command takes it."""
-    if not os.path.isdir(folder):  # noqa: PTH112 (also False for a name that is too long)
+    if not is_folder(folder):
         return f"it is {'a file' if is_file(folder) else 'missing'}"
     command = read_marker(folder)
     if command == "compare":
@@ -259,7 +266,4 @@ def read_mixes(folder: str | Path) -> LearnedMixes | None:
 
 def load_elmo(name: str | Embedder, device: str) -> Embedder:
     """Load a biLM by its name, or take one that is loaded already."""
-    from elmokit.embed import Embedder
-    from elmokit.loading import load
-
     return (name if isinstance(name, Embedder) else load(name)).to(device)

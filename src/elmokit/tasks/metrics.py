@@ -11,7 +11,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from types import SimpleNamespace
@@ -27,8 +27,7 @@ class Score:
     precision: float
     recall: float
     f1: float
-    support: int
-    """Number of gold answers."""
+    support: int  # number of gold answers
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,8 @@ class Report:
     """Scores of each class (label, type of span, relation) and of all together."""
 
     each: dict[str, Score]
-    micro: Score
-    """Score of the sums of all counts."""
-    macro: Score
-    """Mean over the classes."""
+    micro: Score  # of the sums of all counts
+    macro: Score  # the mean over the classes
 
 
 def accuracy(gold: Sequence[Any], predicted: Sequence[Any]) -> float:
@@ -241,18 +238,13 @@ def _score(correct: int, predicted: int, gold: int) -> Score:
 
 
 def _report(
-    correct: Mapping[str, int],
-    predicted: Mapping[str, int],
-    gold: Mapping[str, int],
-    *,
-    names: Iterable[str] | None = None,
-    left_out: str | None = None,
+    *counts: Counter[str], names: Iterable[str] | None = None, left_out: str | None = None
 ) -> Report:
-    """Return scores from counts, of `names` or all; averages leave out the name `left_out`."""
-    names = sorted({*predicted, *gold} if names is None else names)
-    each = {n: _score(correct.get(n, 0), predicted.get(n, 0), gold.get(n, 0)) for n in names}
+    """Return scores from counts of correct, predicted and gold names; see `relation_f1`."""
+    names = sorted({*counts[1], *counts[2]} if names is None else names)
+    each = {name: _score(*(count[name] for count in counts)) for name in names}
     averaged = [name for name in names if name != left_out]
-    micro = _score(*(sum(c.get(n, 0) for n in averaged) for c in (correct, predicted, gold)))
+    micro = _score(*(sum(count[name] for name in averaged) for count in counts))
     scores = [each[name] for name in averaged]
     columns = ([getattr(s, name) for s in scores] for name in ("precision", "recall", "f1"))
     precision, recall, f1 = (fmean(column) if column else 0.0 for column in columns)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elmokit.errors import plural
 from elmokit.figures import COLORS
+from elmokit.tasks.fit import Progress
+from elmokit.tasks.folder import TrainedTask
 from elmokit.tasks.metrics import wilson
+from elmokit.tasks.splits import Data
 from elmokit.training import curves
 from elmokit.training.curves import Curve, Panel
 from elmokit.training.optim import count_parameters
-
-if TYPE_CHECKING:
-    from elmokit.tasks.fit import Progress
-    from elmokit.tasks.folder import TrainedTask
-    from elmokit.tasks.splits import Data
 
 MIN_EXAMPLES = 30  # for a score that tells something
 STYLES = ("-", "--")  # of the mixes at the input and at the output

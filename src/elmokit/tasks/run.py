@@ -9,32 +9,27 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError, plural
 from elmokit.formats.detect import lasting_name, own_tokenizer
 from elmokit.io.atomic import write_file
+from elmokit.io.marker import Command
 from elmokit.progress import use_threads
+from elmokit.store import LayerStore
 from elmokit.tasks.fit import Progress, fit
 from elmokit.tasks.folder import VECTORS, TrainedTask, load_elmo, load_task
 from elmokit.tasks.layers.embedder import known_words
 from elmokit.tasks.report import draw_curves, few_examples, make_report
-from elmokit.tasks.settings import RunOptions, Seq2SeqSettings
-from elmokit.tasks.splits import read_data, read_examples
-from elmokit.tasks.task import find_task
+from elmokit.tasks.settings import RunOptions, Seq2SeqSettings, TaskName, TrainSettings
+from elmokit.tasks.splits import Data, read_data
+from elmokit.tasks.task import Task, find_task
 from elmokit.text.chinese import CHINESE, with_dictionary
 from elmokit.training.folder import TRAINING, open_folder
 from elmokit.training.optim import count_parameters
 from elmokit.training.stopping import stop_signals
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.io.marker import Command
-    from elmokit.store import LayerStore
-    from elmokit.tasks.settings import TaskName, TrainSettings
-    from elmokit.tasks.splits import Data
-    from elmokit.tasks.task import Task
-    from elmokit.vectors.static.table import StaticVectors
+from elmokit.vectors.static import table as static
 
 REPORT = "report.json"
 log = logging.getLogger("elmokit")
@@ -66,13 +61,12 @@ class TrainResult:
 class Sources:
     """Where the vectors of words come from; several runs may share it."""
 
-    vectors: StaticVectors | None
+    vectors: static.StaticVectors | None
     elmo: Embedder | None
     store: LayerStore | None
 
     @cached_property
     def without_elmo(self) -> Sources:
-        """The same sources for runs without ELMo."""
         return replace(self, elmo=None, store=None)
 
     @cached_property
@@ -96,7 +90,6 @@ class Plan:
     """Sources that are loaded already, to be shared by several runs; None to load them."""
 
     def run(self, folder: Path) -> TrainResult:
-        """Set up, train, save and report."""
         sources = self.sources or self.load()
         trained = self.set_up(folder, sources)
         elmo = f"with ELMo ({trained.elmo_name})" if trained.elmo_name else "without ELMo"
@@ -111,19 +104,17 @@ class Plan:
         def keep(progress: Progress) -> None:
             trained.save(folder, make_report(trained, self.data, progress, fingerprints))
 
+        training, quiet = folder / TRAINING, self.options.quiet
         with stop_signals() as stop:
-            training = folder / TRAINING
-            quiet = self.options.quiet
             progress = fit(trained, self.data, training, stop, keep, fingerprints, quiet)
         report = make_report(trained, self.data, progress, fingerprints)
         draw_curves(report, folder / "curves.png")
         text = json.dumps(report, indent=2, ensure_ascii=False)
         write_file(folder / REPORT, [text + "\n"])
+        end = f"trained {folder}: epoch {progress.best_epoch} of {progress.epoch} was the best"
         if stop.signal:
-            log.info(f"stopped after epoch {progress.epoch}; run the same command to resume")
-        else:
-            best = f"epoch {progress.best_epoch} of {progress.epoch} was the best"
-            log.info(f"trained {folder}: {best}")
+            end = f"stopped after epoch {progress.epoch}; run the same command to resume"
+        log.info(end)
         if report["note"]:
             log.info(report["note"])
         return TrainResult(folder, report, stop.signal)
@@ -138,9 +129,6 @@ class Plan:
 
     def load(self) -> Sources:
         """Load the biLM and the static vectors; compute the layers of all texts if it is frozen."""
-        from elmokit.store import LayerStore
-        from elmokit.vectors.static import table as static
-
         given = self.options
         vectors = None if given.vectors is None else static.read_static_vectors(given.vectors)
         bilm = None if given.elmo is None else load_elmo(given.elmo, given.device)
@@ -152,9 +140,6 @@ class Plan:
         return Sources(vectors, bilm, store)
 
     def set_up(self, folder: Path, sources: Sources) -> TrainedTask:
-        """Build the model with everything that belongs to it."""
-        from elmokit.vectors.static import table as static
-
         if self.data.skipped:
             log.info(self.data.skipped)
         vectors = None
@@ -163,10 +148,16 @@ class Plan:
                 static.save(sources.vectors, folder / VECTORS)
             vectors = static.load(folder / VECTORS)  # rounded, as prediction will find them
         texts = (text for example in self.data.train for text in example.texts)
-        words, learned = known_words(texts, self.settings), self.data.learned
-        name = None if self.options.elmo is None else lasting_name(self.options.elmo)
-        elmo, store = sources.elmo, sources.store
-        trained = TrainedTask(self.task, self.settings, learned, words, elmo, name, vectors, store)
+        trained = TrainedTask(
+            self.task,
+            self.settings,
+            self.data.learned,
+            known_words(texts, self.settings),
+            sources.elmo,
+            None if self.options.elmo is None else lasting_name(self.options.elmo),
+            vectors,
+            sources.store,
+        )
         trained.model.to(self.options.device)
         return trained
 
@@ -283,7 +274,7 @@ def predict(
     """
     with use_threads(threads):
         trained = load_task(model, elmo=elmo, device=device)
-        examples = read_examples(trained.task, trained.settings, input, skip_bad=skip_bad)
+        examples = trained.read(input, labeled=False, skip_bad=skip_bad)
         values = trained.predict(examples, quiet=quiet)
     predictions = Predictions(trained.task, examples, values)
     if output is not None:
@@ -314,8 +305,6 @@ def score(
     """
     with use_threads(threads):
         trained = load_task(model, elmo=elmo, device=device)
-        examples = read_examples(
-            trained.task, trained.settings, test, learned=trained.learned, skip_bad=skip_bad
-        )
+        examples = trained.read(test, labeled=True, skip_bad=skip_bad)
         scores = trained.score(examples, quiet=quiet)
     return Scores(model, test, len(examples), scores)

@@ -12,18 +12,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from elmokit.errors import ElmokitError
+from elmokit.text.readers import Tokenize
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.training.settings import check_settings
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from typing_extensions import Self
-
-    from elmokit.text.readers import Tokenize
 
 TaskName: TypeAlias = Literal[
     "classifier", "tagger", "pair", "relation", "question", "coreference", "translate", "summarize"
@@ -125,7 +122,6 @@ class TrainSettings:
 
     @property
     def tokenize(self) -> Tokenize:
-        """The function that splits a text into tokens."""
         return find_tokenizer(self.tokenizer or "elmokit")
 
     def with_word_dim(self, *, has_vectors: bool) -> Self:
@@ -251,7 +247,6 @@ class Seq2SeqSettings(TextSettings):
 
     @property
     def tokenize_target(self) -> Tokenize:
-        """The function that splits a target into tokens."""
         return find_tokenizer(self.target_tokenizer or self.tokenizer or "elmokit")
 
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from elmokit.data.examples import Example
-from elmokit.data.labeled import BadLines
+from elmokit.data.labeled import BadLines, Reading
 from elmokit.errors import ElmokitError
+from elmokit.tasks.settings import RunOptions, TrainSettings
+from elmokit.tasks.task import Learned, Task
 
-if TYPE_CHECKING:
-    from elmokit.tasks.settings import RunOptions, TrainSettings
-    from elmokit.tasks.task import Task
-
-log = logging.getLogger("elmokit")
 E = TypeVar("E", bound=Example)
 
 
@@ -29,10 +25,8 @@ class Data:
 
     train: list[Any]
     dev: list[Any]
-    learned: dict[str, Any]
-    """What the training examples determine, such as the labels."""
-    skipped: str
-    """A sentence about the lines that were skipped; empty if none were."""
+    learned: Learned
+    skipped: str  # a sentence about the lines that were skipped; empty if none were
 
     def with_fraction(self, fraction: float, seed: int) -> Data:
         """Return the same data with a random fraction of the training examples."""
@@ -44,7 +38,6 @@ class Data:
 
     @property
     def texts(self) -> Iterator[Sequence[str]]:
-        """All texts that get vectors."""
         return (text for example in [*self.train, *self.dev] for text in example.texts)
 
     @cached_property
@@ -102,8 +95,9 @@ def reader(
     """
 
     def read_file(path: str, settings: Any, bad: BadLines, labeled: bool) -> Iterator[E]:
-        given = {name: getattr(settings, name) for name in ("tokenize", *names)}
-        examples = read(path, **given, labeled=labeled, bad=bad)
+        target = getattr(settings, "tokenize_target", None)
+        reading = Reading(settings.tokenize, bad, labeled, target)
+        examples = read(path, reading, **{name: getattr(settings, name) for name in names})
         return cut_texts(examples, settings.max_tokens) if cut else examples
 
     return read_file
@@ -113,26 +107,3 @@ def cut_texts(examples: Iterable[E], max_tokens: int) -> Iterator[E]:
     """Yield the examples with at most `max_tokens` tokens of each text; 0 for no limit."""
     for example in examples:
         yield replace(example, texts=tuple(text[: max_tokens or None] for text in example.texts))
-
-
-def read_examples(
-    task: Task,
-    settings: TrainSettings,
-    path: str,
-    *,
-    learned: dict[str, Any] | None = None,
-    skip_bad: bool = False,
-) -> list[Any]:
-    """Read the examples of a file for a trained model.
-
-    The file must have the answers if `learned`, what the model has learned, is given.
-    """
-    bad = BadLines(skip=skip_bad)
-    examples = list(task.read(path, settings, bad, learned is not None))
-    if learned is not None:
-        examples = with_known_answers(examples, learned, bad)
-    if skipped := bad.summary():
-        log.info(skipped)
-    if not examples:
-        raise ElmokitError(f"{path} has no examples")
-    return examples

@@ -5,32 +5,28 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
-from elmokit.tasks.settings import SETTINGS
+from elmokit.tasks.layers.embedder import Inputs
+from elmokit.tasks.settings import SETTINGS, TaskName, TrainSettings
 
-if TYPE_CHECKING:
-    from elmokit.data.labeled import BadLines
-    from elmokit.tasks.layers.embedder import Inputs
-    from elmokit.tasks.settings import TaskName, TrainSettings
+Learned = dict[str, Any]  # what the training examples determine, such as the labels, as JSON
 
 
 @dataclass(frozen=True)
 class Task:
-    """One kind of task, from its files to its scores.
-
-    The settings that its functions take are an instance of its class `settings`.
-    """
+    """One kind of task, from its files to its scores."""
 
     name: TaskName
     settings: type[TrainSettings]
-    """Class of the settings, with the defaults of the task."""
+    """Class of the settings that its functions take, with the defaults of the task."""
     read: Callable[[str, Any, BadLines, bool], Iterator[Any]]
     """Read the examples of a file; the last argument tells whether it must have the answers."""
-    learn: Callable[[Sequence[Any], Any], dict[str, Any]]
-    """Return what the training examples determine, such as the labels, as JSON takes it."""
-    model: Callable[[Inputs, Any, dict[str, Any]], Any]
+    learn: Callable[[Sequence[Any], Any], Learned]
+    """Return what the training examples determine."""
+    model: Callable[[Inputs, Any, Learned], Any]
     """Build a new model from inputs, settings and what was learned from the training examples.
 
     It is an `nn.Module` with the attribute `inputs`, and two methods that take a batch of examples:

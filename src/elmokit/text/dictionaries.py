@@ -63,10 +63,7 @@ class UnicodeIndexer:
     """
 
     def __init__(self, dictionaries: Dictionaries, *, max_characters: int, padded: bool) -> None:
-        """Create an indexer of words with their two marks, truncated to `max_characters`.
-
-        If `padded`, every row has that length, not only that of the longest word.
-        """
+        """Truncate words to `max_characters`; if `padded`, every row has that length."""
         self.max_characters, self.padded = max_characters, padded
         self.characters = _ids(dictionaries.characters)
         self.words = _ids(dictionaries.words)

@@ -17,7 +17,7 @@ from typing import Any
 
 from elmokit.errors import ElmokitError, plural
 from elmokit.io import lines
-from elmokit.io.lines import COMPRESSIONS, STANDARD_INPUT, FilePath, Piece, name_of, read_lines
+from elmokit.io.lines import FilePath, OnBytes, Piece, name_of, read_lines
 from elmokit.io.paths import is_file
 from elmokit.text import tokenize as tokenizers
 from elmokit.text.tokenize import EAST_ASIAN, split_sentences
@@ -36,6 +36,7 @@ MAX_PAGE_WIDTH = 120
 MAX_PARAGRAPH_LINES = 5000
 
 Tokenize = Callable[[str], list[str]]
+Pieces = Iterable[Piece]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def read_sentences(
     errors: str = "strict",
     start: int = 0,
     stop: int | None = None,
-    on_bytes: Callable[[int], object] = lambda _: None,
+    on_bytes: OnBytes = lambda _: None,
 ) -> Iterator[Line]:
     """Stream the sentences of a file, compressed (.gz, .xz, .zst) or not; "-" is standard input.
 
@@ -80,8 +81,8 @@ def read_sentences(
     the file when they are reached.
     """
     tokenize = _Tokenize(tokenizers.tokenizer(tokenizer), is_on=start == 0)
-    form = {"split": split, "field": field, "id_field": id_field, "column": column}
-    sentences = _read(path, tokenize, kind, errors, on_bytes, **form)
+    form = Form(kind_of(path) if kind == "auto" else kind, split, field, id_field, column)
+    sentences = _read(path, form, tokenize, errors, on_bytes)
     return _not_empty(_between(sentences, start, stop, tokenize), name_of(path))
 
 
@@ -89,23 +90,18 @@ def count_sentences(
     path: FilePath, *, kind: str = "auto", errors: str = "strict", **form: Any
 ) -> int:
     """Return the number of sentences of a file, without tokenizing them; see `read_sentences`."""
-    sentences = _read(path, lambda _: [], kind, errors, **form)
+    own = Form(kind_of(path) if kind == "auto" else kind, **form)
+    sentences = _read(path, own, lambda _: [], errors)
     return sum(not line.continues for line in _not_empty(sentences, name_of(path)))
 
 
 def _read(
-    path: FilePath,
-    tokenize: Tokenize,
-    kind: str,
-    errors: str,
-    on_bytes: Callable[[int], object] = lambda _: None,
-    **form: Any,
+    path: FilePath, form: Form, tokenize: Tokenize, errors: str, on_bytes: OnBytes = lambda _: None
 ) -> Iterator[Line]:
-    """Check the options and yield the sentences of a file; `form` as for `sentences_of`."""
-    kind = kind_of(path) if kind == "auto" else kind
-    _check_options(kind, errors, **form)
+    if errors not in ("strict", "replace"):
+        raise ElmokitError(f"errors must be 'strict' or 'replace', not {errors!r}")
     pieces = read_lines(path, errors=errors, on_bytes=on_bytes)
-    return sentences_of(pieces, name_of(path), kind, tokenize, **form)
+    return sentences_of(pieces, name_of(path), form, tokenize)
 
 
 @dataclass
@@ -132,24 +128,38 @@ def _between(
         tokenize.is_on = following >= start
 
 
-def sentences_of(
-    pieces: Iterable[Piece],
-    name: str,
-    kind: str,
-    tokenize: Tokenize,
-    *,
-    split: bool = False,
-    field: str = "text",
-    id_field: str | None = None,
-    column: int | None = None,
-) -> Iterator[Line]:
-    """Yield the sentences in the lines of a file of that `kind`; options as `read_sentences`."""
-    if kind in WORD_COLUMN:
-        index = WORD_COLUMN[kind] if column is None else column
-        return _column_sentences(_unbroken(pieces, name), name, kind, index)
-    if kind == "jsonl":
-        return _json_sentences(_unbroken(pieces, name), name, field, id_field, tokenize, split)
-    if split:
+@dataclass(frozen=True)
+class Form:
+    """How a file holds its sentences; the options of `read_sentences` of these names."""
+
+    kind: str
+    split: bool = False
+    field: str = "text"
+    id_field: str | None = None
+    column: int | None = None
+
+    def __post_init__(self) -> None:
+        kind, column = self.kind, self.column
+        if kind not in ("text", *KINDS.values()):
+            choices = "auto, text, jsonl, conll, conllu"
+            raise ElmokitError(f"kind must be one of {choices}, not {kind!r}")
+        if self.split and kind in WORD_COLUMN:
+            raise ElmokitError(f"split is for running text; a {kind} file is already split")
+        if self.id_field is not None and kind != "jsonl":
+            raise ElmokitError(f"id_field is for jsonl files; this one is {kind}")
+        if column is not None and kind not in WORD_COLUMN:
+            raise ElmokitError(f"column is for conll and conllu files; this one is {kind}")
+        if column is not None and column < 0:
+            raise ElmokitError(f"column must be at least 0, not {column}")
+
+
+def sentences_of(pieces: Pieces, name: str, form: Form, tokenize: Tokenize) -> Iterator[Line]:
+    """Yield the sentences in the lines of a file of that form."""
+    if form.kind in WORD_COLUMN:
+        return _column_sentences(_unbroken(pieces, name), name, form)
+    if form.kind == "jsonl":
+        return _json_sentences(_unbroken(pieces, name), name, form, tokenize)
+    if form.split:
         return _running_text(pieces, tokenize, lines.MAX_LINE_BYTES)
     return (Line(p.line - 1, tokenize(p.text), not p.ended, p.text) for p in pieces)
 
@@ -192,9 +202,8 @@ def chunk_tokens(tokens: Sequence[str], max_tokens: int) -> Iterator[list[str]]:
 
 def total_bytes(path: FilePath) -> int | None:
     """Return the size of a file on the disk, None if it is unknown, as that of a pipe."""
-    if os.fspath(path) == STANDARD_INPUT or not is_file(path):
-        return None
-    return Path(path).stat().st_size
+    is_known = os.fspath(path) != lines.STANDARD_INPUT and is_file(path)
+    return Path(path).stat().st_size if is_known else None
 
 
 def kind_of(path: FilePath) -> str:
@@ -205,32 +214,9 @@ def kind_of(path: FilePath) -> str:
 def extension_of(path: FilePath) -> str:
     """Return the extension in lower case, without that of the compression."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
+    if suffixes and suffixes[-1] in lines.COMPRESSIONS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
-
-
-def _check_options(
-    kind: str,
-    errors: str,
-    *,
-    split: bool = False,
-    field: str = "text",
-    id_field: str | None = None,
-    column: int | None = None,
-) -> None:
-    if kind not in ("text", *KINDS.values()):
-        raise ElmokitError(f"kind must be one of auto, text, jsonl, conll, conllu, not {kind!r}")
-    if errors not in ("strict", "replace"):
-        raise ElmokitError(f"errors must be 'strict' or 'replace', not {errors!r}")
-    if split and kind in WORD_COLUMN:
-        raise ElmokitError(f"split is for running text; a {kind} file is already split")
-    if id_field is not None and kind != "jsonl":
-        raise ElmokitError(f"id_field is for jsonl files; this one is {kind}")
-    if column is not None and kind not in WORD_COLUMN:
-        raise ElmokitError(f"column is for conll and conllu files; this one is {kind}")
-    if column is not None and column < 0:
-        raise ElmokitError(f"column must be at least 0, not {column}")
 
 
 def _not_empty(sentences: Iterable[Line], name: str) -> Iterator[Line]:
@@ -243,7 +229,7 @@ def _not_empty(sentences: Iterable[Line], name: str) -> Iterator[Line]:
         raise ElmokitError(f"{name} has no sentences")
 
 
-def _unbroken(pieces: Iterable[Piece], name: str) -> Iterator[Piece]:
+def _unbroken(pieces: Pieces, name: str) -> Iterator[Piece]:
     """Pass lines on, and raise if one is in several pieces."""
     for piece in pieces:
         if not piece.ended:
@@ -252,12 +238,13 @@ def _unbroken(pieces: Iterable[Piece], name: str) -> Iterator[Piece]:
         yield piece
 
 
-def _column_sentences(pieces: Iterable[Piece], name: str, kind: str, column: int) -> Iterator[Line]:
+def _column_sentences(pieces: Pieces, name: str, form: Form) -> Iterator[Line]:
     """Yield sentences of one word per line, each followed by a blank line."""
+    column = WORD_COLUMN[form.kind] if form.column is None else form.column
     index, tokens, is_open = 0, list[str](), False
     for piece in pieces:
         if piece.text.strip():
-            tokens.extend(_column_words(piece, name, kind, column))
+            tokens.extend(_column_words(piece, name, form.kind, column))
             is_open = is_open or bool(tokens)
             if len(tokens) > MAX_SENTENCE_ROWS:
                 yield Line(index, tokens, continues=True)
@@ -283,29 +270,26 @@ def _column_words(piece: Piece, name: str, kind: str, column: int) -> list[str]:
     return [cells[column]]
 
 
-def _json_sentences(
-    pieces: Iterable[Piece],
-    name: str,
-    field: str,
-    id_field: str | None,
-    tokenize: Tokenize,
-    split: bool,
-) -> Iterator[Line]:
+def _json_sentences(pieces: Pieces, name: str, form: Form, tokenize: Tokenize) -> Iterator[Line]:
     index = 0
     for piece in pieces:
         where, id = f"line {piece.line} of {name}", None
-        value: str | list[str] = ""
+        value: Any = ""
         if piece.text.strip():
             row = _json_row(piece.text, where)
-            id = None if id_field is None else _json_id(_json_field(row, where, id_field), where)
-            value = _json_text(_json_field(row, where, field), where, field)
-        if isinstance(value, list):
+            if form.id_field is not None:
+                id = _json_id(_json_field(row, where, form.id_field), where)
+            value = _json_field(row, where, form.field)
+        if isinstance(value, str):
+            for text in split_sentences(value) if form.split else [value]:
+                yield Line(index, tokenize(text), text=text, id=id)
+                index += 1
+        elif isinstance(value, list) and all(isinstance(token, str) for token in value):
             yield Line(index, value, id=id)
             index += 1
-            continue
-        for text in split_sentences(value) if split else [value]:
-            yield Line(index, tokenize(text), text=text, id=id)
-            index += 1
+        else:
+            field = f"the field {form.field!r}"
+            raise ElmokitError(f"{where} has neither text nor a list of tokens in {field}")
 
 
 def _json_row(text: str, where: str) -> Any:
@@ -327,20 +311,13 @@ def _json_field(value: Any, where: str, field: str) -> Any:
     return value
 
 
-def _json_text(value: Any, where: str, field: str) -> str | list[str]:
-    is_tokens = isinstance(value, list) and all(isinstance(token, str) for token in value)
-    if not isinstance(value, str) and not is_tokens:
-        raise ElmokitError(f"{where} has neither text nor a list of tokens in the field {field!r}")
-    return value  # type: ignore[no-any-return]
-
-
 def _json_id(value: Any, where: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ElmokitError(f"{where} has an id that is neither a string nor an integer")
     return str(value)
 
 
-def _running_text(pieces: Iterable[Piece], tokenize: Tokenize, limit: int) -> Iterator[Line]:
+def _running_text(pieces: Pieces, tokenize: Tokenize, limit: int) -> Iterator[Line]:
     """Split paragraphs into sentences."""
     index, unfinished, is_open = 0, "", False  # is_open: a part of the sentence was yielded
     for text, ended in _paragraphs(pieces):
@@ -358,7 +335,7 @@ def _running_text(pieces: Iterable[Piece], tokenize: Tokenize, limit: int) -> It
             unfinished, is_open = "", True
 
 
-def _paragraphs(pieces: Iterable[Piece]) -> Iterator[tuple[str, bool]]:
+def _paragraphs(pieces: Pieces) -> Iterator[tuple[str, bool]]:
     """Join the lines of hard-wrapped paragraphs; yield text and whether the paragraph ends."""
     lines: list[str] = []
     in_long_line = False

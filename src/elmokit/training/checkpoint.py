@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from elmokit.errors import ElmokitError, reason_of
 from elmokit.io.atomic import atomic_folder, remove_files
@@ -38,7 +39,7 @@ def save(
     metadata: dict[str, Any],
     *,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     extra: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write the checkpoint `step-N` and remove all but the last two.
@@ -86,9 +87,7 @@ def reading(checkpoint: Path) -> Iterator[dict[str, Any]]:
         ) from error
 
 
-def restore(
-    checkpoint: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> dict[str, Tensor]:
+def restore(checkpoint: Path, *, model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """Load weights and optimizer state, in a block of `reading`; return all tensors."""
     from safetensors.torch import load_file
 
@@ -105,7 +104,7 @@ def restore(
     return tensors
 
 
-def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+def _parameter_names(model: nn.Module, optimizer: Optimizer) -> list[str]:
     """Return the names of an optimizer's parameters, in the optimizer's order."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]

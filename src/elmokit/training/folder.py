@@ -14,9 +14,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from elmokit.errors import ElmokitError, reason_of
+from elmokit.errors import ElmokitError, explained
 from elmokit.io.atomic import locked, remove_leftovers
+from elmokit.io.lines import FilePath
 from elmokit.io.marker import MARKER, Command, read_marker, write_marker
+from elmokit.io.paths import is_inside
 
 TRAINING = "training"
 FOLDERS = (TRAINING, "tensorboard", "vectors", "runs")
@@ -24,11 +26,7 @@ FOLDERS = (TRAINING, "tensorboard", "vectors", "runs")
 
 @contextmanager
 def open_folder(
-    out: str | os.PathLike[str],
-    command: Command,
-    *,
-    inputs: Iterable[str | os.PathLike[str] | None] = (),
-    owner: bool = True,
+    out: FilePath, command: Command, *, inputs: Iterable[FilePath | None] = (), owner: bool = True
 ) -> Iterator[Path]:
     """Create and lock the output folder of a run while the block runs; yield its absolute path.
 
@@ -36,7 +34,8 @@ def open_folder(
     which the run reads, is inside it. A folder to which the run has written nothing is removed at
     the end. Of several processes only one is the `owner`: the others change nothing.
     """
-    try:
+    # A name may be too long, or ~user unknown.
+    with explained(f"cannot write into {os.fspath(out)}", OSError, RuntimeError):
         folder = Path(out).expanduser().absolute()
         training = folder / TRAINING
         if owner:
@@ -44,10 +43,6 @@ def open_folder(
             for path in inputs:
                 check_apart(folder, path)
             training.mkdir(parents=True, exist_ok=True)
-    except ElmokitError:
-        raise
-    except (OSError, RuntimeError) as error:  # A name is too long, or ~user is unknown.
-        raise ElmokitError(f"cannot write into {os.fspath(out)}: {reason_of(error)}") from None
     if not owner:
         yield folder
         return
@@ -86,16 +81,15 @@ def check_folder(folder: Path, command: Command) -> None:
         )
 
 
-def check_apart(folder: Path, path: str | os.PathLike[str] | None) -> None:
+def check_apart(folder: Path, path: FilePath | None) -> None:
     """Raise if an input is inside the output folder, or the folder inside the input."""
     if path is None or not os.path.exists(given := os.path.expanduser(path)):  # noqa: PTH110, PTH111
         return  # It is a name on the Hub, or a reader will report it.
-    source, target = Path(given).resolve(), folder.resolve()
-    if source.is_relative_to(target):
+    if is_inside(given, folder):
         raise ElmokitError(
             f"{path} is inside the output folder {folder}: choose an output folder elsewhere"
         )
-    if target.is_relative_to(source):
+    if is_inside(folder, given):
         raise ElmokitError(
             f"the output folder {folder} is inside {path}, which is read: choose one elsewhere"
         )

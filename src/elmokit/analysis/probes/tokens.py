@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.data.columns import read_tagged
-from elmokit.data.labeled import BadLines
+from elmokit.data.labeled import BadLines, Reading
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
 
@@ -81,9 +81,9 @@ def read_tagged_text(
         kind: Kind of file; "auto" decides by its extension.
         bad: Whether bad lines are skipped, and their count (default: raise at the first).
     """
-    text, bad = TaggedText(), bad or BadLines()
+    text, reading = TaggedText(), Reading(str.split, bad or BadLines())
     columns: Any = {"label_column": column, "text_column": token_column}
-    for example in read_tagged(path, **columns, kind=kind, scheme="plain", bad=bad):
+    for example in read_tagged(path, reading, **columns, kind=kind, scheme="plain"):
         text.sentences.append(tuple(map(intern, example.texts[0])))
         text.labels.append(tuple(map(intern, example.tags or ())))
     if not text.num_tokens:

@@ -60,18 +60,14 @@ def _load(path: Path) -> Any:
     problem = f"{path} is damaged or has more than tensors in it; nothing in it was executed"
     # torch raises many kinds, most with long texts.
     with explained(problem, Exception, raising=UnsupportedFormat, reason=False):
-        zipped = zipfile.is_zipfile(path)
-        if zipped:
-            _check_zip(path)
+        if zipped := zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if any(member.compress_type for member in archive.infolist()):
+                    problem = f"{path} is compressed, which files of torch.save are not"
+                    raise UnsupportedFormat(problem)
+                if damaged := archive.testzip():
+                    problem = f"{path} is damaged: the checksum of {damaged!r} is wrong"
+                    raise UnsupportedFormat(problem)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about later versions of torch
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
-
-
-def _check_zip(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        if any(member.compress_type for member in archive.infolist()):
-            raise UnsupportedFormat(f"{path} is compressed, which files of torch.save are not")
-        damaged = archive.testzip()
-    if damaged:
-        raise UnsupportedFormat(f"{path} is damaged: the checksum of {damaged!r} is wrong")

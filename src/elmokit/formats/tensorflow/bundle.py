@@ -61,7 +61,6 @@ class Bundle:
     entries: dict[str, Entry]
 
     def read(self, name: str) -> NDArray[np.float32]:
-        """Read a floating-point tensor as float32."""
         entry = self.entries[name]
         path = self.files[entry.file]
         tensor = f"{path}: the tensor {name!r}"

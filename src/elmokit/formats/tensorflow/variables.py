@@ -104,7 +104,6 @@ def read_training(prefix: Path) -> Checkpoint:
 
 
 def _latest(state: Path) -> str | None:
-    """Return the checkpoint that the file `checkpoint` names, without its folder."""
     try:
         text = read_text(state)
     except ElmokitError:  # There is none, or it is of another kind.
@@ -134,15 +133,14 @@ def _published_options(bundle: Bundle, shapes: Shapes) -> dict[str, Any]:
     """Return the options of `google/elmo`, with the sizes of the variables."""
     first = bilm.CELL.format(0, 0)
     try:
-        filters = _count(shapes, "CNN/W_cnn_{}")
-        return bilm.published_options(
-            shapes[f"{first}/B"][0] // 4,
-            shapes[f"{first}/W_0"][0] // 2,
-            _count(shapes, bilm.CELL.format(0, "{}") + "/W_0"),
-            shapes["char_embed"][1],
-            [[shapes[f"CNN/W_cnn_{i}"][k] for k in (1, 3)] for i in range(filters)],
-            _count(shapes, "CNN_high_{}/W_carry"),
-        )
+        lstm: dict[str, Any] = {"dim": shapes[f"{first}/B"][0] // 4}
+        lstm["projection_dim"] = shapes[f"{first}/W_0"][0] // 2
+        lstm["n_layers"] = _count(shapes, bilm.CELL.format(0, "{}") + "/W_0")
+        kernels = [shapes[f"CNN/W_cnn_{i}"] for i in range(_count(shapes, "CNN/W_cnn_{}"))]
+        cnn: dict[str, Any] = {"embedding": {"dim": shapes["char_embed"][1]}}
+        cnn["filters"] = [[kernel[k] for k in (1, 3)] for kernel in kernels]
+        cnn["n_highway"] = _count(shapes, "CNN_high_{}/W_carry")
+        return bilm.published_options(lstm, cnn)
     except KeyError as error:
         raise UnsupportedFormat(f"{bundle.prefix} lacks the variable {error.args[0]!r}") from None
     except IndexError:
@@ -198,7 +196,6 @@ def _shapes(bundle: Bundle, variables: Mapping[str, str]) -> dict[str, tuple[int
 
 
 def _tensors(bundle: Bundle, variables: Mapping[str, str], config: BiLMConfig) -> Tensors:
-    """Read all tensors by our names."""
     shapes = {name: bundle.entries[name].shape for name in variables.values()}
     table = []
     for row in bilm.rows(config):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tqdm import tqdm
 
@@ -27,25 +27,16 @@ from elmokit.errors import ElmokitError, plural, reason_of
 from elmokit.io.atomic import atomic_folder, write_file
 from elmokit.io.jsonfile import read_json
 from elmokit.progress import use_threads
-from elmokit.tasks.compare.conditions import (
-    Rows,
-    Run,
-    all_runs,
-    check_list,
-    make_tables,
-    seconds_left,
-)
+from elmokit.tasks.compare import conditions
+from elmokit.tasks.compare.conditions import Rows, Run, Tables
 from elmokit.tasks.compare.figures import draw_all
 from elmokit.tasks.compare.summary import as_markdown, describe_run, summarize
 from elmokit.tasks.fit import describe_change
 from elmokit.tasks.folder import VECTORS
 from elmokit.tasks.run import REPORT, Plan, Sources, TrainResult, make_plan
-from elmokit.tasks.settings import RunOptions
+from elmokit.tasks.settings import RunOptions, TaskName, TrainSettings
 from elmokit.training.checkpoint import remove_all
 from elmokit.training.folder import TRAINING, open_folder
-
-if TYPE_CHECKING:
-    from elmokit.tasks.settings import TaskName, TrainSettings
 
 log = logging.getLogger("elmokit")
 # What the commands in the results name, besides the settings of a run.
@@ -93,7 +84,7 @@ def compare(
         **options: Options of `elmokit.tasks.train` for all runs: fields of `RunOptions`, such as
             train, dev and elmo, and settings of the task.
     """
-    vary, seeds, percents = check_list(vary, seeds, sample_efficiency)
+    vary, seeds, percents = conditions.check_list(vary, seeds, sample_efficiency)
     if options.get("seed", 1) != 1:
         raise ElmokitError("a comparison has several seeds: name them with seeds, not seed")
     plan = make_plan(task, options)
@@ -105,7 +96,7 @@ def compare(
         plan.sources = replace(plan, data=replace(plan.data, train=[], dev=[])).load()
         assert plan.sources.elmo is not None
         top = plan.sources.elmo.config.num_layers
-        tables = make_tables([*vary, "elmo"], plan.settings, top)
+        tables = conditions.make_tables([*vary, "elmo"], plan.settings, top)
         curve = tables["elmo"]
         tables = {name: tables[name] for name in vary}
         given = {name: options[name] for name in COMMAND_OPTIONS if name in options}
@@ -121,7 +112,7 @@ class Comparer:
     plan: Plan
     """A run with ELMo under the given settings, with its sources loaded."""
     folder: Path
-    tables: dict[str, Rows]
+    tables: Tables
     curve: Rows
     """Conditions to train on each fraction of the data."""
     seeds: list[int]
@@ -131,7 +122,8 @@ class Comparer:
 
     def run(self) -> Comparison:
         """Train the runs that are not complete, then write results and figures."""
-        runs, data = all_runs(self.tables, self.curve, self.seeds, self.percents), self.plan.data
+        data = self.plan.data
+        runs = conditions.all_runs(self.tables, self.curve, self.seeds, self.percents)
         reports = {run: report for run in runs if (report := self.finished(run))}
         seconds = {run: report["seconds"] for run, report in reports.items()}
         if len(reports) < len(runs) and self.sources.store is not None:
@@ -139,7 +131,7 @@ class Comparer:
         for i, run in enumerate(runs, start=1):
             if run in reports:
                 continue
-            left = seconds_left(runs, seconds, train=len(data.train), dev=len(data.dev))
+            left = conditions.seconds_left(runs, seconds, train=len(data.train), dev=len(data.dev))
             more = "" if left is None else f", about {tqdm.format_interval(left)} left"
             log.info(f"run {i} of {len(runs)}: {run.name}{more}")
             started = time.monotonic()
@@ -157,12 +149,10 @@ class Comparer:
 
     @cached_property
     def sources(self) -> Sources:
-        """What all runs with ELMo share."""
         return self.plan.sources or self.plan.load()
 
     # ------------------------------------------------------------------ runs
     def folder_of(self, run: Run) -> Path:
-        """Return the folder of a run."""
         return self.folder / "runs" / run.name
 
     def plan_of(self, run: Run) -> Plan:
@@ -176,7 +166,6 @@ class Comparer:
         return replace(plan, sources=None if settings.tune_elmo else self.sources)
 
     def train(self, run: Run, done: list[Run]) -> TrainResult:
-        """Train or resume a run."""
         folder = self.folder_of(run)
         with open_folder(folder, "train"):
             if done:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elmokit.errors import ElmokitError
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from elmokit.tasks.settings import TrainSettings
+from elmokit.tasks.settings import TrainSettings
 
 WITHOUT, WITH = "without ELMo", "with ELMo"
 TABLES = ("layers", "placement", "elmo")
@@ -40,16 +36,16 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
         part = "" if self.percent == 100 else f"-part{self.percent:g}"
         return f"{self.condition.name}{part}-seed{self.seed}"
 
 
 # The rows of a table by their labels; a condition may be in several tables.
-Rows: TypeAlias = "dict[str, Condition]"
+Rows = dict[str, Condition]
+Tables = dict[str, Rows]
 
 
-def make_tables(names: Sequence[str], settings: TrainSettings, top: int) -> dict[str, Rows]:
+def make_tables(names: Sequence[str], settings: TrainSettings, top: int) -> Tables:
     """Return the tables of these names; `top` is the index of the biLM's last layer."""
     if settings.layers.isdigit() and int(settings.layers) > top:
         raise ElmokitError(f"there is no layer {settings.layers}: choose from 0 to {top}")
@@ -109,9 +105,7 @@ def check_list(
     return list(dict.fromkeys(vary)), list(dict.fromkeys(seeds)), sorted(set(map(float, percents)))
 
 
-def all_runs(
-    tables: dict[str, Rows], curve: Rows, seeds: Sequence[int], percents: Sequence[float]
-) -> list[Run]:
+def all_runs(tables: Tables, curve: Rows, seeds: list[int], percents: list[float]) -> list[Run]:
     """Return every run once, seed by seed, so that tables are complete early."""
 
     def of(seed: int) -> Iterator[Run]:

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elmokit.errors import plural
-from elmokit.tasks.compare.conditions import WITH, WITHOUT
+from elmokit.tasks.compare.conditions import WITH, WITHOUT, Rows, Run, Tables
 from elmokit.tasks.report import MIN_EXAMPLES
 
-if TYPE_CHECKING:
-    from elmokit.tasks.compare.conditions import Rows, Run
-
 TITLES = {"layers": "Layers", "placement": "Placement", "elmo": "ELMo"}
+Result = dict[str, Any]  # a part of results.json
 
 
-def describe_run(run: Run, report: dict[str, Any], command: str) -> dict[str, Any]:
+def describe_run(run: Run, report: Result, command: str) -> Result:
     """Return a single run as results.json has it."""
     kept = ("train_examples", "dev_examples", "weights", "epochs", "best_epoch", "seconds")
     return {
@@ -37,9 +35,7 @@ def describe_run(run: Run, report: dict[str, Any], command: str) -> dict[str, An
     }
 
 
-def summarize(
-    tables: dict[str, Rows], curve: Rows, percents: Sequence[float], runs: list[dict[str, Any]]
-) -> dict[str, Any]:
+def summarize(tables: Tables, curve: Rows, percents: list[float], runs: list[Result]) -> Result:
     """Return means and spreads of all tables, of the curve, and of the layer weights."""
     return {
         "tables": {name: table_of(rows, runs) for name, rows in tables.items()},
@@ -48,9 +44,9 @@ def summarize(
     }
 
 
-def table_of(rows: Rows, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def table_of(rows: Rows, runs: list[Result]) -> list[Result]:
     """Return a line for each row, with its gain over the first."""
-    lines: list[dict[str, Any]] = []
+    lines: list[Result] = []
     for label, condition in rows.items():
         own = _runs_of(runs, condition.name, 100)
         line = {"label": label, "condition": condition.name, **statistics_of(own)}
@@ -58,20 +54,20 @@ def table_of(rows: Rows, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
-def statistics_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def statistics_of(runs: list[Result]) -> Result:
     """Return mean and spread of each score over runs that differ in the seed."""
     names = list(runs[0]["scores"]) if runs else []
     scores = {name: spread([run["scores"][name] for run in runs]) for name in names}
     return {"n": len(runs), "seeds": [run["seed"] for run in runs], "scores": scores}
 
 
-def spread(values: Sequence[float]) -> dict[str, Any]:
+def spread(values: Sequence[float]) -> Result:
     """Return the mean, the standard deviation (of a sample: n - 1), and the values."""
     deviation = stdev(values) if len(values) > 1 else None
     return {"mean": fmean(values), "spread": deviation, "values": list(values)}
 
 
-def gain(base: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+def gain(base: Result, line: Result) -> Result:
     """Return how much better the first score is than the base's, and the share of fewer errors."""
     if base is line or not base["n"] or not line["n"]:
         return {"gain": None, "fewer_errors": None}
@@ -81,7 +77,7 @@ def gain(base: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
     return {"gain": now - before, "fewer_errors": fewer_errors}
 
 
-def curve_point(curve: Rows, percent: float, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def curve_point(curve: Rows, percent: float, runs: list[Result]) -> Result:
     """Return the scores with and without ELMo on a percentage of the training data."""
     groups = {label: _runs_of(runs, condition.name, percent) for label, condition in curve.items()}
     examples = [run["train_examples"] for group in groups.values() for run in group]
@@ -92,9 +88,7 @@ def curve_point(curve: Rows, percent: float, runs: list[dict[str, Any]]) -> dict
     }
 
 
-def weights_of(
-    tables: dict[str, Rows], curve: Rows, runs: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def weights_of(tables: Tables, curve: Rows, runs: list[Result]) -> list[Result]:
     """Return the layer weights of each condition with ELMo."""
     conditions = {c.name: c for rows in [*tables.values(), curve] for c in rows.values()}
     lines = []
@@ -118,12 +112,12 @@ def weights_of(
     return lines
 
 
-def _runs_of(runs: list[dict[str, Any]], condition: str, percent: float) -> list[dict[str, Any]]:
+def _runs_of(runs: list[Result], condition: str, percent: float) -> list[Result]:
     return [run for run in runs if (run["condition"], run["percent"]) == (condition, percent)]
 
 
 # ---------------------------------------------------------------------- tables
-def as_markdown(results: dict[str, Any]) -> str:
+def as_markdown(results: Result) -> str:
     """Return all tables of a comparison as Markdown."""
     seeds = ", ".join(map(str, results["seeds"]))
     parts = [
@@ -146,7 +140,7 @@ def as_markdown(results: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def rows_table(lines: list[dict[str, Any]]) -> str:
+def rows_table(lines: list[Result]) -> str:
     """Format a row for each condition, a column for each score."""
     names = next((list(line["scores"]) for line in lines if line["n"]), [])
     cells = [
@@ -162,7 +156,7 @@ def rows_table(lines: list[dict[str, Any]]) -> str:
     return table(["", "n", *names, "gain", "fewer errors"], cells)
 
 
-def curve_table(points: list[dict[str, Any]]) -> str:
+def curve_table(points: list[Result]) -> str:
     """Format a row for each size of the training data, with the task's first score."""
     cells = []
     for point in points:
@@ -174,7 +168,7 @@ def curve_table(points: list[dict[str, Any]]) -> str:
     return table(["training data", "examples", "n", WITHOUT, WITH], cells)
 
 
-def weights_table(lines: list[dict[str, Any]]) -> str:
+def weights_table(lines: list[Result]) -> str:
     """Format a row for each mix: the weight of each layer, and the scale."""
     layers = max(len(line["weights"]) for line in lines)
     cells = [
@@ -189,7 +183,7 @@ def weights_table(lines: list[dict[str, Any]]) -> str:
     return table(["", "mix", "n", *(f"layer {n}" for n in range(layers)), "scale"], cells)
 
 
-def percentage(value: dict[str, Any] | None, factor: float = 100, form: str = ".2f") -> str:
+def percentage(value: Result | None, factor: float = 100, form: str = ".2f") -> str:
     """Format a mean, multiplied by a factor, with its spread."""
     numbers = [value["mean"], value["spread"]] if value else []
     return " ± ".join(f"{factor * x:{form}}" for x in numbers if x is not None)

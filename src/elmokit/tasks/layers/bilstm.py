@@ -23,10 +23,7 @@ class BiLSTM(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """Map (texts, tokens, inputs) to (texts, tokens, 2 * hidden), 0 where padded.
-
-        The mask is True at the first tokens of each text.
-        """
+        """Map (texts, tokens, inputs) to (texts, tokens, 2 * hidden), 0 where the mask is False."""
         index = reversed_index(mask).unsqueeze(-1)  # (texts, tokens, 1)
         for forward_lstm, backward_lstm in zip(self.forwards, self.backwards, strict=True):
             backward = backward_lstm(vectors.gather(1, index.expand_as(vectors)))[0]
@@ -65,7 +62,6 @@ class Pooling(nn.Module):
         self.scores = nn.Linear(dim, 1) if kind == "attention" else None
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """Pool the tokens where the mask (texts, tokens) is True."""
         real = mask.unsqueeze(-1)  # (texts, tokens, 1)
         if self.scores is not None:
             weights = self.scores(vectors).masked_fill(~real, -torch.inf).softmax(1)

@@ -10,23 +10,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from elmokit.config import BiLMConfig
+from elmokit.embed import Embedder
 from elmokit.layer import ElmoLayer
 from elmokit.model.batch import TokenBatch, make_batch
 from elmokit.model.encoders import CharCNN
+from elmokit.store import LayerStore
+from elmokit.tasks.settings import TrainSettings
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE, CharacterIndexer
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-    from elmokit.store import LayerStore
-    from elmokit.tasks.settings import TrainSettings
-    from elmokit.vectors.static.table import StaticVectors
+from elmokit.vectors.static.table import StaticVectors
 
 MIN_COUNT = 2  # a word that occurs less often in the training data has no learned vector
 MAX_CHARACTERS = 25  # of a word that the small CNN reads
@@ -36,12 +34,9 @@ MAX_CHARACTERS = 25  # of a word that the small CNN reads
 class Encoded:
     """The vectors of a batch of texts."""
 
-    vectors: Tensor
-    """The input of the task's RNN, dropout applied, 0 where padded: (texts, tokens, dim)."""
-    late: Tensor | None
-    """ELMo vectors for the output of the RNN, if placed there: (texts, tokens, late_dim)."""
-    mask: Tensor
-    """True where there is a token: (texts, tokens)."""
+    vectors: Tensor  # input of the RNN, dropout applied, 0 where padded: (texts, tokens, dim)
+    late: Tensor | None  # ELMo vectors for the RNN's output, if placed there: (texts, tokens, dim)
+    mask: Tensor  # True where there is a token: (texts, tokens)
 
     def join(self, outputs: Tensor) -> Tensor:
         """Return the outputs of the RNN, joined with the ELMo vectors if placed there."""
@@ -55,7 +50,6 @@ class Inputs(nn.Module):
         self,
         settings: TrainSettings,
         words: Sequence[str],
-        *,
         vectors: StaticVectors | None = None,
         elmo: Embedder | None = None,
         store: LayerStore | None = None,
@@ -78,17 +72,15 @@ class Inputs(nn.Module):
         self.elmo = elmo_layer(elmo, settings) if elmo is not None else None
         self.placement = settings.placement
         elmo_dim = 0 if elmo is None else elmo.dim
-        early, late = settings.placement != "output", settings.placement != "input"
-        self.dim = self.fixed_dim + word_dim + settings.char_dim + early * elmo_dim
-        self.late_dim = late * elmo_dim
+        own_dim = self.fixed_dim + word_dim + settings.char_dim
+        self.dim = own_dim if settings.placement == "output" else own_dim + elmo_dim
+        self.late_dim = 0 if settings.placement == "input" else elmo_dim
 
     @property
     def device(self) -> torch.device:
-        """Device of the weights."""
         return next((p.device for p in self.parameters()), torch.device("cpu"))
 
     def forward(self, texts: Sequence[Sequence[str]]) -> Encoded:
-        """Return the vectors of tokenized texts."""
         batch = make_batch(texts, CharacterIndexer(MAX_CHARACTERS)).to(self.device)
         # In the order of `make_batch`, the sentence boundaries first.
         words = list(dict.fromkeys(chain((BEGIN_SENTENCE, END_SENTENCE), *texts)))
@@ -154,7 +146,6 @@ def known_words(texts: Iterable[Sequence[str]], settings: TrainSettings) -> list
 def elmo_layer(elmo: Embedder, settings: TrainSettings) -> ElmoLayer:
     """Return the biLM with a mix for each placement."""
     special = {"all": None, "average": None, "top": elmo.config.num_layers}
-    only = special[settings.layers] if settings.layers in special else int(settings.layers)
     layer = ElmoLayer(
         elmo,
         outputs=2 if settings.placement == "both" else 1,
@@ -162,7 +153,7 @@ def elmo_layer(elmo: Embedder, settings: TrainSettings) -> ElmoLayer:
         layer_norm=settings.layer_norm,
         trainable=settings.tune_elmo,
         l2=settings.l2,
-        layer=only,
+        layer=special[settings.layers] if settings.layers in special else int(settings.layers),
     )
     if settings.layers == "average":
         for mix in layer.mixes:
@@ -172,16 +163,9 @@ def elmo_layer(elmo: Embedder, settings: TrainSettings) -> ElmoLayer:
 
 def small_cnn(dim: int) -> CharCNN:
     """Return a character CNN of `dim` filters over three characters."""
-    config = BiLMConfig(
-        max_characters=MAX_CHARACTERS,
-        character_dim=16,
-        filters=((3, dim),),
-        highway_layers=0,
-        project_tokens=False,
-        projection_dim=dim,
-        lstm_dim=dim,
-    )
-    return CharCNN(config)
+    sizes: Any = dict.fromkeys(("projection_dim", "lstm_dim"), dim)
+    sizes |= {"max_characters": MAX_CHARACTERS, "character_dim": 16, "filters": ((3, dim),)}
+    return CharCNN(BiLMConfig(**sizes, highway_layers=0, project_tokens=False))
 
 
 def _table(rows: int, columns: int, *, spread: float) -> nn.Embedding | None:

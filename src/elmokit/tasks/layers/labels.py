@@ -19,7 +19,6 @@ class LabelModel(nn.Module):
     """A model whose `forward` scores all labels of each example: (examples, labels)."""
 
     def __init__(self, inputs: Inputs, learned: dict[str, Any]) -> None:
-        """Take over the inputs and the labels that were learned from the training data."""
         super().__init__()
         labels = learned.get("labels")
         if not isinstance(labels, list) or len(labels) < 2 or len(set(labels)) < len(labels):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -14,16 +13,13 @@ from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, write_labels
 from elmokit.tasks.settings import ClassifierSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 
 class Classifier(LabelModel):
     """A BiLSTM with pooling over the tokens, or the plain mean of the vectors; then the labels."""
 
-    def __init__(
-        self, inputs: Inputs, settings: ClassifierSettings, learned: dict[str, Any]
-    ) -> None:
-        """Build a new model for the learned labels."""
+    def __init__(self, inputs: Inputs, settings: ClassifierSettings, learned: Learned) -> None:
         super().__init__(inputs, learned)
         self.lstm: BiLSTM | None = None
         if settings.encoder == "lstm":
@@ -35,7 +31,6 @@ class Classifier(LabelModel):
         self.top = self.make_top(width, settings.hidden, settings.dropout)
 
     def forward(self, batch: Sequence[Labeled]) -> Tensor:
-        """Score all labels: (examples, labels)."""
         encoded = self.inputs([example.texts[0] for example in batch])
         vectors = encoded.vectors  # (examples, tokens, dim)
         if self.lstm is not None:

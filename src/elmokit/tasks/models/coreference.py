@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Pronoun, Span, Tokens
+from elmokit.data.labeled import Reading
 from elmokit.data.marked import read_gap
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath
@@ -33,7 +34,7 @@ from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_la
 from elmokit.tasks.layers.spans import BUCKETS, bucket, check_span, covered, distance
 from elmokit.tasks.settings import CoreferenceSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 from elmokit.text.tokenize import split_sentences
 
 LABELS = ["A", "B", "NEITHER"]
@@ -44,10 +45,7 @@ NUM_VALUES = (BUCKETS, 7, 4, 4, 2, 2)  # of each feature that `name_features` re
 class PronounResolver(LabelModel):
     """Score each name for a pronoun, by the same weights, and that it refers to neither."""
 
-    def __init__(
-        self, inputs: Inputs, settings: CoreferenceSettings, learned: dict[str, Any]
-    ) -> None:
-        """Build a new model; its labels are always the same."""
+    def __init__(self, inputs: Inputs, settings: CoreferenceSettings, learned: Learned) -> None:
         if learned.get("labels") != LABELS:
             raise ElmokitError(f"the model's labels must be {', '.join(LABELS)}")
         super().__init__(inputs, learned)
@@ -147,13 +145,13 @@ def cut_sentences(tokens: Tokens) -> tuple[Tokens, ...]:
     return tuple(tokens[i:j] for i, j in pairwise(cuts))
 
 
-def read_sentences(path: FilePath, **options: Any) -> Iterator[Pronoun]:
+def read_sentences(path: FilePath, reading: Reading) -> Iterator[Pronoun]:
     """Read the passages of a file as sentences; positions count the tokens of all of them."""
-    for example in read_gap(path, **options):
+    for example in read_gap(path, reading):
         yield replace(example, texts=cut_sentences(example.texts[0]))
 
 
-def learn(examples: Sequence[Pronoun], settings: CoreferenceSettings) -> dict[str, Any]:
+def learn(examples: Sequence[Pronoun], settings: CoreferenceSettings) -> Learned:
     """Return the labels, which are always the same; raise if fewer than two occur."""
     for example in examples:
         tokens = sum(map(len, example.texts))

@@ -11,7 +11,6 @@ Shapes: B pairs, T tokens of the longest text, D columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +23,13 @@ from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, write_labels
 from elmokit.tasks.settings import PairSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 
 class PairClassifier(LabelModel):
     """Aligns two texts, compares each token with what it is aligned to, and chooses a label."""
 
-    def __init__(self, inputs: Inputs, settings: PairSettings, learned: dict[str, Any]) -> None:
-        """Build a new model for the learned labels."""
+    def __init__(self, inputs: Inputs, settings: PairSettings, learned: Learned) -> None:
         super().__init__(inputs, learned)
         hidden, dropout = settings.hidden, settings.dropout
         self.encoder = BiLSTM(inputs.dim + MATCHES, hidden, depth=settings.depth, dropout=dropout)
@@ -42,7 +40,6 @@ class PairClassifier(LabelModel):
         self.top = self.make_top(4 * self.composition.dim, hidden, dropout)
 
     def forward(self, batch: Sequence[Labeled]) -> Tensor:
-        """Score all labels: (B, labels)."""
         firsts, seconds = ([example.texts[i] for example in batch] for i in (0, 1))
         encoded = self.inputs([*firsts, *seconds])  # 2B texts
         vectors = with_matches(encoded.vectors, [*firsts, *seconds], [*seconds, *firsts])

@@ -29,7 +29,7 @@ from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import QuestionSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 MAX_BATCH_TOKENS = 25_600  # padded tokens of the passages of a prediction, unless it is one
 
@@ -61,8 +61,7 @@ class BiAttention(nn.Module):
 class SpanReader(nn.Module):
     """Point to the first and to the last token of the answer."""
 
-    def __init__(self, inputs: Inputs, settings: QuestionSettings, learned: dict[str, Any]) -> None:
-        """Build a new model; `learned` is empty."""
+    def __init__(self, inputs: Inputs, settings: QuestionSettings, learned: Learned) -> None:
         super().__init__()
         self.inputs = inputs
         self.max_tokens, self.max_answer_tokens = settings.max_tokens, settings.max_answer_tokens
@@ -79,10 +78,7 @@ class SpanReader(nn.Module):
     def forward(
         self, questions: Sequence[Tokens], passages: Sequence[Tokens]
     ) -> tuple[Tensor, Tensor]:
-        """Return log p that the answer starts, and that it ends, with each token: (B, P) each.
-
-        Padding has -inf.
-        """
+        """Return log p that the answer starts, or ends, with each token: (B, P), -inf if padded."""
         question, question_mask = self._encode(questions, passages)
         passage, mask = self._encode(passages, questions)
         attended = self.attention(passage, question, mask, question_mask)  # (B, P, 4D)
@@ -144,11 +140,7 @@ def window(example: Question, max_tokens: int) -> tuple[Tokens, Span]:
 
 
 def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span], list[float]]:
-    """Return the most probable span of at most `max_tokens` of each passage, and its probability.
-
-    `start` and `end` are log p that the answer starts or ends with a token: (B, P), -inf where
-    padded.
-    """
+    """Return the most probable span of at most `max_tokens` per passage, and its probability."""
     width = min(max_tokens, end.shape[1])
     ends = F.pad(end, (0, width - 1), value=-torch.inf).unfold(1, width, 1)  # (B, P, width)
     best = (start.unsqueeze(2) + ends).flatten(1).max(1)  # at index start * width + further
@@ -157,7 +149,7 @@ def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span],
     return spans, best.values.exp().tolist()
 
 
-def learn(examples: Sequence[Question], settings: QuestionSettings) -> dict[str, Any]:
+def learn(examples: Sequence[Question], settings: QuestionSettings) -> Learned:
     """Learn nothing; raise if a question has no answer."""
     for example in examples:
         if example.span is None:

@@ -26,7 +26,7 @@ from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_la
 from elmokit.tasks.layers.spans import BUCKETS, buckets, check_span, covered
 from elmokit.tasks.settings import RelationSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 DISTANCE_DIM = 20  # size of the vector of a token's distance to an entity
 
@@ -51,8 +51,7 @@ class EntityAttention(nn.Module):
 class RelationClassifier(LabelModel):
     """A BiLSTM that knows where the entities are; then the relations with their directions."""
 
-    def __init__(self, inputs: Inputs, settings: RelationSettings, learned: dict[str, Any]) -> None:
-        """Build a new model for the learned relations."""
+    def __init__(self, inputs: Inputs, settings: RelationSettings, learned: Learned) -> None:
         super().__init__(inputs, learned)
         hidden, dropout = settings.hidden, settings.dropout
         self.distances = nn.ModuleList(nn.Embedding(BUCKETS, DISTANCE_DIM) for _ in range(2))
@@ -68,7 +67,6 @@ class RelationClassifier(LabelModel):
         self.top = self.make_top(2 * inputs.dim + 3 * width, hidden, dropout)
 
     def forward(self, batch: Sequence[Related]) -> Tensor:
-        """Score all relations: (B, labels)."""
         encoded = self.inputs([example.texts[0] for example in batch])
         mask, tokens = encoded.mask, encoded.mask.shape[1]
         spans = [[example.first for example in batch], [example.second for example in batch]]
@@ -89,7 +87,7 @@ class RelationClassifier(LabelModel):
         return self.top(torch.cat([entities, pooled], dim=-1))  # type: ignore[no-any-return]
 
 
-def learn(examples: Sequence[Related], settings: RelationSettings) -> dict[str, Any]:
+def learn(examples: Sequence[Related], settings: RelationSettings) -> Learned:
     """Return all relations of the training examples, sorted."""
     for example in examples:
         for name, span in (("e1", example.first), ("e2", example.second)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from elmokit.tasks.layers.embedder import Encoded, Inputs
 from elmokit.tasks.layers.labels import check_choices
 from elmokit.tasks.settings import TaggerSettings
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 PREDICATE_DIM = 10  # size of the vector that marks the predicate
 
@@ -27,8 +26,7 @@ PREDICATE_DIM = 10  # size of the vector that marks the predicate
 class Tagger(nn.Module):
     """A BiLSTM and a CRF, or a separate choice for each token."""
 
-    def __init__(self, inputs: Inputs, settings: TaggerSettings, learned: dict[str, Any]) -> None:
-        """Build a new model for the learned tags."""
+    def __init__(self, inputs: Inputs, settings: TaggerSettings, learned: Learned) -> None:
         super().__init__()
         self.inputs, self.tags = inputs, learned["tags"]
         self.indices = {tag: index for index, tag in enumerate(self.tags)}
@@ -69,7 +67,6 @@ class Tagger(nn.Module):
         return losses.sum() / mask.sum()  # type: ignore[no-any-return]
 
     def predict(self, batch: Sequence[Tagged]) -> list[list[str]]:
-        """Return the best tags of each sentence."""
         emissions, mask = self(batch)
         if self.crf is None:
             best, lengths = emissions.argmax(-1).tolist(), mask.sum(1).tolist()
@@ -82,7 +79,7 @@ class Tagger(nn.Module):
 read = reader(read_tagged, "text_column", "label_column", "predicate_column", "scheme")
 
 
-def learn(examples: Sequence[Tagged], settings: TaggerSettings) -> dict[str, Any]:
+def learn(examples: Sequence[Tagged], settings: TaggerSettings) -> Learned:
     """Return all tags of the training examples, sorted, and whether predicates are marked."""
     tags = {tag for example in examples for tag in example.tags or ()}
     predicates = any(example.predicate is not None for example in examples)

@@ -17,26 +17,19 @@ import torch
 from torch import Tensor
 
 MIN_LOG_PROBABILITY = -1e4  # of an end that is required, however improbable it is
+Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """A text that has ended."""
 
-    words: tuple[int, ...]
-    """Indices of its words, without the end."""
-    score: float
-    """The mean log probability of its words and its end."""
+    words: tuple[int, ...]  # indices, without the end
+    score: float  # the mean log probability of its words and its end
 
 
 def search(
-    step: Callable[[Tensor, Any], tuple[Tensor, Any]],
-    state: Any,
-    begin: Tensor,
-    *,
-    end: int,
-    beam: int,
-    max_words: int,
+    step: Step, state: Any, begin: Tensor, *, end: int, beam: int, max_words: int
 ) -> list[list[Hypothesis]]:
     """Return the best hypotheses of each example, from 1 to `beam`, the best first.
 

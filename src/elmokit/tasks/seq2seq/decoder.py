@@ -32,21 +32,14 @@ ROWS = 256  # rows of logits that are computed at once
 class Source:
     """The texts to rewrite, as the decoder sees them."""
 
-    memory: Tensor
-    """Output of the encoder for each token: (B, S, columns)."""
-    keys: Tensor
-    """Keys of the attention: (B, S, H)."""
-    mask: Tensor
-    """True where there is a token: (B, S)."""
-    indices: Tensor
-    """Indices of the tokens as words that can be written: (B, S)."""
-    own_words: int
-    """Number of words beyond the vocabulary, of the text that has most."""
-    spelled: Tensor | None
-    """Token vectors of these words for the target's ELMo, if any: (B, own_words, dim)."""
+    memory: Tensor  # output of the encoder for each token: (B, S, columns)
+    keys: Tensor  # keys of the attention: (B, S, H)
+    mask: Tensor  # True where there is a token: (B, S)
+    indices: Tensor  # indices of the tokens as words that can be written: (B, S)
+    own_words: int  # number of words beyond the vocabulary, of the text that has most
+    spelled: Tensor | None  # their vectors for the target's ELMo, if any: (B, own_words, dim)
 
     def take(self, texts: Tensor) -> Source:
-        """Return these texts."""
         own: Any = {k: v[texts] for k, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **own)
 
@@ -55,15 +48,11 @@ class Source:
 class State:
     """The state of the decoder between two words."""
 
-    layers: list[LayerState]
-    """h and c of each LSTM layer: (n, H)."""
-    output: Tensor
-    """Output of the step before, which is fed in again: (n, H)."""
-    elmo: list[LayerState]
-    """h and c of the target's ELMo, if there is one."""
+    layers: list[LayerState]  # h and c of each LSTM layer: (n, H)
+    output: Tensor  # output of the step before, which is fed in again: (n, H)
+    elmo: list[LayerState]  # h and c of the target's ELMo, if there is one
 
     def take(self, rows: Tensor) -> State:
-        """Return these rows."""
         layers, elmo = ([(h[rows], c[rows]) for h, c in x] for x in (self.layers, self.elmo))
         return State(layers, self.output[rows], elmo)
 
@@ -72,14 +61,10 @@ class State:
 class Written:
     """What the decoder returns for some steps."""
 
-    outputs: Tensor
-    """(T, n, H)."""
-    attention: Tensor
-    """Over the tokens of each row's source, summing to 1: (T, n, S)."""
-    vectors: Tensor
-    """Its input: (T, n, columns)."""
-    state: State
-    """After the last step."""
+    outputs: Tensor  # (T, n, H)
+    attention: Tensor  # over the tokens of each row's source, summing to 1: (T, n, S)
+    vectors: Tensor  # its input: (T, n, columns)
+    state: State  # after the last step
 
 
 class Decoder(nn.Module):
@@ -88,11 +73,7 @@ class Decoder(nn.Module):
     def __init__(
         self, words: int, memory_dim: int, elmo_dim: int, settings: Seq2SeqSettings
     ) -> None:
-        """Build a new decoder that writes `words` words of the vocabulary.
-
-        The encoder's output for each token has `memory_dim` columns, and the target's ELMo vectors
-        have `elmo_dim`, 0 without.
-        """
+        """Build a new decoder for an encoder's output of `memory_dim` columns."""
         super().__init__()
         hidden, depth = settings.hidden, settings.depth
         self.words, self.depth = words, depth

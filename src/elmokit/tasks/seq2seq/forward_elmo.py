@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from elmokit.embed import Embedder
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.model.lstm import LayerState
 from elmokit.tasks.layers.embedder import elmo_layer
@@ -22,9 +22,6 @@ from elmokit.tasks.seq2seq.targets import UNKNOWN
 from elmokit.tasks.settings import TrainSettings
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.vocabulary import UNKNOWN as UNKNOWN_WORD
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
 
 WORDS_PER_BATCH = 256
 
@@ -73,7 +70,6 @@ class ForwardElmo(nn.Module):
         return torch.cat(vectors)
 
     def start(self, rows: int) -> list[LayerState]:
-        """Return the state before the first word."""
         return BiLMState.zeros(self._bilm().config, rows, self.table.device).forward
 
     def forward(self, tokens: Tensor, state: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
@@ -86,13 +82,8 @@ class ForwardElmo(nn.Module):
         """Return the forward half of every layer, (L + 1, steps, rows, dim), and the state."""
         bilm = self._bilm()
         steps, rows, dim = tokens.shape
-        x = tokens.reshape(steps * rows, dim)
-        outputs, after = [x], []
-        for index, layer in enumerate(bilm.forward_layers):
-            y, last = layer(x, [rows] * steps, state[index])
-            x = y + x if index and bilm.config.skip_connections else y
-            outputs.append(x)
-            after.append(last)
+        packed = tokens.reshape(steps * rows, dim)
+        outputs, after = bilm.run_stack(bilm.forward_layers, packed, [rows] * steps, state)
         return torch.stack(outputs).view(-1, steps, rows, dim), after
 
     def _bilm(self) -> BiLM:

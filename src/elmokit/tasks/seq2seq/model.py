@@ -18,32 +18,22 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.data.examples import Translated
-from elmokit.data.labeled import BadLines, read_parallel, read_summaries
+from elmokit.data.labeled import Reading, read_parallel, read_summaries
 from elmokit.data.tables import kind_of
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import recorded_model
+from elmokit.loading import load
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
+from elmokit.tasks.seq2seq import targets
 from elmokit.tasks.seq2seq.beam import search
 from elmokit.tasks.seq2seq.decoder import Decoder, Source, State
 from elmokit.tasks.seq2seq.forward_elmo import ForwardElmo
-from elmokit.tasks.seq2seq.targets import (
-    BEGIN,
-    END,
-    TargetWords,
-    common_case,
-    frequent_words,
-    padded,
-)
-from elmokit.tasks.settings import (
-    Seq2SeqSettings,
-    SummarizeSettings,
-    TaskName,
-    TranslateSettings,
-)
+from elmokit.tasks.seq2seq.targets import BEGIN, END, TargetWords, padded
+from elmokit.tasks.settings import SETTINGS, Seq2SeqSettings, TaskName
 from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Task
+from elmokit.tasks.task import Learned, Task
 
 
 @dataclass(frozen=True)
@@ -63,8 +53,7 @@ class Writing:
 class Rewriter(nn.Module):
     """An attention encoder-decoder."""
 
-    def __init__(self, inputs: Inputs, settings: Seq2SeqSettings, learned: dict[str, Any]) -> None:
-        """Build a new model for the learned words of the target."""
+    def __init__(self, inputs: Inputs, settings: Seq2SeqSettings, learned: Learned) -> None:
         super().__init__()
         self.inputs, self.settings = inputs, settings
         self.beam = settings.beam  # may be changed at any time
@@ -156,12 +145,9 @@ class Rewriter(nn.Module):
         return nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
-def _target_elmo(settings: Seq2SeqSettings, learned: dict[str, Any]) -> ForwardElmo | None:
-    """Load the model of the target's language, if there is one."""
+def _target_elmo(settings: Seq2SeqSettings, learned: Learned) -> ForwardElmo | None:
     if settings.target_elmo is None:
         return None
-    from elmokit.loading import load
-
     elmo = load(recorded_model(settings.target_elmo))  # In training, `learn` has downloaded it.
     if elmo.fingerprint() != learned["target_elmo"]:
         raise ElmokitError(f"the decoder was trained with another biLM than {settings.target_elmo}")
@@ -169,33 +155,24 @@ def _target_elmo(settings: Seq2SeqSettings, learned: dict[str, Any]) -> ForwardE
 
 
 # ---------------------------------------------------------------------- files, scores
-
-
-def read_translations(
-    path: str, *, labeled: bool, bad: BadLines, **options: Any
-) -> Iterator[Translated]:
+def read_translations(path: str, reading: Reading, **columns: Any) -> Iterator[Translated]:
     """Read the lines of "source,target", of a source alone, or a table with both."""
     source, comma, target = path.rpartition(",")
     if not comma and kind_of(path) != "text":
-        return read_summaries(path, labeled=labeled, bad=bad, **options)
+        return read_summaries(path, reading, **columns)
     if not comma or Path(path).expanduser().exists():  # The comma is part of a name.
         source, target = path, ""
-    if labeled and not target:
+    if reading.labeled and not target:
         raise ElmokitError(f"name both files, separated by a comma: {path},TARGET")
-    split = {name: options[name] for name in ("tokenize", "tokenize_target")}
-    return read_parallel(source, target if labeled else None, bad=bad, **split)
+    return read_parallel(source, target if reading.labeled else None, reading)
 
 
-def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> dict[str, Any]:
+def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> Learned:
     """Return the words that can be written, and the fingerprint of the target's biLM."""
-    targets = [example.target or () for example in examples]
-    learned: dict[str, Any] = {
-        "words": frequent_words(targets, settings.target_vocab_size),
-        "case": common_case(targets),
-    }
+    texts = [example.target or () for example in examples]
+    learned: Learned = {"words": targets.frequent_words(texts, settings.target_vocab_size)}
+    learned["case"] = targets.common_case(texts)
     if settings.target_elmo is not None:
-        from elmokit.loading import load
-
         learned["target_elmo"] = load(settings.target_elmo).fingerprint()
     return learned
 
@@ -239,13 +216,13 @@ def write(examples: Sequence[Translated], predictions: Sequence[Any]) -> Iterato
         yield " ".join(prediction["text"].split()) + "\n"
 
 
-def make_task(name: TaskName, settings: type, read: Any, score: Any) -> Task:
+def make_task(name: TaskName, read: Any, score: Any) -> Task:
     """Return a task that differs in these from the other."""
-    columns = ("tokenize_target", "text_column", "label_column")
-    return Task(name, settings, reader(read, *columns, cut=True), learn, Rewriter, score, write)
+    own_reader = reader(read, "text_column", "label_column", cut=True)
+    return Task(name, SETTINGS[name], own_reader, learn, Rewriter, score, write)
 
 
 TASKS = {
-    "translate": make_task("translate", TranslateSettings, read_translations, bleu_scores),
-    "summarize": make_task("summarize", SummarizeSettings, read_summaries, rouge_scores),
+    "translate": make_task("translate", read_translations, bleu_scores),
+    "summarize": make_task("summarize", read_summaries, rouge_scores),
 }

@@ -42,7 +42,6 @@ class TargetWords:
     """A vocabulary that each example extends by the words of its source."""
 
     def __init__(self, words: Sequence[str], *, case: str, copy: bool) -> None:
-        """Take the words of the vocabulary, their case, and whether words are copied."""
         self.words, self.copy, self.written = list(words), copy, CASES[case]
         self.indices = {word: index for index, word in enumerate(words, FIRST_WORD)}
         self.size = FIRST_WORD + len(self.words)
