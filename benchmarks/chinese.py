@@ -11,13 +11,13 @@ nearest uses in the held-out file are printed for a reader to judge.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from pathlib import Path
 
 import numpy as np
 from ngram import targets
+from parsers import described_parser
 from ptb import run_elmokit, text_perplexity, vocabulary_of
 from speed import machine
 
@@ -90,9 +90,7 @@ MAX_USES = 500  # maximum number of uses of a word in the held-out text
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", required=True, help="segmented text, also .xz")
     parser.add_argument("--heldout", required=True, help="more of it, to measure on")
     parser.add_argument("--folder", required=True, help="where the model is trained")

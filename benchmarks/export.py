@@ -12,7 +12,6 @@ folder of run_peers.py, which calls the older systems.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from parsers import described_parser
 from speed import machine, make_checkpoint, read_sentences, stand_in_text
 
 import elmokit
@@ -50,9 +50,7 @@ np.savez(out, version=system.version, **{str(i): layers for i, layers in enumera
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", help="tokenized sentences, one per line")
     parser.add_argument("--sentences", type=int, default=36)
     parser.add_argument("--peers", required=True, help="the folder of run_peers.py")

@@ -10,10 +10,10 @@ a quarter lower.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
+from parsers import described_parser
 from ptb import run_elmokit, text_perplexity, vocabulary_of
 from speed import machine
 
@@ -26,9 +26,7 @@ AIM = -0.25
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", required=True, help="running text, also .xz")
     parser.add_argument("--folder", required=True, help="where the adapted model goes")
     parser.add_argument("--model", default="english", help="whatever elmokit.load takes")

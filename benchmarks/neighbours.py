@@ -12,7 +12,6 @@ word in the whole text. The nearest are printed for a reader to judge.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from parsers import described_parser
 from speed import machine
 
 from elmokit.analysis.neighbours.approximate import Graphs, open_graphs
@@ -59,9 +59,7 @@ GRAPHS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", required=True, help="running text, also .gz, .xz, .zst")
     parser.add_argument("--static", help="static word vectors, for table 4")
     parser.add_argument("--tokens", type=int, default=1_000_000)

@@ -21,7 +21,6 @@ numbers, for counts of 1, 2 and 3 or more, from how many n-grams have the counts
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import tempfile
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from parsers import described_parser
 
 from elmokit.formats import native
 from elmokit.language import Perplexity
@@ -45,9 +45,7 @@ HELDOUT = "held-out part of its text"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("folder", help="the output of elmokit pretrain, with its corpus")
     parser.add_argument("--heldout", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("--order", type=int, default=ORDER)

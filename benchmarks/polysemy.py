@@ -13,13 +13,13 @@ purity of the drawn points is measured too.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from parsers import described_parser
 
 from elmokit.analysis.geometry import Array, cosine_matrix, purity, silhouette
 from elmokit.analysis.plots.draw import draw_uses
@@ -34,9 +34,7 @@ DEALS = 2000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--uses", default=str(HERE.parent / "examples" / "senses.tsv"))
     parser.add_argument("--model", default="english")
     parser.add_argument("--out", default=str(HERE / "results" / "polysemy.json"))

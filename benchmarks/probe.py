@@ -9,11 +9,11 @@ with other tags: the order of the layers can be compared, the scores cannot.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from pathlib import Path
 
+from parsers import described_parser
 from speed import machine
 
 from elmokit.analysis.plots.draw import draw_probe
@@ -29,9 +29,7 @@ PAPER = {"layer 1": 97.3, "layer 2": 96.8}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--train", required=True, help="CoNLL-U, also .xz")
     parser.add_argument("--dev", required=True, help="CoNLL-U, also .xz")
     parser.add_argument("--vectors", help="static word vectors, also .xz")

@@ -13,7 +13,6 @@ forward direction; the result also has a 5-gram model of the same text.
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from ngram import ORDER, fit, probabilities, reverse, stream_of, targets
+from parsers import described_parser
 from speed import machine
 from torch import nn
 
@@ -73,9 +73,7 @@ PUBLISHED = [  # Kim et al. 2016, table 3: system, parameters in millions, test 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     for part in ("train", "valid", "test"):
         parser.add_argument(f"--{part}", required=True, help="tokenized, one sentence per line")
     parser.add_argument("--folder", required=True, help="where the model is trained")

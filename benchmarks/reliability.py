@@ -19,7 +19,6 @@ number of trials, are in benchmarks/results/reliability.json; faults end it with
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -35,6 +34,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from parsers import described_parser
 
 os.environ["OMP_NUM_THREADS"] = "1"
 HERE = Path(__file__).parent
@@ -480,9 +481,7 @@ def make_bad_files(folder: Path) -> None:
 # ---------------------------------------------------------------------- all together
 def main() -> int:
     """Run the chosen parts, print and write the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--only", choices=["kills", "mutants", "misuse"])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--points", type=int, default=120, help="most steps to kill at")

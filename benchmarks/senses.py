@@ -11,12 +11,12 @@ the first sense, on five test sets together, of which these are two.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from pathlib import Path
 from typing import Any
 
+from parsers import described_parser
 from speed import machine
 
 from elmokit.analysis.senses.build import build_senses
@@ -32,9 +32,7 @@ PAPER = {"first sense": 65.9, "layer 1": 67.4, "layer 2": 69.0}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--data", required=True, type=Path, help="the folder that has the files")
     parser.add_argument("--model", default="english", help="a model that elmokit.load accepts")
     parser.add_argument("--threads", type=int)

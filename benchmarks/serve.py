@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from parsers import described_parser
 from speed import machine, read_sentences, stand_in_text
 
 import elmokit
@@ -43,9 +44,7 @@ SLOW = 20  # clients of each bad kind
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", help="tokenized sentences, one per line (default: Python's help)")
     parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)

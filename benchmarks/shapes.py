@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from parsers import described_parser
 from ptb import run_elmokit
 from scipy.optimize import least_squares
 from speed import machine
@@ -43,9 +44,7 @@ HOURS = 1, 3, 6, 12, 24
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", nargs="+", required=True, help="files or folders of text")
     parser.add_argument("--valid", required=True, help="held-out text")
     parser.add_argument("--folder", required=True, help="where the models are trained")

@@ -26,6 +26,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from parsers import described_parser
+
 HERE = Path(__file__).parent
 SAME, AHEAD = "same batches", "look-ahead"
 BATCHES = [  # elmokit: precision, batching, cache
@@ -51,9 +53,7 @@ CASES = [  # size, batch size, sentences, variants of elmokit
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", help="tokenized sentences, one per line")
     parser.add_argument("--peers", help="the script that runs the older systems")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON")

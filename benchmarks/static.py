@@ -12,7 +12,6 @@ takes the place of the shipped one, which probe.py measures.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 from neighbours import cut
+from parsers import described_parser
 from speed import machine
 
 import elmokit
@@ -37,9 +37,7 @@ TRAINING: Any = {"epochs": 5, "batch_size": 256}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", required=True, help="running text, also .gz, .xz, .zst")
     parser.add_argument("--vectors", required=True, help="static word vectors to compare with")
     parser.add_argument("--train", required=True, help="CoNLL-U, also .xz")

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from parsers import described_parser
 from speed import machine
 
 HERE = Path(__file__).parent
@@ -30,9 +31,7 @@ WITHOUT, KEPT, AGAIN = "without ELMo", "ELMo, layers kept", "ELMo, layers comput
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--train", required=True, help="names in CoNLL columns")
     parser.add_argument("--dev", required=True)
     parser.add_argument("--vectors", help="static word vectors, the same for all")

@@ -10,7 +10,6 @@ complete tasks, also those of earlier runs; `--only` without names writes it and
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import sys
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parsers import described_parser
 from ptb import run_elmokit
 from speed import machine
 
@@ -158,9 +158,7 @@ DATASETS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--data", required=True, help="the folder that has the data sets")
     parser.add_argument("--folder", required=True, help="where the runs go")
     parser.add_argument("--only", nargs="*", default=list(DATASETS), metavar="TASK")

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import make_text
+from parsers import described_parser
 from speed import machine, stand_in_text
 
 from elmokit.pretrain.corpus import MANIFEST, Corpus
@@ -34,9 +35,7 @@ PHASES = ("encoding", "training")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", help="running text, also .xz; Python's help texts if not given")
     parser.add_argument("--megabytes", type=float, nargs="+", default=[10.0, 1000.0])
     parser.add_argument("--steps", type=int, default=100)

@@ -30,6 +30,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from parsers import described_parser
 from speed import machine, ratio, run, stand_in_text
 
 HERE = Path(__file__).parent
@@ -55,9 +56,7 @@ COLUMNS = ("configuration", "model", "softmax", "batch")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(__doc__)
     parser.add_argument("--text", help="tokenized sentences, one per line, also .xz")
     parser.add_argument("--peer", metavar="PYTHON", help="a Python that has bilm and TensorFlow")
     parser.add_argument("--peers", metavar="SCRIPT", help="the script that trains bilm")

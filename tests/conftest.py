@@ -14,6 +14,7 @@ import pytest
 # Threads that wait for each other sleep instead of spinning: tests often share their cores with
 # processes that they start, and spinning makes both many times slower. Read when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # elmokit.pretrain would set another
 
 # In the background of a shell Ctrl-C is ignored, and children inherit that: the tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -93,6 +94,25 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     """Kept vectors go to a folder of the tests' own."""
     if "ELMOKIT_CACHE" not in os.environ:
         monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a power cut would show the difference; child processes do sync."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def curves() -> None:
+    """For a test that looks at the picture of a training run, or needs all that a run does."""
+
+
+@pytest.fixture(autouse=True)
+def no_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the picture of a training run, a third of the time of a tiny one."""
+    if "curves" not in request.fixturenames:
+        monkeypatch.setattr("elmokit.tasks.run.draw_curves", lambda *_: False)
+        monkeypatch.setattr("elmokit.pretrain.trainer.draw_training_curves", lambda *_: False)
 
 
 def tagged_lines(count: int, seed: int) -> str:

@@ -15,6 +15,7 @@ import doctest
 import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from elmokit.cli.main import main
 
@@ -61,11 +63,8 @@ def links(page: Path) -> list[str]:
     return [link for link in found if link and "://" not in link and not link.startswith("mailto:")]
 
 
-def run_page(page: Path, folder: Path, *, processes: bool = True) -> int:
-    """Run the blocks of a page in their order, in `folder`; gives how many there were.
-
-    Without `processes`, `elmokit …` is called in this one, which saves the time to import torch.
-    """
+def run_page(page: Path, folder: Path) -> int:
+    """Run the blocks of a page in their order, in `folder`; gives how many there were."""
     names: dict[str, Any] = {"__name__": page.stem}
     count = 0
     with inside(folder):
@@ -73,7 +72,7 @@ def run_page(page: Path, folder: Path, *, processes: bool = True) -> int:
             if block.language == "python":
                 run_python(block, names)
             elif block.language == "console":
-                run_console(block, folder, processes)
+                run_console(block, folder)
             else:
                 continue
             count += 1
@@ -125,14 +124,20 @@ def commands(block: Block) -> Iterator[tuple[str, str]]:
         yield "".join(lines[:end]).strip(), "".join(lines[end:])
 
 
-def run_console(block: Block, folder: Path, processes: bool) -> None:
-    """Run the commands of a block; what they show must be printed."""
+def run_console(block: Block, folder: Path) -> None:
+    """Run the commands of a block; what they show must be printed.
+
+    A plain `elmokit …` or `python -m …` runs in this process, which saves the time to import torch.
+    """
     for command, shown in commands(block):
         where = f"{block.where}: $ {command}"
-        if processes or not command.startswith("elmokit ") or set(command) & set("|<>;&$"):
-            code, out, err = run_shell(command, folder)
+        words = [] if set(command) & set("|<>;&$") else shlex.split(command.replace("\\\n", " "))
+        if words[:1] == ["elmokit"]:
+            code, out, err = run_here(words[1:])
+        elif words[:2] == ["python", "-m"]:
+            code, out, err = run_module(words[2:])
         else:
-            code, out, err = run_here(shlex.split(command.replace("\\\n", " "))[1:])
+            code, out, err = run_shell(command, folder)
         assert code == 0, f"{where}\n{err}"
         same = doctest.OutputChecker().check_output(
             shown, out, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -160,6 +165,22 @@ def run_here(arguments: list[str]) -> tuple[int, str, str]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(arguments)
     return code, out.getvalue(), err.getvalue()
+
+
+def run_module(arguments: list[str]) -> tuple[int, str, str]:
+    """Run a module as `python -m` does, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    code: Any = 0
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "argv", arguments),
+    ):
+        try:
+            runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            code = end.code
+    return int(code or 0), out.getvalue(), err.getvalue()
 
 
 @contextlib.contextmanager

@@ -189,7 +189,7 @@ def damaged_tar(content: bytes, dice: random.Random) -> bytes:
     """A member damaged, called otherwise or of another kind; or the bytes of the tar itself."""
     whole = gzip.decompress(content)
     if dice.random() < 0.4:
-        return gzip.compress(damaged_bytes(whole, dice), 1)
+        return gzip.compress(damaged_bytes(whole, dice), 1, mtime=0)
     packed = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(whole)) as old, tarfile.open(None, "w:gz", packed) as new:
         members = [member for member in old if member.isfile()]
@@ -211,7 +211,7 @@ def damaged_tar(content: bytes, dice: random.Random) -> bytes:
 
 def damaged_gz(content: bytes, dice: random.Random) -> bytes:
     """What is packed is damaged."""
-    return gzip.compress(damaged_bytes(gzip.decompress(content), dice), 1)
+    return gzip.compress(damaged_bytes(gzip.decompress(content), dice), 1, mtime=0)
 
 
 def damaged_safetensors(content: bytes, dice: random.Random) -> bytes:

@@ -41,7 +41,7 @@ def save_nlpl(path: Path, folder: Path, *, packed: bool = True) -> Path:
         file.writestr("README", "Norwegian ELMo")
         words = "\n".join(WORDS).encode()
         if packed:
-            file.writestr("vocab.txt.gz", gzip.compress(words))
+            file.writestr("vocab.txt.gz", gzip.compress(words, mtime=0))
         else:
             file.writestr("vocab.txt", words)
     return path

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
 
 NOUNS = "cat dog river bank house tree child teacher music window".split()
 VERBS = "sees likes finds hears follows".split()
@@ -30,3 +32,24 @@ def make_sentences(number: int, seed: int = 0) -> list[list[str]]:
         return [*phrase(), rng.choice(VERBS), *phrase(), *more, "."]
 
     return [sentence() for _ in range(number)]
+
+
+def training_options(folder: Path) -> dict[str, Any]:
+    """Options of a training run of a second, on 400 sentences that are written into the folder."""
+    text = folder / "text.txt"
+    text.write_text("".join(" ".join(words) + "\n" for words in make_sentences(400)))
+    return {
+        "corpus": str(text),
+        "out": str(folder / "model"),
+        "model": TINY,
+        "tokenizer": "whitespace",
+        "valid_fraction": 0.1,
+        "min_count": 1,
+        "epochs": 2,
+        "batch_size": 4,
+        "unroll": 10,
+        "eval_every": 25,
+        "save_every": 10,
+        "threads": 1,
+        "quiet": True,
+    }

@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import pytest
 from bundles import save_training, with_softmax
+from children import Child
 from reference import make_options, make_reference
 from tiny import WORDS, difference
 
@@ -330,8 +331,8 @@ def test_what_a_killed_conversion_has_left_is_deleted_by_the_next(tmp_path: Path
         "conversion._check = lambda *_: os.kill(os.getpid(), signal.SIGKILL); "
         "conversion.convert(sys.argv[1], sys.argv[2])"
     )
-    command = [sys.executable, "-c", program, str(source), str(tmp_path / "out")]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    child = Child([str(source), str(tmp_path / "out")], code=program)
+    assert child.finish() == (-signal.SIGKILL, "")
     (left,) = tmp_path.glob(".out.*")
     (tmp_path / ".out.notes").write_text("of a user")
     convert(source, tmp_path / "out")

@@ -107,6 +107,7 @@ def workplace(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return work
 
 
+@pytest.mark.usefixtures("curves")
 @pytest.mark.parametrize(  # both languages have the same code: see below
     "page", [page for page in PAGES if page not in CHINESE], ids=name_of
 )
@@ -124,7 +125,7 @@ def test_the_code_of_a_page_does_what_is_shown(
         return code, out, err
 
     monkeypatch.setattr(documents, "run_here", heard)
-    run_page(page, workplace, processes=False)
+    run_page(page, workplace)
     shown = [line for block in blocks(page) for line in block.text.splitlines()]
     kinds = {without_figures(line) for line in said}
     for line in shown:

@@ -71,7 +71,7 @@ def test_a_script_prints_what_its_comments_say(example: Example, tmp_path: Path)
     if find_spec(example.library) is None:
         pytest.skip(f"{example.library} is not installed: it needs an environment of its own")
     shutil.copytree(EXAMPLES, tmp_path / "examples")
-    run_page(PAGES / example.page, tmp_path, processes=False)  # the commands that write its input
+    run_page(PAGES / example.page, tmp_path)  # the commands that write its input
     script = tmp_path / "examples" / example.script
     done = subprocess.run(
         [sys.executable, str(script)],

@@ -5,13 +5,15 @@ The files that its commands need and do not make themselves are made in `workpla
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
-from documents import ROOT, blocks, links, run_page
+from documents import ROOT, blocks, links, run_page, run_shell
 
 from elmokit.analysis.uses import read_uses
+from elmokit.cli.main import COMMANDS
 from elmokit.formats import bilm
 from elmokit.formats.detect import read_checkpoint
 
@@ -41,8 +43,15 @@ def workplace(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("curves")
 def test_every_command_and_every_line_of_python_does_what_is_shown(workplace: Path) -> None:
     assert run_page(README, workplace) >= 5
+
+
+def test_the_program_is_found_by_its_name(tmp_path: Path) -> None:
+    code, out, err = run_shell("elmokit --help", tmp_path)
+    assert (code, err) == (0, "")
+    assert set(re.findall(r"elmokit (\w+)", README.read_text())) & set(COMMANDS) <= set(out.split())
 
 
 def test_both_languages_have_the_same_code() -> None:

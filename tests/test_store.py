@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import Child
 from tiny import WORDS, complaint, tiny_elmo, word_elmo
 
 from elmokit.embed import Embedder
@@ -404,11 +402,8 @@ store.LayerStore(tiny_elmo(), folder=Path(sys.argv[1])).prepare(texts, quiet=Tru
 """
 
 
-def start(folder: Path, *, fatal_write: int = 0, first_text: int = 0) -> subprocess.Popen[bytes]:
-    tests = Path(__file__).parent
-    paths = os.pathsep.join([str(tests), str(tests.parent / "src")])
-    command = [sys.executable, "-c", PREPARES, str(folder), str(fatal_write), str(first_text)]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths})
+def start(folder: Path, *, fatal_write: int = 0, first_text: int = 0) -> Child:
+    return Child([str(folder), str(fatal_write), str(first_text)], code=PREPARES)
 
 
 def numbered() -> list[list[str]]:
@@ -418,7 +413,7 @@ def numbered() -> list[list[str]]:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 @pytest.mark.parametrize("fatal", [1, 42])
 def test_a_killed_run_is_resumed(fatal: int, elmo: Embedder, tmp_path: Path) -> None:
-    assert start(tmp_path, fatal_write=fatal).wait(timeout=200) == -signal.SIGKILL
+    assert start(tmp_path, fatal_write=fatal).finish() == (-signal.SIGKILL, "")
     store = LayerStore(elmo, folder=tmp_path)
     assert len(store) == fatal - 1  # all before the fatal one
     check(store, elmo, numbered())
@@ -429,7 +424,7 @@ def test_a_killed_run_is_resumed(fatal: int, elmo: Embedder, tmp_path: Path) -> 
 
 def test_two_processes_may_prepare_the_same_texts(elmo: Embedder, tmp_path: Path) -> None:
     both = [start(tmp_path), start(tmp_path, first_text=20)]
-    assert [process.wait(timeout=200) for process in both] == [0, 0]
+    assert [process.finish() for process in both] == [(0, "")] * 2
     store = LayerStore(elmo, folder=tmp_path)
     assert len(store) == 60
     check(store, elmo, numbered())

@@ -50,8 +50,9 @@ class WorkerTraceback(Exception):
 class Workers:
     """Processes that wait for tasks, each with one task at a time."""
 
+    _context = multiprocessing.get_context("spawn")
+
     def __init__(self, count: int, build: Callable[..., Callable[..., Any]], *arguments: Any):
-        self._context = multiprocessing.get_context("spawn")
         self._count, self._start = count, (build, arguments)
         self._processes: list[Any] = []
         self._connections: list[Any] = []

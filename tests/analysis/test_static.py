@@ -30,12 +30,6 @@ SENTENCES = [
 ] * 3
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a power cut would show the difference."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 @pytest.fixture(scope="module")
 def elmo() -> Embedder:
     return tiny_elmo(batch_tokens=4)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from children import Child
 from tiny import tiny_elmo
 
 from elmokit.analysis.senses.inventory import FILES
@@ -142,18 +141,14 @@ def test_a_configuration_that_is_not_text_or_not_yaml_is_a_sentence(
 
 
 KILLED = """
-import os, signal, sys
-import safetensors.numpy
-from elmokit.cli.main import main
+import os, signal, safetensors.numpy
 safetensors.numpy.save_file = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-main(sys.argv[1:])
 """
 
 
 def test_the_hidden_folder_of_a_killed_build_is_deleted_by_the_next(folder: Path) -> None:
     command = ["senses", "build", "uses.tsv", "senses", "--model", "model", "--quiet"]
-    done = subprocess.run([sys.executable, "-c", KILLED, *command], check=False)
-    assert done.returncode == -signal.SIGKILL
+    assert Child(command, before=KILLED).finish() == (-signal.SIGKILL, "")
     (hidden,) = folder.glob(".*")
     assert LEFTOVER.fullmatch(hidden.name)
     assert main(command) == 0

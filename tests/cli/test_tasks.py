@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import Child
 from safetensors.numpy import load_file
 
 from elmokit.cli.main import main
@@ -23,13 +22,13 @@ from elmokit.tasks.settings import SETTINGS
 from elmokit.tasks.task import find_task
 
 SMALL = {"hidden": 16, "char_dim": 8, "epochs": 6, "lr": 0.02, "batch_size": 8, "quiet": True}
-RUN = "import sys; from elmokit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 def options(data: tuple[Path, Path], out: Path, **more: Any) -> dict[str, Any]:
     return {"train": str(data[0]), "dev": str(data[1]), "out": str(out), **SMALL, **more}
 
 
+@pytest.mark.usefixtures("curves")
 def test_a_tagger_is_trained_saved_loaded_and_used(
     conll: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -131,14 +130,14 @@ def test_a_run_that_is_killed_again_and_again_ends_like_one_that_was_not(
     pairs = [(f"--{name.replace('_', '-')}", value) for name, value in own.items()]
     arguments = ["train", "tagger", "--quiet", *(word for pair in pairs for word in pair)]
     for stop in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
-        process = subprocess.Popen([sys.executable, "-c", RUN, *arguments])
+        process = Child(arguments)
         until = time.monotonic() + 60
         while not list(killed.glob("training/step-*")) and time.monotonic() < until:
             time.sleep(0.05)
         time.sleep(rng.random())
         process.send_signal(stop)
-        process.wait()
-    assert subprocess.run([sys.executable, "-c", RUN, *arguments], check=False).returncode == 0
+        process.finish()
+    assert Child(arguments).finish() == (0, "")
     assert_same(whole, killed)
     reports = [json.loads((folder / "report.json").read_text()) for folder in (whole, killed)]
     assert reports[0]["history"] == reports[1]["history"]

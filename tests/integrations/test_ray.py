@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,8 @@ from reference import make_reference
 from tiny import difference
 
 import elmokit
+from elmokit.embed_file import EmbedOptions
+from elmokit.integrations.ray import embed_with_ray
 
 pytest.importorskip("ray", reason="ray is not installed: elmokit[ray]")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: elmokit[ray]")
@@ -22,18 +27,17 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: elmokit[ray]")
 import pyarrow as arrow
 from pyarrow import parquet
 
-ROWS = 1600
+ROWS = 480
 TEXTS = [" ".join(f"word{(i * 7 + j) % 300}" for j in range(60 + i % 40)) for i in range(ROWS)]
 
+OPTIONS = EmbedOptions(layers="average", pooling="mean", tokenizer="whitespace")
 RUN = """
-import sys
+import json, sys
 from elmokit.embed_file import EmbedOptions
 from elmokit.integrations.ray import embed_with_ray
 
-model, pattern, out = sys.argv[1:]
-options = EmbedOptions(layers="average", pooling="mean", tokenizer="whitespace")
-result = embed_with_ray(pattern, out, options, model=model, workers=2, block_rows=4, resume=True)
-print(result.rows, result.new_rows)
+pattern, out, options, settings = map(json.loads, sys.argv[1:])
+embed_with_ray(pattern, out, EmbedOptions(**options), **settings)
 """
 
 
@@ -66,6 +70,7 @@ def wait_for_parts(folder: Path, count: int, child: subprocess.Popen[str]) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks into /proc")
 def test_a_killed_actor_and_a_killed_driver_lose_and_repeat_nothing(tmp_path: Path) -> None:
     model = str(make_reference().save(tmp_path / "model"))
@@ -73,11 +78,14 @@ def test_a_killed_actor_and_a_killed_driver_lose_and_repeat_nothing(tmp_path: Pa
     for k in range(2):
         rows = range(k * ROWS // 2, (k + 1) * ROWS // 2)
         table = arrow.table({"id": list(rows), "text": [TEXTS[i] for i in rows]})
-        parquet.write_table(table, tmp_path / "in" / f"{k}.parquet", row_group_size=300)
+        parquet.write_table(table, tmp_path / "in" / f"{k}.parquet", row_group_size=90)
     out, mark = tmp_path / "out", f"ELMOKIT_TEST_MARK={tmp_path.name}-{os.getpid()}"
     name, _, value = mark.partition("=")
     environment = {**os.environ, name: value, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", RUN, model, str(tmp_path / "in" / "*.parquet"), str(out)]
+    pattern = str(tmp_path / "in" / "*.parquet")
+    settings: dict[str, Any] = {"model": model, "workers": 2, "block_rows": 4, "resume": True}
+    given = [json.dumps(each) for each in (pattern, str(out), asdict(OPTIONS), settings)]
+    command = [sys.executable, "-c", RUN, *given]
     with subprocess.Popen(
         command,
         env=environment,
@@ -98,11 +106,9 @@ def test_a_killed_actor_and_a_killed_driver_lose_and_repeat_nothing(tmp_path: Pa
     while actors_of(mark) and time.monotonic() < end:  # They end when they miss the driver.
         time.sleep(0.1)
 
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    total, new = map(int, done.stdout.split()[-2:])
-    assert total == ROWS
-    assert 0 < new < ROWS
+    result = embed_with_ray(pattern, str(out), OPTIONS, **settings)
+    assert result.rows == ROWS
+    assert 0 < result.new_rows < ROWS
     files = sorted(out.glob("part-*.parquet"))
     rows = arrow.concat_tables([parquet.read_table(file) for file in files])
     assert rows.column("id").to_pylist() == list(range(ROWS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from runs import adapt, pretrain
 from safetensors.numpy import load_file
-from small_text import make_sentences
+from small_text import make_sentences, training_options
 from tiny import complaint
 
 import elmokit
@@ -27,13 +28,21 @@ from elmokit.pretrain.log import read_log
 from elmokit.pretrain.trainer import Trainer
 
 Options = dict[str, Any]
+LEARNING = {"epochs": 1, "optimizer": "adamw", "lr": 0.01}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a run that has learned the small language."""
+    options = training_options(tmp_path_factory.mktemp("trained"))
+    pretrain(options | LEARNING)
+    return str(options["out"])
 
 
 @pytest.fixture
-def model(options: Options) -> str:
-    """A model that has learned the small language."""
-    pretrain(options | {"epochs": 1, "optimizer": "adamw", "lr": 0.01})
-    return str(options["out"])
+def model(trained: str, options: Options) -> str:
+    """A copy of that folder, where `options` has its output."""
+    return str(shutil.copytree(trained, options["out"]))
 
 
 @pytest.fixture
@@ -60,7 +69,7 @@ def domain(tmp_path: Path) -> Options:
         "tokenizer": "whitespace",
         "min_count": 1,
         "epochs": 3,
-        "batch_size": 4,
+        "batch_size": 8,
         "unroll": 10,
         "warmup": 2,
         "lr": 0.01,
@@ -252,7 +261,7 @@ def test_a_run_of_another_kind_and_the_model_itself_are_never_written_to(
 def test_a_damaged_checkpoint_is_a_sentence(model: str, options: Options) -> None:
     state = sorted(Path(model, "training").glob("step-*"))[-1]
     whole = (state / "state.json").read_text()
-    options |= {"epochs": 1, "optimizer": "adamw", "lr": 0.01}
+    options |= LEARNING
     changes: list[Options] = [{"settings": 7}, {"seconds": None}, {"model": []}, {"losses": ...}]
     for change in changes:
         values = {**json.loads(whole), **change}

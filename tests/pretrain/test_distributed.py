@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import Child
 from runs import Options, arguments, pretrain
 from safetensors.numpy import load_file
 
@@ -25,9 +25,7 @@ from elmokit.pretrain.log import read_log
 pytestmark = pytest.mark.slow
 Ends = list[tuple[int, str]]
 
-COMMAND = "import sys; from elmokit.cli.main import main; sys.exit(main(sys.argv[1:]))"
-
-# The same, noting which rows of which windows are read.
+# Python that a process runs first: it notes which rows of which windows are read.
 RECORD = """
 import json, os, sys
 from elmokit.pretrain.windows import Windows
@@ -42,7 +40,7 @@ def noted(self, epoch, step, rows=slice(None)):
 Windows.window = noted
 """
 
-# The same, where the second process meets an error at its sixth step.
+# The second process meets an error at its sixth step.
 FAIL = """
 import os
 from elmokit.errors import ElmokitError
@@ -77,38 +75,34 @@ def free_port() -> str:
         return str(listener.getsockname()[1])
 
 
-def start(options: Options, *, world: int = 2, before: str = "") -> list[subprocess.Popen[str]]:
+def start(options: Options, *, world: int = 2, before: str = "") -> list[Child]:
     """The processes of a run, as a launcher starts them."""
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": str(world)}
     return [
-        subprocess.Popen(
-            [sys.executable, "-c", before + COMMAND, *arguments(options)],
-            env={**os.environ, **address, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
+        Child(
+            arguments(options),
+            before=before,
+            env={**address, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(world)
     ]
 
 
-def finish(processes: list[subprocess.Popen[str]], *, seconds: float = 120) -> Ends:
+def finish(processes: list[Child], *, seconds: float = 120) -> Ends:
     """Exit code and words of each; one that runs for too long is a failure."""
     end = time.monotonic() + seconds
     try:
-        words = [
-            each.communicate(timeout=max(0.1, end - time.monotonic()))[1] for each in processes
-        ]
+        return [each.finish(max(0.1, end - time.monotonic())) for each in processes]
     finally:
         for process in processes:
             process.kill()
-    return [(each.returncode, said) for each, said in zip(processes, words, strict=True)]
 
 
 def steps_of(options: Options) -> list[int]:
     return [line["step"] for line in read_log(Path(options["out"], "log.jsonl"))]
 
 
-def wait_for_a_line(options: Options, processes: list[subprocess.Popen[str]]) -> None:
+def wait_for_a_line(options: Options, processes: list[Child]) -> None:
     """Until the log says something, which is after 20 steps."""
     while not steps_of(options):
         assert [process.poll() for process in processes] == [None] * len(processes)

@@ -6,14 +6,13 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from children import Child
 from runs import arguments, pretrain
 from safetensors.numpy import load_file
 
@@ -24,16 +23,9 @@ from elmokit.pretrain.log import read_log
 from elmokit.pretrain.trainer import Trainer
 
 
-def start(options: dict[str, Any], **more: Any) -> subprocess.Popen[bytes]:
+def start(options: dict[str, Any]) -> Child:
     """Start the command in a process of its own."""
-    command = [sys.executable, "-m", "elmokit", *arguments(options | more)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE)
-
-
-def finish(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Its exit code and what it said."""
-    _, error = process.communicate()
-    return process.returncode, error.decode()
+    return Child(arguments(options))
 
 
 def final_tensors(options: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
@@ -47,8 +39,9 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert np.array_equal(value, other[name]), name
 
 
+@pytest.mark.usefixtures("curves")
 def test_a_run_learns_and_its_folder_is_a_model(options: dict[str, Any]) -> None:
-    assert pretrain(options | {"epochs": 6}).stopped_by == 0
+    assert pretrain(options | {"epochs": 6, "batch_size": 8}).stopped_by == 0
     lines = read_log(Path(options["out"], "log.jsonl"))
     heldout = [line["heldout"]["average"] for line in lines if "heldout" in line]
     assert heldout[-1] < 9 < heldout[0]  # of 26 words
@@ -63,9 +56,9 @@ def test_a_run_learns_and_its_folder_is_a_model(options: dict[str, Any]) -> None
 def test_a_run_stopped_and_continued_ends_with_the_same_bits(
     options: dict[str, Any], optimizer: str
 ) -> None:
-    whole = options | {"out": options["out"] + "-whole", "optimizer": optimizer, "epochs": 2}
+    parts = options | {"optimizer": optimizer, "batch_size": 8}
+    whole = parts | {"out": options["out"] + "-whole"}
     pretrain(whole)
-    parts = options | {"optimizer": optimizer, "epochs": 2}
     train = Trainer.one_step
     steps = 0
 
@@ -90,7 +83,7 @@ def test_a_run_stopped_and_continued_ends_with_the_same_bits(
 
 
 def test_kill_9_at_any_moment_ends_with_the_same_bits(options: dict[str, Any]) -> None:
-    options |= {"epochs": 20, "max_steps": 150, "save_every": 3, "threads": 2}
+    options |= {"epochs": 20, "max_steps": 120, "save_every": 3, "threads": 2}
     whole = options | {"out": options["out"] + "-whole"}
     reference = start(whole)
     rng = random.Random(1)
@@ -100,11 +93,11 @@ def test_kill_9_at_any_moment_ends_with_the_same_bits(options: dict[str, Any]) -
         process = start(options)
         while process.poll() is None and not (log.exists() and log.stat().st_size > before):
             time.sleep(0.02)
-        time.sleep(rng.random() * 0.3)
+        time.sleep(rng.random() * 0.1)
         process.kill()
-        assert finish(process)[0] == -signal.SIGKILL
-    assert finish(start(options)) == (0, "")
-    assert finish(reference) == (0, "")
+        assert process.finish()[0] == -signal.SIGKILL
+    assert start(options).finish() == (0, "")
+    assert reference.finish() == (0, "")
     assert_same(final_tensors(whole), final_tensors(options))
     hidden = [path.name for path in Path(options["out"], "training").glob(".*")]
     assert hidden == []
@@ -112,7 +105,7 @@ def test_kill_9_at_any_moment_ends_with_the_same_bits(options: dict[str, Any]) -
 
 @pytest.mark.parametrize("softmax", ["full", "sampled"])
 def test_a_step_read_in_parts_learns_the_same(options: dict[str, Any], softmax: str) -> None:
-    options |= {"max_steps": 40, "dropout": 0.3, "softmax": softmax, "samples": 10}
+    options |= {"max_steps": 25, "dropout": 0.3, "softmax": softmax, "samples": 10}
     runs = {
         parts: options | {"accumulate": parts, "out": f"{options['out']}-{parts}"}
         for parts in (1, 2, 4)
@@ -141,7 +134,7 @@ def test_a_folder_takes_one_run_at_a_time(options: dict[str, Any]) -> None:
         assert first.poll() is None  # the first does not notice
     finally:
         first.kill()
-        assert finish(first)[0] == -signal.SIGKILL
+        assert first.finish()[0] == -signal.SIGKILL
     done = max(line["step"] for line in read_log(log))
     assert pretrain(options | {"max_steps": done + 20, "epochs": 10_000}).stopped_by == 0
     assert read_log(log)[-1]["step"] == done + 20
@@ -165,7 +158,7 @@ def test_sigterm_saves_and_says_so(options: dict[str, Any]) -> None:
     while not (log.exists() and log.stat().st_size):
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    code, error = finish(process)
+    code, error = process.finish()
     assert code == 128 + signal.SIGTERM
     assert "stopped by SIGTERM after step" in error
     assert "the same command resumes the run" in error
@@ -206,7 +199,7 @@ def test_a_loss_that_is_not_finite_never_reaches_the_weights(
         with pytest.raises(ElmokitError, match=r"not finite for 25 steps in a row.*lower lr"):
             pretrain(options)
     else:
-        pretrain(options)
+        pretrain(options | {"max_steps": 40})
         dropped = [
             line["dropped"]
             for line in read_log(Path(options["out"], "log.jsonl"))
@@ -220,6 +213,7 @@ def test_a_full_disk_at_a_checkpoint_is_one_sentence_and_the_last_one_stands(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretrain(options | {"max_steps": 20})
+    options |= {"max_steps": 40}
     good = final_tensors(options)
     import safetensors.torch
 

@@ -136,6 +136,7 @@ def test_without_weights_the_corpus_is_as_ever(text: Path, tmp_path: Path) -> No
 def test_a_weighted_run_resumes_to_the_same_bits_and_names_its_sources(
     weighted: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    weighted |= {"batch_size": 8, "unroll": 20}
     whole = weighted | {"out": weighted["out"] + "-whole"}
     result = pretrain(whole | {"quiet": False})
     said = capsys.readouterr().err

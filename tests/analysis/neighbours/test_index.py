@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from children import Child
 from tiny import complaint, tiny_elmo
 
 import elmokit.embed
@@ -47,11 +46,6 @@ def elmo() -> Embedder:
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of some 16 tokens, where a real model has thousands."""
     monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 10)
-
-
-@pytest.fixture(autouse=True)
-def no_disk_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
@@ -248,16 +242,14 @@ def test_a_process_that_is_killed_resumes_to_the_same_bytes(tmp_path: Path) -> N
     tiny_elmo().save_pretrained(tmp_path / "model")
     lines = [line for line in TEXT if line and "\ud800" not in line] * 9
     (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
-    running = subprocess.Popen(
-        [sys.executable, "-c", KILLED, "model", "text.txt", "index"], cwd=tmp_path
-    )
+    running = Child([str(tmp_path / name) for name in ("model", "text.txt", "index")], code=KILLED)
     about = tmp_path / "index.parts" / "index.json"
     while running.poll() is None:
         if about.is_file() and json.loads(about.read_bytes())["sizes"]["uses.u32"] > 0:
             break
         time.sleep(0.02)
-    running.send_signal(signal.SIGKILL)
-    assert running.wait() == -signal.SIGKILL
+    running.kill()
+    assert running.finish() == (-signal.SIGKILL, "")
     assert not (tmp_path / "index").exists()
     elmo, sentences = tiny_elmo(batch_tokens=4), [line.split() for line in lines]
     index_uses(elmo, sentences, tmp_path / "index", resume=True)

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import Child
 from safetensors.numpy import load_file
 from tiny import tiny_elmo
 
@@ -452,23 +452,20 @@ def test_more_seeds_are_added_to_existing_results(
 
 
 # ---------------------------------------------------------------------- stopped
-RUN = "import sys; from elmokit.cli.main import main; sys.exit(main(sys.argv[1:]))"
-
-
 def test_a_comparison_that_is_killed_again_and_again_ends_like_one_that_was_not(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
-    options = {**given, "vary": ["elmo"], "seeds": [1, 2], "epochs": 12, "patience": 12}
+    options = {**given, "vary": ["elmo"], "seeds": [1, 2], "epochs": 6, "patience": 6}
     arguments = ["compare", *as_arguments({**options, "out": str(tmp_path / "killed")})]
     codes = []
     for signum, at in ((signal.SIGKILL, 0), (signal.SIGTERM, 1), (signal.SIGKILL, 2)):
-        process = subprocess.Popen([sys.executable, "-c", RUN, *arguments])
+        process = Child(arguments)
         names = [f"{n}-seed{k}" for k in (1, 2) for n in ("baseline", "elmo-input-all-l2-0.001")]
         expected = tmp_path / "killed" / "runs" / names[at] / "training"
         while process.poll() is None and not list(expected.glob("step-*")):
             time.sleep(0.02)
         process.send_signal(signum)
-        codes.append(process.wait())
+        codes.append(process.finish()[0])
     assert codes == [-signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGKILL]
     assert not results_of(tmp_path / "killed")["complete"]
     assert "Not complete: " in (tmp_path / "killed" / "table.md").read_text()
