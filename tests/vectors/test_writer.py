@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import sys
-import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from children import Child
 from vector_files import (
     NAMES,
     REPLACED,
@@ -372,23 +372,31 @@ def test_a_part_too_large_for_a_row_group_is_refused_before_it_is_written(
     assert writer.done == 2
 
 
+PEAK = """
+import sys, tracemalloc
+import numpy as np
+from elmokit.vectors.shards import EmbeddedSentence as Sentence
+from vector_files import write
+
+pooled = sys.argv[2] == "True"
+layers = np.ones((1, 50_000) if pooled else (1, 10, 5_000), np.float32)  # 200 kB
+part = [Sentence([f"word{i}" for i in range(10)], layers)] * 4
+write(f"warm-{sys.argv[1]}", part, pooled=pooled)  # imports are no data
+tracemalloc.start()
+write(sys.argv[1], part * 15, pooled=pooled)  # 12 MB
+peak = tracemalloc.get_traced_memory()[1]
+assert peak < 3_000_000, peak
+"""
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("pooled", [False, True])
 def test_memory_is_bounded_by_a_part_not_by_the_file(
-    tmp_path: Path, name: str, pooled: bool
+    tmp_path: Path, name: str, pooled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shape = (1, 50_000) if pooled else (1, 10, 5_000)
-    layers = np.ones(shape, np.float32)  # 200 kB
-    part = [Sentence([f"word{i}" for i in range(10)], layers)] * 4
-    output = write(tmp_path / f"warm-{name}", part, pooled=pooled)  # imports are no data
-    output.unlink() if output.is_file() else None
-    tracemalloc.start()
-    try:
-        write(tmp_path / name, part * 15, pooled=pooled)  # 12 MB
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 3_000_000
+    monkeypatch.chdir(tmp_path)
+    # In a process of its own, without the threads of other tests.
+    assert Child([name, str(pooled)], code=PEAK).finish() == (0, "")
 
 
 def test_the_module_is_imported_without_its_heavy_packages() -> None:
