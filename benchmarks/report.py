@@ -33,6 +33,7 @@ def main() -> None:
         ("movies", movies), ("chinese", chinese), ("export", export), ("task_speed", task_speed),
         ("polysemy", polysemy), ("senses", senses), ("neighbours", neighbours), ("probe", probe),
         ("static", static), ("spacy_ner", spacy_ner), ("serve", serve),
+        ("reliability", reliability),
     ):  # fmt: skip
         path = RESULTS / f"{name}.json"
         if path.exists():
@@ -637,6 +638,41 @@ def spacy_ner(result: dict[str, Any]) -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def reliability(result: dict[str, Any]) -> str:
+    kills, mutants = result["kills"], result["mutants"]
+    misuse = sum(own["trials"] for own in result["misuse"].values())
+    faults = sum(
+        len(own["faults"]) for part in (kills, mutants, result["misuse"]) for own in part.values()
+    )
+    lines = [
+        "## Attempts to lose data (`benchmarks/reliability.py`)\n",
+        "Each command was killed before and after every `fsync`, `rename` and `replace` (at most "
+        "120 of these",
+        "moments, evenly spread) and at random ones, then run again to its end. The result has to "
+        "be that of a run",
+        "that was never killed, without temporary files, and the input has to be as it was.",
+        "",
+        "| command | steps of a run | kills |",
+        "|---|---:|---:|",
+        *(f"| {name} | {own['points']} | {own['killed']} |" for name, own in kills.items()),
+        "",
+        "Files of folders were damaged; loading them gives a result or an error of one sentence.",
+        "",
+        "| folder of | damaged | loaded | refused |",
+        "|---|---:|---:|---:|",
+        *(
+            f"| {name} | {own['mutants']:,} | {own['loaded']:,} | {own['refused']:,} |"
+            for name, own in mutants.items()
+        ),
+        "",
+        "Bad files in place of the inputs and bad places for the outputs of "
+        f"{len(result['misuse'])} commands: {misuse} trials.",
+        f"Faults in all of this: {faults}. `ELMOKIT_FUZZ=2000 pytest -m fuzz` damages models.",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def head(title: str, result: dict[str, Any]) -> list[str]:
