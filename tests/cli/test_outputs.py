@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tiny import softmax_elmo
+from tiny import complaint, softmax_elmo
 
 from elmokit.cli.main import COMMANDS, build_app, main
-from elmokit.cli.options import model_files
+from elmokit.cli.options import WriteOptions, model_files
 
 SENTENCE = "the river bank sat on the boat ."
 FILES = {
@@ -207,6 +209,32 @@ def test_every_file_of_a_model_is_an_input(garbage: Path) -> None:
     files = {Path(str(file)).name for file in model_files(str(garbage / "weights.hdf5"))}
     assert files == {"weights.hdf5", "options.json", "vocab.txt"}
     assert model_files("english") == ["english"]
+
+
+def test_the_model_that_a_folder_names_is_an_input(garbage: Path) -> None:
+    (garbage / "bilm").mkdir()
+    (garbage / "bilm" / "vocab.txt").write_text("mine")
+    for file, values in (
+        ("config.json", {"elmo": str(garbage / "bilm")}),
+        ("index.json", {"settings": {"model": str(garbage / "bilm")}}),
+    ):
+        folder = garbage / file.partition(".")[0]
+        folder.mkdir()
+        (folder / file).write_text(json.dumps(values))
+        check = partial(WriteOptions(overwrite=True).check, folder, file="bilm/vocab.txt")
+        assert "would overwrite the input" in complaint(check)
+        (folder / file).write_bytes(b"\xff")
+        check()  # Whoever reads the folder says that it is damaged.
+
+
+def test_the_file_of_options_is_an_input(garbage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (garbage / "run.yaml").write_text("overwrite: true\n")
+    (garbage / "text.txt").write_text("a b\n")
+    (garbage / "link.json").symlink_to(garbage / "run.yaml")
+    for words in (["text.txt", "run.yaml"], ["text.txt", "v.h5", "--json=link.json"]):
+        assert main(["embed", *words, "--config", "run.yaml"]) == 2
+        assert "would overwrite the input run.yaml" in capsys.readouterr().err
+    assert (garbage / "run.yaml").read_text() == "overwrite: true\n"
 
 
 def test_the_table_has_every_command_that_writes() -> None:

@@ -15,6 +15,7 @@ from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
+from elmokit.io.paths import check_no_input, is_file
 from elmokit.progress import log_to_stderr
 
 if TYPE_CHECKING:
@@ -149,6 +150,11 @@ def run(arguments: list[str]) -> int:
     gc.set_threshold(100_000, 50, 50)
     log_to_stderr()
     arguments, config = take_config(arguments)
+    if config is not None:
+        for argument in arguments:
+            file = argument.rpartition("=")[2]
+            if is_file(file):
+                check_no_input(file, [config])
     return call(build_app(config), arguments)
 
 

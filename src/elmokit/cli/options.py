@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,6 +11,7 @@ from cyclopts import Group, Parameter, validators
 
 from elmokit.errors import ElmokitError
 from elmokit.figures import check_figure
+from elmokit.io.jsonfile import read_json
 from elmokit.io.paths import check_output, is_file
 from elmokit.progress import check_threads
 
@@ -41,6 +43,17 @@ def model_files(model: str | None) -> list[str | Path | None]:
     return [model, *(file for name in names for file in Path(model).parent.glob(name))]
 
 
+def recorded_models(path: str | Path | None) -> list[str]:
+    """Return the biLM that a task model, an inventory or an index was made with, if it says so."""
+    files = [Path(path or "-") / name for name in ("config.json", "index.json")]
+    values: list[dict[str, Any]] = []
+    with suppress(ElmokitError):  # Whoever reads the folder says what is wrong with it.
+        values = [read_json(file) for file in files if is_file(file)]
+    values += [own["settings"] for own in values if isinstance(own.get("settings"), dict)]
+    names = (own.get(key) for own in values for key in ("elmo", "model"))
+    return [name for name in names if isinstance(name, str)]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
@@ -59,7 +72,10 @@ class WriteOptions:
         figure: str | None = None,
     ) -> None:
         """Raise before the work if an output cannot be written or would overwrite an input."""
-        rule: Any = {"inputs": [*inputs, *model_files(model)], "overwrite": self.overwrite}
+        every = [*inputs, *model_files(model)]
+        recorded = [name for path in every for name in recorded_models(path)]
+        every += [file for name in recorded for file in model_files(name)]
+        rule: Any = {"inputs": every, "overwrite": self.overwrite}
         json = getattr(self, "json", None)
         check_figure(figure, **rule)
         check_output(file, **rule)
