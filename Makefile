@@ -15,13 +15,16 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	&& echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test coverage lint bench docs clean
+.PHONY: help demo demo-zh serve test coverage lint bench docs outputs clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## */  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 demo: $(READY)  ## see how the layers of the included model separate the senses of words
 	$(VENV)/bin/python examples/demo.py $(ARGS)
+
+demo-zh: $(READY)  ## the same with the included Chinese model and Chinese words
+	$(VENV)/bin/python examples/demo.py --chinese $(ARGS)
 
 serve: $(READY)  ## open the explorer, and answer over HTTP at http://127.0.0.1:8090; ARGS='--task FOLDER' etc.
 	$(RUN) elmokit serve --open $(ARGS)
@@ -33,11 +36,12 @@ test: $(READY) $(BROWSER) $(NPM)  ## run the tests and the examples in docstring
 coverage: $(READY) $(BROWSER) $(NPM)  ## run the quick tests and list the lines that none of them reaches
 	$(PYTEST) -m 'not slow and not fuzz' --cov --cov-report=term $(ARGS)
 
-lint: $(READY)  ## check style (ruff), types (mypy) and the order of imports (import-linter)
+lint: $(READY)  ## check style (ruff), types (mypy), the order of imports (import-linter) and spelling (codespell)
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 	$(VENV)/bin/lint-imports --no-logo
+	$(RUN) codespell_lib
 
 bench: $(READY)  ## measure speed; ARGS are handed to benchmarks/run.py
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
@@ -45,6 +49,9 @@ bench: $(READY)  ## measure speed; ARGS are handed to benchmarks/run.py
 docs: $(READY)  ## build the documentation into site/, with the explorer, which needs npm
 	$(RUN) mkdocs build --strict --site-dir site
 	$(VENV)/bin/python web/build_explorer.py site/explorer
+
+outputs: $(READY)  ## write into README and docs what their code prints, after a change of the model
+	$(PYTEST) --rewrite tests/test_docs.py tests/test_readme.py -k does_what_is_shown $(ARGS)
 
 clean:  ## delete .venv and everything that was built
 	rm -rf $(VENV) web/node_modules site build dist .coverage* .hypothesis .import_linter_cache

@@ -3,7 +3,7 @@
     python benchmarks/polysemy.py                 # the shipped model
     python benchmarks/polysemy.py --model my-elmo --out my-polysemy.json
 
-The uses are those of examples/senses.tsv, written by hand: three words with two senses each, 14
+The uses are those of examples/senses.tsv, written by hand: ten words with two senses each, 10
 sentences per sense. For each word and layer: how often the nearest other use has the same sense
 (1-NN purity) and the silhouette of the senses, both by cosine after the mean of all tokens is
 subtracted. The baseline is chance: the same measures with the senses permuted at random over the

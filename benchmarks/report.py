@@ -443,13 +443,13 @@ def task_speed(result: dict[str, Any]) -> str:
 def polysemy(result: dict[str, Any]) -> str:
     lines = [
         "## Senses in the layers (`benchmarks/polysemy.py`)\n",
-        f"The model is `{result['model']}`. The uses are those of `examples/senses.tsv`: 28 "
-        "sentences per word, 14 per sense.",
+        f"The model is `{result['model']}`. The uses are those of `examples/senses.tsv`: 20 "
+        "sentences per word, 10 per sense.",
         "*purity*: how often the nearest other use has the same sense; *silhouette* of "
         "the senses; both by cosine,",
         "with the mean of all tokens subtracted. *chance*: 95% of random permutations of the "
         f"senses over the same vectors give at most this ({result['deals']:,} permutations).",
-        "Layer 0 has one vector for all uses of a word. *as drawn*: of the points in the figure.",
+        "Layer 0 sees only the form of a word, such as *banks*. *as drawn*: of the points drawn.",
         "",
         f"| | {' | '.join(result['layers'])} | chance |",
         f"|---|{'---:|' * (len(result['layers']) + 1)}",
@@ -461,7 +461,7 @@ def polysemy(result: dict[str, Any]) -> str:
             lines.append(f"| {word}: {name} | {row} | {chance:.2f} |")
         drawn = " | ".join(f"{value:.2f}" for value in numbers["drawn"])
         lines.append(f"| {word}: purity as drawn | {drawn} | |")
-    return "\n".join(lines) + "\n\n![uses of three words](polysemy.png)\n"
+    return "\n".join(lines) + "\n\n![uses of ten words](polysemy.png)\n"
 
 
 def senses(result: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -90,21 +91,18 @@ def test_a_sentence_marks_its_word_with_asterisks() -> None:
         assert repr(wrong) in complaint(partial(marked_use, wrong, tokenize))
 
 
-def test_the_examples_have_three_words_with_two_senses_in_14_sentences_each() -> None:
-    uses = list(read_uses(ROOT / "examples" / "senses.tsv"))
-    kinds = [(use.lemma, use.sense) for use in uses]
-    assert {kind: kinds.count(kind) for kind in kinds} == {
-        ("bank", "river"): 14,
-        ("bank", "money"): 14,
-        ("play", "theatre"): 14,
-        ("play", "sport"): 14,
-        ("cell", "biology"): 14,
-        ("cell", "prison"): 14,
-    }
-    assert len({use.tokens for use in uses}) == 84
-    for use in uses:  # so that layer 0 has one vector for all
-        assert use.tokens[use.start : use.end] == (use.lemma,)
-        assert use.tokens.count(use.lemma) == 1
+@pytest.mark.parametrize(("name", "words"), [("senses.tsv", 10), ("senses.zh.tsv", 5)])
+def test_the_examples_have_words_with_two_senses_in_10_sentences_each(
+    name: str, words: int
+) -> None:
+    uses = list(read_uses(ROOT / "examples" / name))
+    kinds = Counter((use.lemma, use.sense) for use in uses)
+    assert set(kinds.values()) == {10}
+    assert set(Counter(lemma for lemma, _ in kinds).values()) == {2}
+    assert len(kinds) == 2 * words
+    assert len({use.tokens for use in uses}) == 20 * words
+    for use in uses:
+        assert use.word.lower().startswith(use.lemma) or use.word == "mice"
 
 
 # ---------------------------------------------------------------------- vectors

@@ -21,10 +21,10 @@ from elmokit.io.paths import is_file
 if TYPE_CHECKING:
     from elmokit.formats.checkpoint import Checkpoint
 
-# The models inside the package by name; the first is the default.
+# The models inside the package by name; a `Path` is never such a name.
+DEFAULT = "english"
 PRETRAINED = Path(__file__).parent.parent / "pretrained"
-SHIPPED = {name: PRETRAINED / name for name in ("english",)}
-DEFAULT = next(iter(SHIPPED))
+SHIPPED: dict[object, Path] = {name: PRETRAINED / name for name in (DEFAULT, "chinese")}
 
 # Files that identify the format of a folder, in the order in which the formats are tried. The
 # patterns leave out hidden files, such as the ._* of macOS.
@@ -42,7 +42,7 @@ PACKED = (*NATIVE, *MANY_LANGS, *ALLENNLP, "saved_model.pb", "[!.]*.ckpt*.index"
 def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     """Read the model that a path or name refers to, without building it."""
     model = DEFAULT if model is None else model
-    if folder := _shipped(model):
+    if folder := SHIPPED.get(model):
         if not _has(folder, NATIVE):
             raise MissingFile(f"this installation of elmokit has no model {model}: name another")
         return _read_folder(folder)
@@ -54,11 +54,6 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
 
         return _read_folder(hf_hub.download(str(model)))
     raise MissingFile(f"there is no file or folder {path}{_similar(path)}")
-
-
-def _shipped(model: str | Path) -> Path | None:
-    """Return the folder inside the package that a name means; a `Path` is never such a name."""
-    return SHIPPED.get(model) if isinstance(model, str) else None
 
 
 def recorded_model(name: object) -> str:
@@ -95,7 +90,7 @@ def own_tokenizer(model: str | Path | None = None) -> str:
     from elmokit.formats.checkpoint import tokenizer_of
 
     model = DEFAULT if model is None else model
-    path = _shipped(model) or _path(model)
+    path = SHIPPED.get(model) or _path(model)
     if path.is_dir():
         if not _has(path, NATIVE) or not is_file(path / "config.json"):
             return tokenizer_of({})

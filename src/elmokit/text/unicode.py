@@ -7,11 +7,7 @@ import unicodedata
 
 def is_unicode(text: str) -> bool:
     """Tell whether a text can be encoded: halves of surrogate pairs cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text.encode(errors="ignore").decode() == text
 
 
 def text_width(text: str) -> int:

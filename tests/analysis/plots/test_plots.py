@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -65,49 +66,53 @@ def texts(labels: Any) -> list[str]:
     return [label.get_text() for label in labels]
 
 
+def spelled_alike(*lemmas: str) -> list[Use]:
+    """The uses of these words but for their plurals, so that layer 0 has one vector for each."""
+    return [use for use in read_uses(SENSES) if use.lemma in lemmas and use.word == use.lemma]
+
+
 # ---------------------------------------------------------------------- a word's uses
 def test_a_map_has_the_numbers_of_scikit_learn(elmo: Embedder, store: LayerStore) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     decomposition = pytest.importorskip("sklearn.decomposition")
-    uses = list(read_uses(SENSES))
+    uses = spelled_alike("bank", "play", "cell")
     maps = map_uses(store, uses)
-    assert [(each.word, len(each.uses)) for each in maps] == [
-        ("bank", 28),
-        ("play", 28),
-        ("cell", 28),
-    ]
+    counts = Counter(use.lemma for use in uses)
+    assert {each.word: len(each.uses) for each in maps} == counts
     embedded = elmo.embed([list(use.tokens) for use in uses])
     mean = np.concatenate([sentence.layers[2] for sentence in embedded]).mean(axis=0)
     rows = [i for i, use in enumerate(uses) if use.lemma == "play"]
     vectors = np.stack([embedded[i].layers[2, uses[i].start] - mean for i in rows])
     senses = [uses[i].sense for i in rows]
-    play = maps[1]
+    (play,) = (each for each in maps if each.word == "play")
+    n = len(senses)
     assert play.purity is not None
     assert play.silhouette is not None
     assert [use.sense for use in play.uses] == senses
     expected = metrics.silhouette_score(vectors, senses, metric="cosine")
     assert play.silhouette[2] == pytest.approx(expected, abs=2e-3)
-    cosines = metrics.pairwise.cosine_similarity(vectors) - 2 * np.eye(28)
+    cosines = metrics.pairwise.cosine_similarity(vectors) - 2 * np.eye(n)
     right = np.mean([senses[i] == senses[j] for i, j in enumerate(cosines.argmax(axis=1))])
-    assert play.purity[2] == pytest.approx(right, abs=1 / 28 + 1e-6)
+    assert play.purity[2] == pytest.approx(right, abs=1 / n + 1e-6)
     directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     reference = decomposition.PCA(2).fit_transform(directions)
     np.testing.assert_allclose(np.abs(play.points[2]), np.abs(reference), atol=0.002)
     assert play.is_one_point.tolist() == [True, False, False, False]
-    assert play.purity[0] == pytest.approx(13 / 27)
+    guess = np.mean([(senses.count(sense) - 1) / (n - 1) for sense in senses])
+    assert play.purity[0] == pytest.approx(guess)
     assert play.silhouette[0] == 0
     assert not play.points[0].any()
 
 
 def test_a_panel_for_each_layer_has_all_uses_by_their_senses(store: LayerStore) -> None:
-    maps = map_uses(store, list(read_uses(SENSES)))
+    maps = map_uses(store, spelled_alike("bank", "play", "cell"))
     figure = draw_uses(maps)
-    assert len(figure.subfigs) == 3
+    assert len(figure.subfigs) == len(maps) == 3
     assert figure.get_size_inches()[0] == pytest.approx(6.3)
     for part, each in zip(figure.subfigs, maps, strict=True):
         assert each.purity is not None
         assert each.silhouette is not None
-        assert part.get_suptitle() == f"{each.word}: 28 uses"
+        assert part.get_suptitle() == f"{each.word}: {len(each.uses)} uses"
         assert titles(part) == [
             f"{name}\npurity {each.purity[layer]:.2f}\nsilhouette {each.silhouette[layer]:.2f}"
             for layer, name in enumerate(["layer 0", "layer 1", "layer 2", "average"])
@@ -119,7 +124,7 @@ def test_a_panel_for_each_layer_has_all_uses_by_their_senses(store: LayerStore) 
             assert [group.get_label() for group in groups] == each.senses
             for group, sense in zip(groups, each.senses, strict=True):
                 rows = [i for i, use in enumerate(each.uses) if use.sense == sense]
-                assert len(group.get_offsets()) == 14
+                assert len(group.get_offsets()) == len(rows) > 0
                 np.testing.assert_allclose(group.get_offsets(), each.points[layer][rows])
             note = " ".join(texts(axes.texts)).replace("\n", " ")
             assert note == ("one point: this layer knows the spelling only" if not layer else "")

@@ -67,12 +67,12 @@ def test_the_command_draws_prints_and_writes_the_same_numbers(
     assert result["command"] == "plot uses"
     assert result["settings"]["words"] == "bank"
     bank = result["words"]["bank"]
-    assert len(bank["uses"]) == 28
+    assert len(bank["uses"]) == 20
     assert bank["uses"][0] == {
         "sense": "river",
         "sentence": "We left the canoe on the [bank] and walked up to the village .",
     }
-    assert np.shape(bank["layers"]["average"]["points"]) == (28, 2)
+    assert np.shape(bank["layers"]["average"]["points"]) == (20, 2)
     head, *rows = (line.split() for line in out.splitlines()[:-3])
     assert head == ["layer", "0", "layer", "1", "layer", "2", "average"]
     for row, name in zip(rows, ("purity", "silhouette"), strict=True):
