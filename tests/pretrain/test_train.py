@@ -19,8 +19,10 @@ from safetensors.numpy import load_file
 import elmokit
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
+from elmokit.io.atomic import remove_files
 from elmokit.pretrain.log import read_log
 from elmokit.pretrain.trainer import Trainer
+from elmokit.training import checkpoint
 
 
 def start(options: dict[str, Any]) -> Child:
@@ -101,6 +103,28 @@ def test_kill_9_at_any_moment_ends_with_the_same_bits(options: dict[str, Any]) -
     assert_same(final_tensors(whole), final_tensors(options))
     hidden = [path.name for path in Path(options["out"], "training").glob(".*")]
     assert hidden == []
+
+
+def test_a_run_killed_at_its_last_checkpoint_leaves_the_folder_of_a_whole_run(
+    options: dict[str, Any],
+) -> None:
+    whole = options | {"out": options["out"] + "-whole"}
+    total = pretrain(whole).total_steps
+
+    def killed(old: Path, names: tuple[str, ...]) -> None:
+        if checkpoint.checkpoints(old.parent)[-1].name == f"step-{total:08d}":
+            raise KeyboardInterrupt  # The last checkpoint is written, and no old one removed.
+        remove_files(old, names)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "remove_files", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(options)
+    assert len(checkpoint.checkpoints(Path(options["out"], "training"))) == 3
+    pretrain(options)
+    folders = Path(whole["out"]), Path(options["out"])
+    expected, found = ({p.relative_to(folder) for p in folder.rglob("*")} for folder in folders)
+    assert found == expected
 
 
 @pytest.mark.parametrize("softmax", ["full", "sampled"])

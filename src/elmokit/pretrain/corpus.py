@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError, plural
 from elmokit.io.atomic import atomic_folder

@@ -30,6 +30,7 @@ from elmokit.pretrain.device import pick_device
 RENDEZVOUS_TIMEOUT = timedelta(minutes=5)
 MIN_OWN_MESSAGE = 1 << 18  # Gradients with fewer values are sent together in one message.
 POLL = 0.2  # Seconds between looks at the store.
+FINISHED = "elmokit finished"  # Key in the store: the number of processes that have finished.
 FAILED = "elmokit failed"  # Key in the store: a process has failed.
 REPORTED = "elmokit reported"  # Key in the store: the error message is on the screen.
 REPORT_TIMEOUT = 10.0  # Seconds that a failed process has to print its error.
@@ -46,6 +47,7 @@ def join(device: str) -> Iterator[ProcessGroup]:
     try:
         group.device = pick_device(device)
         yield group
+        group.wait_for_others()
     except BaseException as error:
         is_reported = not group.note_failure()
         if group.device.type == "cpu":  # NCCL would wait for the others.
@@ -131,10 +133,22 @@ class ProcessGroup:
         with _lost_connections():
             if self.is_main:
                 self._store.set(done, "")
-            while not self._store.check([done]):
-                if self._store.check([FAILED]):
-                    raise ElmokitError("another process of this run has failed")
-                time.sleep(POLL)
+            self._wait_until(lambda: self._store.check([done]))
+
+    def wait_for_others(self) -> None:
+        """Let the main process, in which the store may live, wait until all have finished."""
+        if self._store is None:
+            return
+        with _lost_connections():
+            self._store.add(FINISHED, 1)
+            if self.is_main:
+                self._wait_until(lambda: self._store.add(FINISHED, 0) == self.world_size)
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            if self._store.check([FAILED]):
+                raise ElmokitError("another process of this run has failed")
+            time.sleep(POLL)
 
     def note_failure(self) -> bool:
         """Note in the store that this process has failed; return whether it is the first.

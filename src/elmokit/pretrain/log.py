@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.errors import require
 from elmokit.figures import FAINT

@@ -172,6 +172,7 @@ class Trainer:
                 if self._pause(stop, self.seconds - before):
                     break
         if self.group.is_main:
+            checkpoints.remove_old(self.folder / TRAINING)
             draw_training_curves(self.log.path, self.folder / "curves.png")
         done = (self.step, self.total, self.best, self.before)
         result = TrainingResult(self.folder, *done, stop.signal)

@@ -58,14 +58,18 @@ def save(
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, making / TENSORS)
         text = json.dumps(metadata, indent=2, ensure_ascii=False)
         (making / METADATA).write_text(text + "\n", encoding="utf-8")
-    for old in checkpoints(folder)[:-KEPT]:
+    remove_old(folder)
+
+
+def remove_old(folder: Path, *, kept: int = KEPT) -> None:
+    """Remove all but the last checkpoints; a run that was killed may have left more than two."""
+    for old in checkpoints(folder)[: -kept or None]:
         remove_files(old, FILES)
 
 
 def remove_all(folder: Path) -> None:
     """Remove all checkpoints of a run, and their folder if it is then empty."""
-    for checkpoint in checkpoints(folder):
-        remove_files(checkpoint, FILES)
+    remove_old(folder, kept=0)
     with suppress(OSError):
         folder.rmdir()
 
