@@ -90,6 +90,18 @@ def test_vectors_are_those_of_sentence_vectors(app: FastAPI, elmo: Embedder) -> 
     assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
+def test_the_way_around_fastapi_changes_no_answer(app: FastAPI) -> None:
+    plain, other = "application/json", "application/json; charset=utf-8"  # FastAPI gets the other.
+    model = {"model": "tiny"}
+    bodies = [{"input": TEXTS, **model}, {"input": [], **model}, {"input": "a", "model": "none"}]
+    for body in [*bodies, {"input": "a", **model, "layers": 99}, {}, [], 1]:
+        first, second = (
+            post(app, "/v1/embeddings", body, **{"content-type": t}) for t in (plain, other)
+        )
+        assert (first.status_code, first.content) == (second.status_code, second.content)
+        assert first.headers == second.headers
+
+
 def test_a_text_gets_the_same_vector_alone_and_among_others(app: FastAPI) -> None:
     async def all_at_once(client: httpx.AsyncClient) -> list[list[float]]:
         bodies = [{"inputs": text} for text in TEXTS * 10]

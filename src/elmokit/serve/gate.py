@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -37,6 +38,7 @@ ABORT = "elmokit.abort"  # what ends the connection, among the extensions of a s
 CLIENT_GONE = 499  # in log and measurements only, as nobody reads the answer
 MAX_BODIES = 32  # bodies of the maximum size that may be in memory together
 CHUNK = 1 << 17  # bytes of an answer that are handed to the server at once
+UNWATCHED = 0.1  # seconds in which a client may go away unnoticed
 MAX_LOGGED = 2000  # bytes of a body in the log
 SECURITY = [
     (
@@ -131,6 +133,61 @@ class Exchange:
         await self.forward({"type": "http.response.body", "body": body})
 
 
+class Ending:
+    """Ends what the current task does in its block, if the time is over or the client is gone."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.is_late = self.is_gone = False
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._pending: list[asyncio.TimerHandle | asyncio.Task[None]] = []
+
+    def after(self, seconds: float) -> None:
+        """End it after a time."""
+
+        def end() -> None:
+            self.is_late = True
+            self._cancel()
+
+        self._pending.append(self._loop.call_later(seconds, end))
+
+    def when_gone(self, receive: Receive) -> None:
+        """End it when the client is gone; this is watched if the answer takes a while."""
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            if not self.exchange.is_complete:
+                self.is_gone = True
+                self.exchange.status = CLIENT_GONE
+                self._cancel()
+
+        def begin() -> None:
+            self._pending.append(self._loop.create_task(watch()))
+
+        self._pending.append(self._loop.call_later(UNWATCHED, begin))
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def __enter__(self) -> Ending:
+        return self
+
+    def __exit__(self, _: Any, error: BaseException | None, trace: Any) -> bool:
+        for pending in self._pending:
+            pending.cancel()
+        if not isinstance(error, asyncio.CancelledError):
+            return False
+        # The traceback holds the vectors and the answer, in cycles that are collected late.
+        traceback.clear_frames(trace)
+        if not (self.is_late or self.is_gone):
+            return False
+        if self._task is not None and sys.version_info >= (3, 11):
+            self._task.uncancel()
+        return True
+
+
 class Gate:
     """ASGI middleware around all routes."""
 
@@ -218,46 +275,27 @@ class Gate:
 
     # ------------------------------------------------------------------ answer
     async def _serve(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
-        """Read and answer a request until that is done, the client is gone, or the time is over."""
-        answer = asyncio.ensure_future(self._answer(scope, receive, exchange))
-        try:
-            await asyncio.wait({answer}, timeout=self.limits.timeout)
-            if not answer.done():
-                self._give_up(scope, exchange)
-            elif not answer.cancelled():
-                answer.result()
-        finally:
-            if not answer.done():
-                answer.cancel()
-                await asyncio.wait({answer})
+        """Read and answer a request until that is done, the client is gone, or the time is over.
 
-    async def _answer(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
-        exchange.body = await self._read(scope, receive, exchange)
-        message: Message = {"type": "http.request", "body": exchange.body, "more_body": False}
-        pending = [message]
+        All in the task of the server: another one for each request would take as long as a route.
+        """
+        with Ending(exchange) as ending:
+            ending.after(self.limits.timeout)
+            exchange.body = await self._read(scope, receive, exchange)
+            message: Message = {"type": "http.request", "body": exchange.body, "more_body": False}
+            pending = [message]
 
-        async def replay() -> Message:
-            if pending:
-                return pending.pop()
-            await asyncio.Event().wait()  # The route is cancelled if the client goes away.
-            raise AssertionError
+            async def replay() -> Message:
+                if pending:
+                    return pending.pop()
+                await asyncio.Event().wait()  # The route is cancelled if the client goes away.
+                raise AssertionError
 
-        async def watch(route: asyncio.Task[None] | None) -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            if route is not None and not exchange.is_complete:
-                exchange.status = CLIENT_GONE
-                route.cancel()
-
-        watching = asyncio.ensure_future(watch(asyncio.current_task()))
-        try:
+            ending.when_gone(receive)
             await self.app(scope, replay, exchange.forward)
-        except asyncio.CancelledError as error:
-            # Its traceback holds the vectors and the answer, in cycles that are collected late.
-            traceback.clear_frames(error.__traceback__)
-            raise
-        finally:
-            watching.cancel()
+        if ending.is_late:
+            self._give_up(scope, exchange)
+            await asyncio.sleep(0)  # The server learns that the connection has ended.
 
     def _give_up(self, scope: Scope, exchange: Exchange) -> None:
         """End a request whose time is over: its body, its answer, or its reader, is too slow."""
@@ -289,7 +327,10 @@ class Gate:
         }
         if self.log_texts:
             entry["body"] = (exchange.body or b"")[:MAX_LOGGED].decode(errors="replace")
-        logger.info("request", extra={"fields": entry})
+        if logger.isEnabledFor(logging.INFO):  # logger.info would look for its caller.
+            record = logging.LogRecord(logger.name, logging.INFO, "", 0, "request", (), None)
+            record.fields = entry
+            logger.handle(record)
 
 
 def busy(message: str = "the service is busy", seconds: int = 1) -> Refusal:

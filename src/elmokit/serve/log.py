@@ -11,6 +11,8 @@ from typing import Any
 
 SECONDS = 0.1  # that a message may wait for others
 
+as_line = json.JSONEncoder(ensure_ascii=False).encode
+
 
 class JsonLines(logging.Formatter):
     """Log records as JSON."""
@@ -26,7 +28,7 @@ class JsonLines(logging.Formatter):
         entry |= fields or {"event": record.name, "message": record.getMessage()}
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return as_line(entry)
 
 
 class LinesTogether(logging.Handler):

@@ -53,11 +53,17 @@ class Metrics:
             "elmokit_requests_in_flight", "Requests that are read, wait or are answered.",
             registry=self.registry, multiprocess_mode="livesum",
         )  # fmt: skip
+        self._of_request: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        self._requests.labels(route, method, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        key = route, method, status
+        if key not in self._of_request:  # Finding them takes longer than counting.
+            counter = self._requests.labels(route, method, str(status))
+            self._of_request[key] = counter, self._seconds.labels(route)
+        counter, histogram = self._of_request[key]
+        counter.inc()
+        histogram.observe(seconds)
 
     def batches(self, model: str) -> Callable[[int, int, float], None]:
         """Return what counts the batches of a model: by requests, tokens and seconds."""

@@ -226,6 +226,36 @@ def worker_app() -> FastAPI:
     return Settings(**values).app()
 
 
+class Together:
+    """A transport that sends the headers of an answer together with the body that follows at once.
+
+    Each call of the system lets the thread of a model run, which is slow to give way again.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._headers = transport, b""
+        self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+        self.abort = transport.abort
+
+    def write(self, data: bytes) -> None:
+        """Send data; headers, which uvicorn writes in one piece, a moment later."""
+        if not self._headers and data.startswith(b"HTTP/1.1 "):
+            self._headers = data
+            asyncio.get_running_loop().call_soon(self._flush)
+        else:
+            self._flush(data)
+
+    def close(self) -> None:
+        """Send what is kept, and end the connection."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self, more: bytes = b"") -> None:
+        data, self._headers = self._headers + more, b""
+        self._transport.write(data)
+
+
 class PatientProtocol(HttpToolsProtocol):
     """HTTP of uvicorn, but not with a client that never sends the headers of its request.
 
@@ -238,7 +268,7 @@ class PatientProtocol(HttpToolsProtocol):
         asyncio only does that for sockets with the protocol TCP, not with the default 0. Without
         it the body waits until the client has confirmed the headers, which may take 40 ms.
         """
-        super().connection_made(transport)
+        super().connection_made(Together(transport))  # type: ignore[arg-type]
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.loop.call_later(HEADER_SECONDS, self._end_if_silent)
