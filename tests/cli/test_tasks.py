@@ -250,7 +250,7 @@ def test_without_dev_data_a_part_of_the_training_data_is_set_apart(
     ("change", "message"),
     [
         ({"beam": 3}, "this task has no option 'beam'"),
-        ({"hiden": 3}, "no option 'hiden': did you mean 'hidden'"),
+        ({"hiden": 3}, "no option 'hiden': did you mean 'hidden'"),  # codespell:ignore hiden
         ({"pooling": "sum"}, "pooling must be one of max, mean, attention, not 'sum'"),
         ({"layers": "9"}, "there is no layer 9"),
         ({"layers": "best"}, "layers must be all, top, average or the index"),

@@ -1,18 +1,47 @@
-"""`elmokit info`, `convert` and `export`: describe a model, or rewrite it in another format."""
+"""`elmokit models`, `info`, `convert` and `export`: find, describe and rewrite a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.cli.options import Flag, model_files
+from elmokit.cli.output import write_result
 from elmokit.io.paths import check_output
 
 if TYPE_CHECKING:
     from elmokit.config import BiLMConfig
     from elmokit.conversion import Conversion
+    from elmokit.formats.published import PublishedModel
+
+MAX_NAMES = 8  # languages or files that are listed of a model
+
+
+def models(
+    *,
+    language: str | None = None,
+    domain: str | None = None,
+    json: str | None = None,
+    overwrite: Flag = False,
+) -> None:
+    """List the models in the package and those published elsewhere; nothing is downloaded.
+
+    Args:
+        language: Language, or part of its name, such as norwegian.
+        domain: Text that the model was trained on, or part of its description, such as news.
+        json: File to write the result to, as JSON.
+        overwrite: Replace the output if it exists.
+    """
+    from elmokit.formats.published import published_models
+
+    check_output(json, overwrite=overwrite)
+    found = published_models(language, domain)
+    _print("\n".join(_published_lines(model)) + "\n" for model in found)
+    settings = {"language": language, "domain": domain}
+    write_result(json, "models", settings, {"models": [asdict(model) for model in found]})
 
 
 def info(model: str, /, *, json: Flag = False) -> None:
@@ -87,6 +116,23 @@ def _print(lines: Iterable[str]) -> None:
     print("\n".join(lines).encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
+def _published_lines(model: PublishedModel) -> Iterator[str]:
+    """Yield what a published model is, where to get it and how to load it."""
+    languages, first = list(model.load), next(iter(model.load.values()))
+    yield f"{model.name}: {_names(languages)}; {model.domain} ({model.system})"
+    yield f"  size: {model.size or 'see its page'}; license: {model.license}"
+    place = f"download {_names(model.files)} from {model.address}" if model.address else "included"
+    yield f"  {place}"
+    yield f'  elmokit.load("{first}")'
+    if model.note:
+        yield f"  {model.note}"
+
+
+def _names(names: list[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
 def _info_lines(info: dict[str, Any], config: BiLMConfig) -> Iterator[str]:
     yield f"model        {info['model']} ({info['format']} format)"
     yield f"layers       0 (token) to {config.num_layers}, {config.dim} columns each"
@@ -99,7 +145,12 @@ def _info_lines(info: dict[str, Any], config: BiLMConfig) -> Iterator[str]:
     for part, count in info["parameters_by_part"].items():
         yield f"  {part:<18} {count:>12,}  {count / info['parameters']:6.1%}"
     yield f"fingerprint  {info['fingerprint']}"
-    yield from _metadata_lines(info["metadata"])
+    for name, value in info["metadata"].items():
+        if name == "meta" and isinstance(value, dict):  # Long, so one entry per line.
+            for key, entry in value.items():
+                yield f"meta         {key}: {dumps(entry, ensure_ascii=False)}"
+        elif name != "options":  # The options of other formats repeat the configuration.
+            yield f"{name:<12} {dumps(value, ensure_ascii=False)}"
 
 
 def _token_lines(config: BiLMConfig) -> Iterator[str]:
@@ -118,17 +169,6 @@ def _token_lines(config: BiLMConfig) -> Iterator[str]:
         )
     if config.word_dim:
         yield f"words        {config.n_words:,} of {config.word_dim} columns"
-
-
-def _metadata_lines(metadata: dict[str, Any]) -> Iterator[str]:
-    for name, value in metadata.items():
-        if name == "options":  # The options of other formats repeat the configuration.
-            continue
-        if name == "meta" and isinstance(value, dict):  # Long, so one entry per line.
-            for key, entry in value.items():
-                yield f"meta         {key}: {dumps(entry, ensure_ascii=False)}"
-        else:
-            yield f"{name:<12} {dumps(value, ensure_ascii=False)}"
 
 
 def _conversion_lines(result: Conversion) -> Iterator[str]:

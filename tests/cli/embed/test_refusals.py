@@ -154,7 +154,7 @@ def test_an_output_is_replaced_on_request_and_only_when_the_new_one_is_whole(emb
     ("options", "sentence"),
     [
         (["--lyers", "top"], "--lyers"),
-        (["--tokenizer", "whitspace"], "whitspace"),
+        (["--tokenizer", "whitspace"], "whitspace"),  # codespell:ignore whitspace
         (["--dtype", "float64"], "float64"),
         (["--precision", "int4"], "int4"),
         (["--kind", "word"], "word"),
