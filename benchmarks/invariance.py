@@ -13,23 +13,22 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from speed import machine
 
 import elmokit
+from elmokit.analysis.uses import read_uses
 
-EXAMPLES = Path(__file__).parent.parent / "examples" / "uses.en.txt"
+EXAMPLES = Path(__file__).parent.parent / "examples" / "senses.tsv"
 ODD = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789.,;:!?()[]{}<>@#$%&*+=äöüßéñçжыюλπσ文字学語"
 
 
 def ordinary_sentences(count: int) -> list[list[str]]:
     """Return sentences of everyday English."""
-    lines = EXAMPLES.read_text(encoding="utf-8").splitlines()
-    texts = [line.replace("*", "") for line in lines if line and not line.startswith("#")]
-    return [re.findall(r"\w+|[^\w\s]", text) for text in texts[:count]]
+    return [list(use.tokens) for use in islice(read_uses(EXAMPLES), count)]
 
 
 def odd_sentences(count: int, seed: int) -> list[list[str]]:

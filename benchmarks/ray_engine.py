@@ -24,13 +24,13 @@ from pathlib import Path
 from speed import machine
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parent / "examples" / "uses.en.txt"
+EXAMPLES = HERE.parent / "examples" / "senses.tsv"
 
 
 def texts(count: int) -> list[str]:
     """Return sentences of everyday English, again and again."""
-    lines = EXAMPLES.read_text(encoding="utf-8").splitlines()
-    pool = [line.replace("*", "") for line in lines if line and not line.startswith("#")]
+    lines = EXAMPLES.read_text(encoding="utf-8").splitlines()[1:]
+    pool = [line.partition("\t")[0] for line in lines]
     return [pool[i % len(pool)] for i in range(count)]
 
 

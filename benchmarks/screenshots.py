@@ -1,4 +1,4 @@
-"""Draw docs/images/explorer.png and explorer.zh.png: the first view of the explorer.
+"""Draw docs/images/explorer.png and explorer.zh-CN.png: the first view of the explorer.
 
 Run it again after a change of the page: python benchmarks/screenshots.py
 It needs playwright, Pillow and a Chromium (also: ELMOKIT_CHROMIUM=/path/to/chromium).
@@ -23,7 +23,7 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 # file: address of the view. The model that ships has read English, so that both show its word.
 PICTURES = {
     "explorer.png": "lang=en&example=bank",
-    "explorer.zh.png": "lang=zh&example=bank",
+    "explorer.zh-CN.png": "lang=zh&example=bank",
 }
 WIDTH, SCALE, COLORS = 1240, 1.5, 96
 MAX_BYTES = 200_000

@@ -28,7 +28,7 @@ vectors = texts.mapInPandas(embed, "text string, vector array<float>")
 vectors.write.parquet("vectors.parquet", mode="errorifexists")
 
 table = spark.read.parquet("vectors.parquet")
-print(table.count(), table.schema["vector"].simpleString())  # 84 vector:array<float>
+print(table.count(), table.schema["vector"].simpleString())  # 200 vector:array<float>
 
 row = table.first()
 expected = elmokit.load().sentence_vectors(row.text, "average")

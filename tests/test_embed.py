@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import re
 from collections.abc import Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -141,8 +143,28 @@ def test_a_notebook_shows_a_sentence_as_a_table(elmo: Embedder) -> None:
     shown = elmo.embed_tokens(["<b>", "bank"])._repr_html_()
     assert "&lt;b&gt;" in shown
     assert "<b>" not in shown
-    assert shown.count("<tr>") == 1 + 2 * 3
+    assert (shown.count("<tr>"), shown.count("<svg ")) == (1 + 2, 2 * 3)
+    assert shown.count("<rect ") == 2 * 3 * 12, "12 columns are fewer than the squares of a strip"
     assert "3 × 2 × 12 float32" in shown
+    assert "<script" not in shown
+    ElementTree.fromstring(shown)
+
+
+def test_a_notebook_shows_the_sign_and_size_of_values() -> None:
+    layers = np.array([[[4.0, -4.0, 0.0, 1.0]]], np.float32)
+    fills = re.findall('fill="(.*?)"', Sentence(["a"], layers)._repr_html_())
+    assert fills == ["#ff0000", "#0000ff", "#ffffff", "#ff8080"]
+
+
+def test_a_notebook_shows_only_the_beginning_of_a_long_text() -> None:
+    long = Sentence(["x" * 10_000] * 20_000, np.ones((3, 20_000, 64), np.float32))
+    shown = long._repr_html_()
+    assert len(shown) < 200_000
+    assert "19,950 more tokens" in shown
+    nothing = Sentence([], np.zeros((3, 0, 64), np.float32))
+    assert "3 × 0 × 64 float32" in nothing._repr_html_()
+    unknown = Sentence(["a"], np.full((1, 1, 4), np.nan, np.float32))
+    assert unknown._repr_html_().count("<rect ") == 4
 
 
 def test_a_list_of_lists_is_sentences(elmo: Embedder) -> None:

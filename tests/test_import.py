@@ -56,7 +56,7 @@ def test_the_table_and_the_promised_names_agree() -> None:
 
 def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
     with pytest.raises(AttributeError, match="'elmokit' has no attribute 'Embeder'"):
-        _ = elmokit.Embeder  # type: ignore[attr-defined]
+        _ = elmokit.Embeder  # type: ignore[attr-defined]  # codespell:ignore
 
 
 def test_a_missing_extra_says_what_to_install() -> None:

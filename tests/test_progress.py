@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.progress import StderrHandler, log_to_stderr, logger
 

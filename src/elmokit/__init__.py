@@ -61,7 +61,12 @@ if not TYPE_CHECKING:  # a type checker would take any misspelt name for granted
         import importlib
 
         if name == "__version__":
-            return installed_version()
+            from importlib.metadata import PackageNotFoundError, version
+
+            try:
+                return version("elmokit")
+            except PackageNotFoundError:  # a source tree that was never installed
+                return "unknown"
         if name in SUBMODULES:
             return importlib.import_module(f"elmokit.{name}")
         for module, names in MODULES.items():
@@ -72,13 +77,3 @@ if not TYPE_CHECKING:  # a type checker would take any misspelt name for granted
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *SUBMODULES})
-
-
-def installed_version() -> str:
-    """The version that was installed, or "unknown" for a source tree that never was."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("elmokit")
-    except PackageNotFoundError:
-        return "unknown"

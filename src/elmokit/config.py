@@ -191,11 +191,7 @@ class BiLMConfig:
 
 _UNICODE_ONLY: dict[str, str | int] = {"character_encoder": "cnn", "word_dim": 0}
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "filters": ((1, 32), (2, 64), (3, 128), (4, 128), (5, 160)),
-        "lstm_dim": 512,
-        "projection_dim": 128,
-    },
+    "tiny": {"lstm_dim": 512, "filters": ((1, 32), (2, 64), (3, 128), (4, 128), (5, 160))},
     "small": {"lstm_dim": 1024, "projection_dim": 128, "highway_layers": 1},
     "medium": {"lstm_dim": 2048, "projection_dim": 256, "highway_layers": 1},
     "original": {"lstm_dim": 4096, "projection_dim": 512, "highway_layers": 2},

@@ -51,7 +51,8 @@ Texts: TypeAlias = "Sequence[str] | Sequence[Sequence[str]]"
 
 WINDOW_BYTES = 128 << 20  # results that one look-ahead window may hold
 TOKEN_BYTES = 500  # of a token itself, before it has vectors
-MAX_HTML_COLUMNS = 8  # of a vector in a notebook
+# Tokens of a sentence, letters of a token and squares of a vector in a notebook.
+MAX_HTML_TOKENS, MAX_HTML_LETTERS, MAX_HTML_SQUARES = 50, 30, 16
 # (words, share): so many words of a text, of which this share is unknown, are foreign to a model.
 FOREIGN = ((5, 0.8), (30, 0.5))
 MAX_MET = 1000  # words that are counted; a text that becomes foreign later is not noticed
@@ -94,20 +95,37 @@ class Sentence:
         return f"Sentence({text}, {self.layers.dtype} {tuple(self.layers.shape)})"
 
     def _repr_html_(self) -> str:
-        """Return a table for notebooks: a row for each token, the first columns of its vectors."""
-        columns = min(self.layers.shape[-1], MAX_HTML_COLUMNS)
-        head = "".join(f"<th>{column}</th>" for column in range(columns))
+        """Return a table for notebooks: a row for each token, with a strip for each layer."""
+        head = "".join(f"<th>layer {layer}</th>" for layer in range(len(self.layers)))
+        layers = np.nan_to_num(self.layers[:, :MAX_HTML_TOKENS].astype(np.float64))
+        layers /= np.abs(layers).max(axis=(1, 2), keepdims=True, initial=1e-9)
         rows = []
-        for position, token in enumerate(self.tokens):
-            for layer, vectors in enumerate(self.layers):
-                name = f'<th rowspan="{len(self.layers)}">{html.escape(token)}</th>'
-                cells = "".join(f"<td>{value:.3f}</td>" for value in vectors[position, :columns])
-                rows.append(f"<tr>{name if layer == 0 else ''}<td>{layer}</td>{cells}…</tr>")
+        for position, token in enumerate(self.tokens[:MAX_HTML_TOKENS]):
+            cells = "".join(f"<td>{_strip(vector)}</td>" for vector in layers[:, position])
+            rows.append(f"<tr><th>{html.escape(token[:MAX_HTML_LETTERS])}</th>{cells}</tr>")
+        more = max(0, len(self.tokens) - MAX_HTML_TOKENS)
         shape = " × ".join(map(str, self.layers.shape))
+        caption = f"{shape} {self.layers.dtype}" + f"; {more:,} more tokens" * bool(more)
         return (
-            f"<table><caption>{shape} {self.layers.dtype}</caption>"
-            f"<tr><th>token</th><th>layer</th>{head}</tr>{''.join(rows)}</table>"
+            f"<table><caption>{caption}</caption>"
+            f"<tr><th>token</th>{head}</tr>{''.join(rows)}</table>"
         )
+
+
+def _strip(vector: NDArray[Any]) -> str:
+    """Return a vector of numbers up to 1 as colored squares: red is positive, blue negative.
+
+    Each square is the mean of neighboring columns.
+    """
+    squares = []
+    parts = np.array_split(vector, min(len(vector), MAX_HTML_SQUARES))
+    for i, part in enumerate(parts):
+        value = float(part.mean())
+        # The mean of many columns is small: the root makes the differences visible.
+        pale = f"{round(255 * (1 - abs(value) ** 0.5)):02x}"
+        color = f"ff{pale}{pale}" if value > 0 else f"{pale}{pale}ff"
+        squares.append(f'<rect x="{8 * i}" width="8" height="14" fill="#{color}"/>')
+    return f'<svg width="{8 * len(parts)}" height="14">{"".join(squares)}</svg>'
 
 
 class Embedder:

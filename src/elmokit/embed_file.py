@@ -19,7 +19,7 @@ from itertools import chain, islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError, plural
 from elmokit.io.atomic import locked

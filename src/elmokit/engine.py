@@ -108,7 +108,8 @@ class Engine:
         flat = [rows[word] for sentence in sentences for word in sentence]
         indices = torch.tensor(flat, dtype=torch.long, device=self._packed.device)
         vectors = self._words.table[indices]
-        self._words.trim()
+        if self._words.bytes > self._words.max_bytes:  # Very long words may take too much.
+            self._words.clear()
         return vectors
 
     def layers(self, sentences: Sequence[Sequence[str]]) -> Tensor:
@@ -187,11 +188,6 @@ class WordVectors:
         distinct = list(dict.fromkeys(words))
         sizes = [sys.getsizeof(word) + self.row_bytes for word in distinct]
         return distinct[: bisect_right(list(accumulate(sizes)), self.max_bytes)]
-
-    def trim(self) -> None:
-        """Forget all words if they take too much memory, as very long ones do."""
-        if self.bytes > self.max_bytes:
-            self.clear()
 
     def clear(self) -> None:
         """Forget all words; the table keeps its memory."""

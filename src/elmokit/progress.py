@@ -62,10 +62,9 @@ class TokenRate:
 
 def check_threads(threads: int | None) -> None:
     """Raise if `threads` is not None and less than 1, or more than any machine has."""
-    if threads is not None and threads < 1:
-        raise ElmokitError(f"threads must be at least 1, not {threads}")
-    if threads is not None and threads > MAX_THREADS:
-        raise ElmokitError(f"threads must be at most {MAX_THREADS}, not {threads}")
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        bound = "at least 1" if threads < 1 else f"at most {MAX_THREADS}"
+        raise ElmokitError(f"threads must be {bound}, not {threads}")
 
 
 def set_threads(threads: int | None) -> None:

@@ -171,13 +171,6 @@ def check_workers(workers: int) -> None:
 
 
 # ---------------------------------------------------------------------- in the worker
-def _take_messages(handler: BufferingHandler) -> list[tuple[int, str]]:
-    """Return what has been logged, for the other process to log."""
-    messages = [(record.levelno, record.getMessage()) for record in handler.buffer]
-    handler.flush()
-    return messages
-
-
 def _serve(
     connection: Connection, build: Callable[..., Callable[..., Any]], arguments: tuple[Any, ...]
 ) -> None:
@@ -186,6 +179,12 @@ def _serve(
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logged = BufferingHandler(MAX_MESSAGES)
     logger.addHandler(logged)
+
+    def send(result: Any, error: Exception | None = None, text: str = "") -> None:
+        messages = [(record.levelno, record.getMessage()) for record in logged.buffer]
+        logged.flush()
+        connection.send(Reply(result, error, text, messages))
+
     try:
         call = build(*arguments)
         while True:
@@ -193,11 +192,11 @@ def _serve(
                 task = connection.recv()
             except EOFError:
                 return
-            connection.send(Reply(call(*task), None, "", _take_messages(logged)))
+            send(call(*task))
     except Exception as error:
         text = traceback.format_exc()
         with suppress(EOFError, OSError):  # The other process may be gone already.
-            connection.send(Reply(None, _portable(error), text, _take_messages(logged)))
+            send(None, _portable(error), text)
             while True:  # Stay until it has read that.
                 connection.recv()
 

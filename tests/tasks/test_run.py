@@ -14,6 +14,7 @@ from elmokit.cli.main import main
 from elmokit.io.marker import MARKER, write_marker
 from elmokit.tasks import score, train
 from elmokit.tasks.compare import compare
+from elmokit.training import checkpoint
 
 SMALL: dict[str, Any] = {"elmo": None, "hidden": 4, "word_dim": 4, "epochs": 2, "quiet": True}
 
@@ -101,6 +102,18 @@ def test_a_run_resumes_in_its_own_folder(tmp_path: Path, text: Path) -> None:
         report = train("classifier", train=str(text), out=str(out), **SMALL).report
         assert report["epochs"] == 2
     assert json.loads((out / MARKER).read_text()) == {"command": "train"}
+
+
+def test_a_run_killed_at_its_last_checkpoint_keeps_two(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {**SMALL, "train": str(text), "out": str(tmp_path / "out"), "epochs": 3, "patience": 3}
+    monkeypatch.setattr(checkpoint, "remove_files", lambda *_: None)  # as if it came too late
+    train("classifier", **given)
+    monkeypatch.undo()
+    train("classifier", **given)
+    left = checkpoint.checkpoints(tmp_path / "out" / "training")
+    assert [path.name for path in left] == ["step-02000000", "step-03000000"]
 
 
 # ---------------------------------------------------------------------- few examples

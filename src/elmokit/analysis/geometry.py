@@ -45,10 +45,6 @@ def subtract_mean(vectors: Array) -> Array:
 
 
 # ---------------------------------------------------------------------- labels
-def same_label(labels: Sequence[str]) -> NDArray[np.bool_]:
-    """Tell which pairs have the same label: (n, n)."""
-    names = np.array(labels)
-    return names[:, None] == names[None, :]  # type: ignore[no-any-return]
 
 
 def purity(cosines: Array, labels: Sequence[str]) -> Array:
@@ -57,7 +53,7 @@ def purity(cosines: Array, labels: Sequence[str]) -> Array:
     If several are equally near, the share of them with that label counts, so that a layer with one
     vector for all scores as a guess does.
     """
-    same = same_label(labels)
+    same = np.equal.outer(np.array(labels), np.array(labels))  # (n, n)
     others = np.where(np.eye(len(same), dtype=bool), -np.inf, cosines)  # (layers, n, n)
     nearest = others >= others.max(axis=2, keepdims=True) - TIE
     shares = (nearest & same).sum(axis=2) / nearest.sum(axis=2)  # (layers, n)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.analysis.uses import Use
 from elmokit.errors import ElmokitError
@@ -98,12 +98,7 @@ class Corpus:
     """The sentences of a text file, read again each time they are iterated over."""
 
     def __init__(
-        self,
-        path: FilePath,
-        *,
-        case_sensitive: bool = False,
-        quiet: bool = True,
-        **reading: Any,
+        self, path: FilePath, *, case_sensitive: bool = False, quiet: bool = True, **reading: Any
     ) -> None:
         """Open a corpus, and raise at once if it cannot be read or is empty.
 

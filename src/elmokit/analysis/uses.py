@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from elmokit.analysis.geometry import Array
 from elmokit.data.labeled import BadLines
 from elmokit.data.lines import good_lines
-from elmokit.errors import ElmokitError, plural
+from elmokit.errors import ElmokitError, explained, plural
 from elmokit.io.lines import FilePath
 
 if TYPE_CHECKING:
@@ -93,11 +93,8 @@ def _parse_use(where: str, cells: Sequence[str]) -> Use:
         )
     tokens = tuple(cells[0].split())
     first, _, last = cells[1].partition("-")
-    try:
-        start = int(first)
-        end = int(last or first) + 1
-    except ValueError:
-        raise ElmokitError(f"{where}: {cells[1]!r} is not a position") from None
+    with explained(f"{where}: {cells[1]!r} is not a position", ValueError, reason=False):
+        start, end = int(first), int(last or first) + 1
     if not 0 <= start < end <= len(tokens):
         raise ElmokitError(
             f"{where}: the sentence has {plural(len(tokens), 'token')}, none at {cells[1]}"

@@ -10,7 +10,7 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -67,6 +67,7 @@ COMMANDS = {
         ("probe", "analysis.measure:probe", "measure what a linear classifier finds in each layer"),
         ("similarity", "analysis.measure:similarity", "compare cosines with human judgements"),
         ("drift", "analysis.measure:drift", "find words that two corpora use differently"),
+        ("models", "models:models", "list the models that exist, by language and domain"),
         ("info", "models:info", "describe a checkpoint of any format"),
         ("convert", "models:convert", "rewrite a checkpoint in another format"),
         ("export", "models:export", "write a model as ONNX for other languages"),
@@ -91,18 +92,13 @@ USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that `arguments` name and return the exit code of the process."""
-    return guard(lambda: run(list(sys.argv[1:] if arguments is None else arguments)))
-
-
-def guard(command: Callable[[], int]) -> int:
-    """Return the exit code of a command.
+    """Run the command that `arguments` name and return the exit code of the process.
 
     An error that the user can cause or fix is one sentence on stderr, with a traceback only when
     ELMOKIT_DEBUG=1. Any other exception is a bug and always keeps its traceback.
     """
     try:
-        code = command()
+        code = run(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()  # A closed pipe shows here, not while the interpreter shuts down.
         return code
     except KeyboardInterrupt:

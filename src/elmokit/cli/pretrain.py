@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from elmokit.cli.main import USER_ERROR
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import explained
 from elmokit.pretrain.settings import MODEL, SAVING, TEXT, AdaptSettings, PretrainSettings
 from elmokit.text.vocabulary import SPECIAL
 
@@ -119,12 +119,9 @@ def read_weights(corpus: list[str]) -> list[str] | dict[str, float]:
         return corpus
     weights: dict[str, float] = {}
     for entry in corpus:
-        try:
+        problem = f"{entry!r} is not a JSON object of a pattern and its weight"
+        with explained(problem, ValueError, reason=False):
             weights |= json.loads(entry) if entry.startswith("{") else {entry: 1.0}
-        except ValueError:
-            raise ElmokitError(
-                f"{entry!r} is not a JSON object of a pattern and its weight"
-            ) from None
     return weights
 
 

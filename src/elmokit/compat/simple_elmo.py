@@ -52,7 +52,6 @@ class ElmoModel:
         `full` loads the training checkpoint of the folder, which can predict words, instead of the
         weights beside it. `limit` is ignored: all words are cached as long as there is room.
         """
-        del limit
         elmo = load(_find(directory, full), **{"tokenizer": "whitespace", **settings})
         if full and elmo.model.softmax is None:
             raise UnsupportedFormat(f"full=True needs a model with a softmax; {directory} has none")
@@ -99,7 +98,6 @@ class ElmoModel:
         With layers="all", which may also be "average" or "top", (sentences, layers, tokens, dim).
         A string in `texts` counts as the list of its characters; the other arguments are ignored.
         """
-        del warmup, session
         sentences = self._layers(texts, layers)
         longest = max((array.shape[1] for array in sentences), default=0)
         rows = self.n_layers if layers == "all" else 1
@@ -120,7 +118,6 @@ class ElmoModel:
         The arguments are those of `get_elmo_vectors`. The result is (sentences, dim), or
         (sentences, layers, dim) with layers="all", which are scaled together.
         """
-        del warmup, session
         sentences = self._layers(texts, layers)
         rows = self.n_layers if layers == "all" else 1
         means = np.zeros((len(sentences), rows, self.vector_size))

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from elmokit.data.examples import Tagged
 from elmokit.data.labeled import BadLines, Reading, words
-from elmokit.data.lines import decoded_lines, filled_lines, location
+from elmokit.data.lines import decoded_lines, good_lines, location
 from elmokit.data.schemes import check_scheme, is_tag_of, scheme_of, to_iob2
-from elmokit.data.tables import Column, count_columns
-from elmokit.errors import ElmokitError
+from elmokit.data.tables import Column
+from elmokit.errors import ElmokitError, plural
 from elmokit.io.lines import FilePath, name_of
 from elmokit.text.readers import extension_of
 
@@ -26,7 +26,7 @@ Requested = dict[str, Column]
 CONLLU_COLUMNS = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
 NEVER_EMPTY = ("UPOS", "XPOS")  # in other columns of CoNLL-U _ is a value
 TEXT_EXTENSIONS = (".txt", ".text", "")
-NOT_A_WORD = re.compile(r"\d+[-.]\d+")  # a range such as 3-4, an empty node such as 8.1
+NOT_A_WORD = re.compile(r"\d+[-.]\d+(?![^\t])")  # a range such as 3-4, an empty node such as 8.1
 DOCUMENT_MARKS = (["#begin", "document"], ["#end", "document"])  # of CoNLL-2012
 NO_PREDICATE = ("-", "_", "0")
 KINDS = ("auto", "conll", "conllu", "text")
@@ -65,8 +65,7 @@ def read_tagged(
     """
     check_scheme(scheme)
     if kind not in KINDS:
-        choices = ", ".join(KINDS)
-        raise ElmokitError(f"unknown kind of file {kind!r}: choose one of {choices}")
+        raise ElmokitError(f"unknown kind of file {kind!r}: choose one of {', '.join(KINDS)}")
     if kind == "auto":
         extension = extension_of(path)
         is_text = extension in TEXT_EXTENSIONS and not reading.labeled
@@ -81,7 +80,7 @@ def read_tagged(
 
 
 def _plain_sentences(path: FilePath, reading: Reading) -> Iterator[Tagged]:
-    for where, line in filled_lines(path, reading.bad):
+    for where, line in good_lines(path, reading.bad, filled=True):
         if tokens := words(line, reading.tokenize):
             yield Tagged((tokens,), where, None)
         else:
@@ -151,10 +150,8 @@ def _layout(name: str, kind: str, width: int, requested: Requested, *, labeled: 
         del chosen["tag"]
     columns = {what: _index(name, kind, column, width) for what, column in chosen.items()}
     if len(set(columns.values())) < len(columns):
-        first = columns["token"] + 1
-        raise ElmokitError(
-            f"{name} has the tokens in column {first}: choose another column for the rest"
-        )
+        first = f"{name} has the tokens in column {columns['token'] + 1}"
+        raise ElmokitError(f"{first}: choose another column for the rest")
     return Layout(
         columns,
         no_tag="_" if chosen.get("tag") in NEVER_EMPTY else "",
@@ -173,14 +170,14 @@ def _index(name: str, kind: str, column: str | int, width: int) -> int:
             have = ", ".join(CONLLU_COLUMNS) if kind == "conllu" else "numbers, not names"
             raise ElmokitError(f"{name} has no column {column!r}: it has {have}") from None
     if not 1 <= abs(number) <= width:
-        raise ElmokitError(f"{name} has no column {column}: it has {count_columns(width)}")
+        raise ElmokitError(f"{name} has no column {column}: it has {plural(width, 'column')}")
     return number - 1 if number > 0 else width + number
 
 
 def _misfit(rows: Sequence[Row], layout: Layout) -> Problem | None:
     """Return the problem of the first row that lacks something."""
     for where, cells in rows:
-        count = count_columns(len(cells))
+        count = plural(len(cells), "column")
         if layout.width not in (None, len(cells)):
             return where, f"the line has {count}, but the first one has {layout.width}"
         for what, column in layout.of.items():
@@ -210,7 +207,8 @@ def _sentences(path: FilePath, *, is_conllu: bool) -> Iterator[tuple[list[Row], 
         for line, text, reason in lines:
             if reason:
                 problem = problem or (location(path, line), reason)
-            elif not is_conllu or _is_word(text):
+            # A line of CoNLL-U may also be a comment, a range of words or an empty node.
+            elif not is_conllu or not (text.startswith("#") or NOT_A_WORD.match(text)):
                 rows.append((location(path, line), _cells(text)))
         if not is_conllu:
             rows = _without_comments(rows, width)
@@ -224,11 +222,6 @@ def _cells(text: str) -> list[str]:
     if "\t" in text:
         return [cell.strip(" ") for cell in text.split("\t")]
     return [cell for cell in text.split(" ") if cell]
-
-
-def _is_word(text: str) -> bool:
-    """Tell whether a line of CoNLL-U is neither a comment, a range of words nor an empty node."""
-    return not text.startswith("#") and NOT_A_WORD.fullmatch(text.partition("\t")[0]) is None
 
 
 def _without_comments(rows: Iterable[Row], width: int) -> list[Row]:

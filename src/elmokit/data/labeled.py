@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from elmokit.data.examples import Labeled, Tokens, Translated
-from elmokit.data.lines import BadRecord, decoded_lines, filled_lines, location, reporting
+from elmokit.data.lines import BadRecord, decoded_lines, good_lines, location, reporting
 from elmokit.data.tables import Column, ColumnSpec, Rows, Value, kind_of, read_table
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of
@@ -99,9 +99,7 @@ def read_labeled(
             ColumnSpec("label", "label_column", LABEL, label_column, needed=reading.labeled),
         ]
         rows = read_table(path, specs, reading.bad)
-    for where, (text, label) in rows:
-        with reporting(reading.bad, where):
-            yield _labeled(where, [text], label, reading)
+    return _labeled(rows, reading)
 
 
 def read_pairs(
@@ -122,12 +120,7 @@ def read_pairs(
         ColumnSpec("second text", "second_column", SECOND, second_column),
         ColumnSpec("label", "label_column", LABEL, label_column, needed=reading.labeled),
     ]
-    for where, (first, second, label) in read_table(path, specs, reading.bad):
-        if reading.labeled and label == NO_AGREEMENT:
-            reading.bad.undecided += 1
-            continue
-        with reporting(reading.bad, where):
-            yield _labeled(where, [first, second], label, reading)
+    return _labeled(read_table(path, specs, reading.bad), reading)
 
 
 def read_parallel(
@@ -136,7 +129,7 @@ def read_parallel(
     """Read the parallel lines of two files; without a second file, only sources."""
     bad = reading.bad
     if target_path is None:
-        for where, text in filled_lines(source_path, bad):
+        for where, text in good_lines(source_path, bad, filled=True):
             with reporting(bad, where):
                 yield _translated(where, text, None, replace(reading, labeled=False))
         return
@@ -196,7 +189,7 @@ def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
 
 def _text_rows(path: FilePath, reading: Reading) -> Rows:
     """Read lines whose first word is the label, or lines without labels."""
-    for where, line in filled_lines(path, reading.bad):
+    for where, line in good_lines(path, reading.bad, filled=True):
         with reporting(reading.bad, where):
             yield where, _split_label(line) if reading.labeled else [line, None]
 
@@ -214,15 +207,20 @@ def _split_label(line: str) -> list[Value]:
     return [rest[0], label]
 
 
-def _labeled(where: str, values: list[Value], value: Value, reading: Reading) -> Labeled:
-    texts = tuple(words(text, reading.tokenize) for text in values)
-    label = " ".join(value.split()) if isinstance(value, str) else ""
-    if not all(texts):
-        which = "the text" if len(texts) == 1 else f"the {'second' if texts[0] else 'first'} text"
-        raise BadRecord(f"{which} is empty")
-    if reading.labeled and not label:
-        raise BadRecord(f"the label is {'a list' if isinstance(value, list) else 'missing'}")
-    return Labeled(texts, where, label if reading.labeled else None)
+def _labeled(rows: Rows, reading: Reading) -> Iterator[Labeled]:
+    for where, (*values, value) in rows:
+        texts = tuple(words(text, reading.tokenize) for text in values)
+        label = " ".join(value.split()) if isinstance(value, str) else ""
+        if reading.labeled and len(values) == 2 and value == NO_AGREEMENT:
+            reading.bad.undecided += 1
+        elif not all(texts):
+            which = "second text" if texts[0] else "first text" if len(texts) > 1 else "text"
+            reading.bad(where, f"the {which} is empty")
+        elif reading.labeled and not label:
+            problem = "a list" if isinstance(value, list) else "missing"
+            reading.bad(where, f"the label is {problem}")
+        else:
+            yield Labeled(texts, where, label if reading.labeled else None)
 
 
 def _translated(where: str, text: Value, target: Value, reading: Reading) -> Translated:

@@ -56,22 +56,16 @@ def decoded_lines(path: FilePath) -> Iterator[tuple[int, str, str]]:
             blank.append(piece.line)
 
 
-def good_lines(path: FilePath, bad: Bad) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a file with their locations; report those that are not UTF-8."""
+def good_lines(path: FilePath, bad: Bad, *, filled: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a file with their locations; report those that are not UTF-8.
+
+    If they must be `filled`, blank lines inside the file are reported too.
+    """
     for line, text, problem in decoded_lines(path):
-        if problem:
-            bad(location(path, line), problem)
+        if problem or (filled and not text):
+            bad(location(path, line), problem or "the line is empty")
         else:
             yield location(path, line), text
-
-
-def filled_lines(path: FilePath, bad: Bad) -> Iterator[tuple[str, str]]:
-    """Yield the same lines, but report blank lines inside the file too."""
-    for where, text in good_lines(path, bad):
-        if text:
-            yield where, text
-        else:
-            bad(where, "the line is empty")
 
 
 def is_text(value: Any) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from elmokit.data.examples import Pronoun, Related, Span, Tokens
 from elmokit.data.labeled import BadLines, Reading
-from elmokit.data.lines import BadRecord, filled_lines, good_lines, reporting
+from elmokit.data.lines import BadRecord, good_lines, reporting
 from elmokit.data.tables import plain_name
 from elmokit.errors import ElmokitError
 from elmokit.io.lines import FilePath, name_of
@@ -76,23 +76,21 @@ def unmarked(marked: str) -> tuple[str, list[Span]]:
         if marker[0] in positions:
             raise BadRecord(f"the sentence has {marker[0]} twice")
         positions[marker[0]] = len(text)
-    return text + marked[end:], [_entity(text, positions, name) for name in ("e1", "e2")]
-
-
-def _entity(text: str, positions: Mapping[str, int], name: str) -> Span:
-    start, end = (positions.get(marker) for marker in (f"<{name}>", f"</{name}>"))
-    if start is None or end is None:
-        raise BadRecord(f"the sentence has no entity between <{name}> and </{name}>")
-    if not text[start:end].strip():
-        raise BadRecord(f"there is nothing between <{name}> and </{name}>")
-    return start, end
+    spans = []
+    for first, last in (("<e1>", "</e1>"), ("<e2>", "</e2>")):
+        if first not in positions or last not in positions:
+            raise BadRecord(f"the sentence has no entity between {first} and {last}")
+        if not text[positions[first] : positions[last]].strip():
+            raise BadRecord(f"there is nothing between {first} and {last}")
+        spans.append((positions[first], positions[last]))
+    return text + marked[end:], spans
 
 
 # ---- pronouns
 def read_gap(path: FilePath, reading: Reading) -> Iterator[Pronoun]:
     """Read passages with a pronoun and two names, in the TSV format of GAP."""
     bad, labeled = reading.bad, reading.labeled
-    lines = filled_lines(path, bad)
+    lines = good_lines(path, bad, filled=True)
     header = [plain_name(cell) for cell in next(lines, ("", ""))[1].split("\t")]
     for name in (*GAP_COLUMNS, *GAP_LABELS) if labeled else GAP_COLUMNS:
         if name not in header:
@@ -110,9 +108,8 @@ def read_gap(path: FilePath, reading: Reading) -> Iterator[Pronoun]:
             row = dict(zip(header, cells, strict=True))
             label = _gap_label(row) if labeled else None
             spans = [_span_in_text(row, name) for name in ("pronoun", "a", "b")]
-            tokens, found = tokens_and_spans(row["text"], spans, reading.tokenize)
-            pronoun, first, second = found
-            yield Pronoun((tokens,), where, row["id"], pronoun[0], first, second, label)
+            tokens, (at, a, b) = tokens_and_spans(row["text"], spans, reading.tokenize)
+            yield Pronoun((tokens,), where, row["id"], at[0], a, b, label)
 
 
 def _span_in_text(row: Mapping[str, str], name: str) -> Span:

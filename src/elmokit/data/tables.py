@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from elmokit.data.lines import Bad, BadRecord, filled_lines, good_lines, is_text, reporting
-from elmokit.errors import ElmokitError
+from elmokit.data.lines import Bad, BadRecord, good_lines, is_text, reporting
+from elmokit.errors import ElmokitError, plural
 from elmokit.io.lines import FilePath, name_of
 from elmokit.text.readers import extension_of
 
@@ -64,7 +64,7 @@ def read_table(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
     elif kind == "csv":
         rows = _csv_rows(path, bad)
     else:
-        rows = ((where, text.split("\t")) for where, text in filled_lines(path, bad))
+        rows = ((where, text.split("\t")) for where, text in good_lines(path, bad, filled=True))
     head = list(islice(rows, GUESS_ROWS))
     if not head:
         raise ElmokitError(f"{name} has no rows")
@@ -91,13 +91,8 @@ def _check_width(
         raise BadRecord(f"the line has {len(cells)} columns, but the first one has {width}")
     for column, index in zip(specs, columns, strict=True):
         if column.needed and index is not None and index >= len(cells):
-            count = count_columns(len(cells))
+            count = plural(len(cells), "column")
             raise BadRecord(f"the line has {count}, but the {column.role} is in column {index + 1}")
-
-
-def count_columns(count: int) -> str:
-    """Say how many columns there are."""
-    return "1 column" if count == 1 else f"{count} columns"
 
 
 def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[str, Cells]]:
@@ -214,7 +209,7 @@ def _is_header(first: Cells, specs: Sequence[ColumnSpec], columns: Sequence[int 
 
 # ---- JSON lines
 def _json_objects(path: FilePath, bad: Bad) -> Iterator[tuple[str, dict[str, Any]]]:
-    for where, text in filled_lines(path, bad):
+    for where, text in good_lines(path, bad, filled=True):
         with reporting(bad, where):
             try:
                 value = json.loads(text)

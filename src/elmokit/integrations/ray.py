@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.embed_file import EmbedOptions
 from elmokit.errors import ElmokitError, InvalidInput, plural, require

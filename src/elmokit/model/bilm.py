@@ -142,11 +142,8 @@ class BiLM(nn.Module):
         self.forward_layers = nn.ModuleList(LSTMLayer(config) for _ in range(config.num_layers))
         self.backward_layers = nn.ModuleList(LSTMLayer(config) for _ in range(config.num_layers))
         self.dropout = nn.Dropout(config.dropout)
-        self.softmax = (
-            Softmax(config.vocabulary_size, config.projection_dim)
-            if config.vocabulary_size
-            else None
-        )
+        words = config.vocabulary_size
+        self.softmax = Softmax(words, config.projection_dim) if words else None
 
     def forward(
         self,

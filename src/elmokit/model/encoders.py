@@ -48,9 +48,8 @@ class CharCNN(nn.Module):
         self.convolutions = nn.ModuleList(
             nn.Conv1d(config.character_dim, filters, width) for width, filters in config.filters
         )
-        self.highways = nn.ModuleList(
-            Highway(config.n_filters) for _ in range(config.highway_layers)
-        )
+        highways = (Highway(config.n_filters) for _ in range(config.highway_layers))
+        self.highways = nn.Sequential(*highways)
         self.projection = (
             nn.Linear(config.n_filters, config.projection_dim) if config.project_tokens else None
         )
@@ -90,9 +89,8 @@ class CharCNN(nn.Module):
         parts = [trim(half, self.max_width) for half in halves]  # (words, length) each
         maxima = self._look_up if ids.device.type == "cpu" else self._convolve
         x = activate(maxima(parts, characters), self.activation)  # (words, n_filters)
-        for highway in self.highways:
-            x = highway(x)
-        return x if self.projection is None else self.projection(x)
+        vectors: Tensor = self.highways(x)
+        return vectors if self.projection is None else self.projection(vectors)
 
     def padded_characters(self) -> Tensor:
         """Return the character vectors behind a row of zeros, as id 0 is "no word here"."""
@@ -164,14 +162,12 @@ class UnicodeEncoder(nn.Module):
                 character_dim, character_dim, bidirectional=True, batch_first=True
             )
         num_highways = config.highway_layers if config.has_filters else 0
-        self.highways = nn.ModuleList(Highway(read_dim) for _ in range(num_highways))
+        self.highways = nn.Sequential(*(Highway(read_dim) for _ in range(num_highways)))
         self.projection = nn.Linear(config.word_dim + read_dim, config.projection_dim)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Encode ids (words, 2 + characters) as vectors (words, projection_dim)."""
-        x = self.read_characters(ids)  # (words, read_dim)
-        for highway in self.highways:
-            x = highway(x)
+        x = self.highways(self.read_characters(ids))  # (words, read_dim)
         vectors: Tensor = self.projection(self.with_words(ids, x))
         return vectors
 

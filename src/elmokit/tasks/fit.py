@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError
 from elmokit.tasks.folder import TrainedTask, longest_text, mean_loss
@@ -115,6 +115,7 @@ def fit(
         metadata["fingerprints"] = fingerprints
         step = progress.epoch * 1_000_000 + progress.step
         checkpoint.save(folder, step, metadata, model=model, optimizer=trainer.optimizer)
+    checkpoint.remove_old(folder)
     return progress
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
 from elmokit.data.labeled import BadLines

@@ -128,19 +128,11 @@ def read_hdf5(path: Path) -> Sentences:
     with h5py.File(path, "r") as hdf5:
         index = json.loads(hdf5["sentence_to_index"][0]) if "sentence_to_index" in hdf5 else {}
         texts = {int(i): sentence for sentence, i in index.items()}
-        if "vectors" in hdf5:
-            for i, vectors in enumerate(hdf5["vectors"]):
-                yield i, split_tokens(texts.get(i)), vectors
-            return
-        for i in sorted(int(key) for key in hdf5 if key.isdecimal()):
-            vectors, tokens = hdf5[str(i)][()], split_tokens(texts.get(i))
+        pooled, keys = "vectors" in hdf5, sorted(int(key) for key in hdf5 if key.isdecimal())
+        rows = enumerate(hdf5["vectors"]) if pooled else ((i, hdf5[str(i)][()]) for i in keys)
+        for i, vectors in rows:
+            # Tokens are joined by spaces; an empty sentence has none.
+            tokens = (texts[i].split(" ") if texts[i] else []) if i in texts else None
             # A token with a space in it looks like two: return None rather than wrong tokens.
-            is_known = tokens is not None and len(tokens) == vectors.shape[-2]
+            is_known = pooled or (tokens is not None and len(tokens) == vectors.shape[-2])
             yield i, tokens if is_known else None, vectors
-
-
-def split_tokens(sentence: str | None) -> list[str] | None:
-    """Return the tokens that were joined by spaces; an empty sentence has none."""
-    if sentence is None:
-        return None
-    return sentence.split(" ") if sentence else []

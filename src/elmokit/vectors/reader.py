@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from elmokit.errors import ElmokitError, reason_of
+from elmokit.errors import ElmokitError, explained
 from elmokit.io.paths import check_regular, is_folder
 from elmokit.vectors.hdf5 import read_hdf5
 from elmokit.vectors.npz import read_npz
@@ -31,11 +31,8 @@ def read_vectors(path: str | Path) -> Sentences:
         shards = VectorShards(path)
         return ((shards.start + i, *shards[i]) for i in range(len(shards)))
     check_regular(path, missing_ok=True)
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except (OSError, ValueError) as error:
-        raise ElmokitError(f"cannot read {path}: {reason_of(error)}") from error
+    with explained(f"cannot read {path}", OSError, ValueError), path.open("rb") as file:
+        magic = file.read(4)
     if magic not in READERS:
         raise ElmokitError(f"{path} is not a file of vectors in HDF5, npz or Parquet")
     return _explain_damage(path, READERS[magic](path))

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.analysis.geometry import Array, cosine, unit
 from elmokit.analysis.sampling import Corpus, frequent_words

@@ -19,7 +19,7 @@ from threading import Event
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.neighbours.index import GRAPHS, Index, Rows

@@ -31,12 +31,7 @@ from elmokit.layers import layer_index, layer_weights
 if TYPE_CHECKING:
     from elmokit.embed import Embedder, Sentence
 
-GRAPH_FILES = (
-    "graph-[0-9]*.usearch",
-    "graph-[0-9]*.usearch.tmp",
-    disk.GRAPHS,
-    f"{disk.GRAPHS}.tmp",
-)
+ATOMIC = (disk.METADATA, disk.GRAPHS, "graph-[0-9]*.usearch")  # NAME.tmp, then renamed
 
 
 def index_uses(
@@ -112,7 +107,7 @@ class IndexWriter(ResumableFolder):
     """An unfinished index: a folder beside `out` whose files grow window by window."""
 
     KIND = "index of neighbours"
-    FILES = (disk.METADATA, f"{disk.METADATA}.tmp", *disk.FILES, *GRAPH_FILES)
+    FILES = (*disk.FILES, *ATOMIC, *(f"{name}.tmp" for name in ATOMIC))
 
     def __init__(
         self, out: str | Path, settings: dict[str, Any], dim: int, *, resume: bool, overwrite: bool

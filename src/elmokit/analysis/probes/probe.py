@@ -22,15 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
-from elmokit.analysis.probes.tokens import (
-    Score,
-    TaggedText,
-    label_names,
-    score_guesses,
-    seen_words,
-)
+from elmokit.analysis.probes.tokens import Score, TaggedText, label_names, score_guesses, seen_words
 from elmokit.analysis.uses import as_store
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from elmokit.analysis.geometry import TIE, Array, unit
 from elmokit.analysis.uses import with_average
-from elmokit.errors import ElmokitError, reason_of
+from elmokit.errors import ElmokitError, explained
 from elmokit.io.atomic import atomic_folder, check_replaceable
 from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.paths import check_no_input
@@ -209,20 +209,17 @@ def load_inventory(folder: str | Path) -> Inventory:
         raise ElmokitError(f"{folder} was written by another version: build the senses again")
     words, senses, counts = _read_senses(folder / SENSES)
     arrays = np.array(counts, np.int64), *_read_vectors(folder / VECTORS, len(senses))
-    try:
+    kinds = (KeyError, TypeError, ValueError, AttributeError)
+    with explained(f"{folder / CONFIG} is damaged", *kinds):
         mixes = {
-            name: Mix(
-                tuple(map(float, mix["shares"])), float(mix["scale"]), float(mix["frequency"])
-            )
-            for name, mix in config["mixes"].items()
+            name: Mix(tuple(map(float, m["shares"])), float(m["scale"]), float(m["frequency"]))
+            for name, m in config["mixes"].items()
         }
         if any(len(mixes[name].shares) != len(arrays[2]) for name in (MIX, WITH_FREQUENCY)):
             raise ValueError("the mixes have another number of layers")
         names = str(config["model"]), str(config["fingerprint"])
         metadata = dict(config["metadata"])
         return Inventory(words, senses, *arrays, bool(config["centered"]), mixes, *names, metadata)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ElmokitError(f"{folder / CONFIG} is damaged: {error}") from None
 
 
 def _read_senses(path: Path) -> tuple[dict[Word, slice], list[str], list[int]]:
@@ -249,11 +246,9 @@ def _read_vectors(path: Path, senses: int) -> tuple[Array, Array]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    try:
+    with explained(f"{path} cannot be read", SafetensorError, OSError, KeyError, ValueError):
         tensors = load_file(path)
         vectors, mean = tensors["senses"], tensors["mean"]
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise ElmokitError(f"{path} cannot be read: {reason_of(error)}") from None
     fits = vectors.ndim == 3 and len(vectors) == senses and mean.shape == vectors.shape[1:]
     if not fits or {vectors.dtype, mean.dtype} != {np.dtype(np.float32)}:
         raise ElmokitError(f"{path} is damaged: its vectors do not match the list of senses")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,11 +123,9 @@ def _use_in_context(where: str, text: str, tokenize: Tokenize) -> Use:
 
 
 def _parse_number(where: str, text: str) -> float:
-    try:
+    with suppress(ValueError):
         if math.isfinite(value := float(text)):
             return value
-    except ValueError:
-        pass
     raise ElmokitError(f"{where}: {text.strip()!r} is not a number")
 
 

@@ -275,16 +275,11 @@ def report(result: analysis.DriftResult, names: Sequence[str], *, show: int, exa
         f"\n{result.measure} in every layer:",
         table(["word", *layers], in_layers),
     ]
-    if examples > 0:
-        parts += ["\n" + example_lines(change, names, examples) for change in shown]
+    for word in shown if examples > 0 else ():
+        parts.append(f"\n{word.word}:")
+        for side, name in enumerate(names):
+            if typical := word.words[side]:
+                parts.append(f"  {name}, typical words: {', '.join(typical)}")
+            uses = word.examples(side, examples)
+            parts += [f"  {name}: {use.shortened().marked()}" for use in uses]
     return "\n".join(parts)
-
-
-def example_lines(change: analysis.WordChange, names: Sequence[str], count: int) -> str:
-    """Format the most typical uses of both sides, shortened."""
-    lines = [f"{change.word}:"]
-    for side, name in enumerate(names):
-        if typical := change.words[side]:
-            lines.append(f"  {name}, typical words: {', '.join(typical)}")
-        lines += [f"  {name}: {use.shortened().marked()}" for use in change.examples(side, count)]
-    return "\n".join(lines)

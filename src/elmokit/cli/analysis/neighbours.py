@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from elmokit import analysis
 from elmokit.cli.options import (
@@ -24,9 +24,6 @@ from elmokit.cli.output import table, warn, write_result
 from elmokit.errors import ElmokitError, plural
 from elmokit.io.paths import find_files
 from elmokit.progress import TokenRate
-
-if TYPE_CHECKING:
-    from elmokit.analysis.neighbours.approximate import Graphs
 
 
 def index(
@@ -143,6 +140,7 @@ def find(
     if k < 1:
         raise ElmokitError(f"k must be at least 1, not {k}")
     writing.check(index, query, vectors, model=options.model)
+    from elmokit.analysis.neighbours import approximate as ann
     from elmokit.vectors.static.table import read_static_vectors
 
     opened = analysis.open_index(index)
@@ -151,7 +149,12 @@ def find(
     uses = read_queries(query, recorded.tokenizer_name())
     static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
     store = recorded.open_store()
-    graphs = None if exact or only == "same-word" else find_graphs(opened)
+    graphs = None
+    if not exact and only != "same-word" and ann.has_graphs(opened):
+        if ann.available():
+            graphs = ann.open_graphs(opened)
+        else:
+            warn("usearch is not installed (pip install 'elmokit[ann]'): the search is exact")
     results = analysis.find_neighbours(
         store, opened, uses, k=k, only=only, graphs=graphs, static=static
     )
@@ -184,18 +187,6 @@ def read_queries(query: str, tokenizer: str) -> list[analysis.Use]:
     if not uses:
         raise ElmokitError(f"{query} has no sentences")
     return uses
-
-
-def find_graphs(opened: analysis.Index) -> Graphs | None:
-    """Open the graphs of an index; return None if it has none or usearch is not installed."""
-    from elmokit.analysis.neighbours import approximate as ann
-
-    if not ann.has_graphs(opened):
-        return None
-    if not ann.available():
-        warn("usearch is not installed (pip install 'elmokit[ann]'): the search is exact")
-        return None
-    return ann.open_graphs(opened)
 
 
 def report(result: analysis.QueryResult, title: str) -> str:

@@ -14,7 +14,6 @@ from elmokit.errors import ElmokitError
 from elmokit.figures import write_figure
 
 if TYPE_CHECKING:
-    from elmokit.language import Surprisal
     from elmokit.tasks.folder import LearnedMixes
 
 MAX_TOKENS = 60  # of a sentence in a heat map
@@ -163,19 +162,13 @@ def pair(
             )
     compared = analysis.compare_tokens(store, *sentences)
     write_figure(analysis.draw_pair(compared, index), out)
-    print(nearest_table(compared))
-    write_result(writing.json, "plot pair", settings, compared.to_dict())
-
-
-def nearest_table(compared: analysis.TokenPair) -> str:
-    """Format the nearest token of the second sentence for each of the first, with its cosine."""
-    nearest = compared.cosines.argmax(axis=2)  # (L + 2, tokens of the first)
     by_token = compared.cosines.swapaxes(0, 1)  # (tokens of the first, L + 2, of the second)
     rows = [
-        [token, *(f"{compared.second[i]} {c[i]:.2f}" for i, c in zip(near, cosines, strict=True))]
-        for token, near, cosines in zip(compared.first, nearest.T, by_token, strict=True)
+        [token, *(f"{compared.second[c.argmax()]} {c.max():.2f}" for c in cosines)]
+        for token, cosines in zip(compared.first, by_token, strict=True)
     ]
-    return table(["nearest in", *compared.names], rows)
+    print(table(["nearest in", *compared.names], rows))
+    write_result(writing.json, "plot pair", settings, compared.to_dict())
 
 
 def surprisal(
@@ -211,21 +204,14 @@ def surprisal(
     progress = tqdm(sentences, unit=" sentences", disable=writing.quiet)
     results = [elmo.surprisal([tokens])[0] for tokens in progress]
     write_figure(analysis.draw_surprisal(results), out)
-    print(surprisal_table(results))
-    arrays = ("forward", "backward", "known")
-    content = [
-        {"tokens": result.tokens, **{name: getattr(result, name).tolist() for name in arrays}}
-        for result in results
-    ]
-    write_result(writing.json, "plot surprisal", settings, {"sentences": content})
-
-
-def surprisal_table(results: Sequence[Surprisal]) -> str:
-    """Format the bits of each word in both directions and their mean."""
     rows: list[tuple[object, ...]] = []
+    content = []
     for result in results:
-        bits = (result.forward.tolist(), result.backward.tolist(), result.average.tolist())
+        bits = {name: getattr(result, name).tolist() for name in ("forward", "backward")}
         notes = ["" if known else "as <UNK>" for known in result.known]
-        rows += zip(result.tokens, *bits, notes, strict=True)
-    note = "in bits; forward: given the words before; backward: given the words after"
-    return f"{table(['', 'forward', 'backward', 'average', ''], rows)}\n\n{note}"
+        columns = (*bits.values(), result.average.tolist(), notes)
+        rows += zip(result.tokens, *columns, strict=True)
+        content.append({"tokens": result.tokens, **bits, "known": result.known.tolist()})
+    print(table(["", "forward", "backward", "average", ""], rows))
+    print("\nin bits; forward: given the words before; backward: given the words after")
+    write_result(writing.json, "plot surprisal", settings, {"sentences": content})

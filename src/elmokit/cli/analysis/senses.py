@@ -63,7 +63,14 @@ def build(
         "instances": corpus.instances,
     }
     inventory.save(out, overwrite=writing.overwrite)
-    print(inventory_report(inventory, out))
+    size = plural(len(inventory.senses), "sense"), plural(len(inventory.words), "word")
+    print(f"{out}: {' of '.join(size)}")
+    if choices := inventory.metadata["choices"]:
+        rows = [[name, percent(s)] for name, s in inventory.metadata["leave_one_out"].items()]
+        print(
+            f"accuracy in percent on {choices:,} uses, the sense of each found from the other "
+            f"uses:\n{table(['', 'accuracy'], rows)}"
+        )
     write_result(writing.json, "senses build", settings, inventory.to_dict())
 
 
@@ -216,20 +223,6 @@ def open_store(senses: analysis.Inventory, options: RecordedModelOptions) -> Lay
     store = model.open_store()
     senses.check_model(store, model.model)
     return store
-
-
-def inventory_report(inventory: analysis.Inventory, out: str) -> str:
-    """Format the size of an inventory and how well each method chooses senses."""
-    size = plural(len(inventory.senses), "sense"), plural(len(inventory.words), "word")
-    lines = [f"{out}: {' of '.join(size)}"]
-    if inventory.metadata["choices"]:
-        rows = [[name, percent(s)] for name, s in inventory.metadata["leave_one_out"].items()]
-        lines += [
-            f"accuracy in percent on {inventory.metadata['choices']:,} uses, the sense of each "
-            "found from the other uses:",
-            table(["", "accuracy"], rows),
-        ]
-    return "\n".join(lines)
 
 
 def score_table(scores: analysis.SenseScores) -> str:

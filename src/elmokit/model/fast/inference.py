@@ -93,7 +93,7 @@ class FastUnicodeEncoder:
         return vectors
 
 
-def pack_highways(highways: nn.ModuleList, precision: Precision) -> list[Linear]:
+def pack_highways(highways: nn.Sequential, precision: Precision) -> list[Linear]:
     """Return gate and transform of each highway layer as one product: (words, n) to (…, 2 n)."""
     packed = []
     for highway in highways:

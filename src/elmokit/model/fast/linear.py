@@ -180,11 +180,9 @@ def make_linear(
     can_pack = weight.device.type == "cpu" and "fbgemm" in engines
     if precision == "float16":
         return PackedHalfLinear(weight, bias) if can_pack else HalfLinear(weight, bias)
-    if precision == "int8":
-        if can_pack:
-            return Int8Linear(weight, bias)
-        raise ElmokitError("precision 'int8' runs on x86 processors only; use 'float16' here")
-    raise ElmokitError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+    if can_pack:
+        return Int8Linear(weight, bias)
+    raise ElmokitError("precision 'int8' runs on x86 processors only; use 'float16' here")
 
 
 def has_blocks(weight: Tensor) -> bool:

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError, plural, reason_of
 from elmokit.io.atomic import atomic_folder, write_file

@@ -123,9 +123,7 @@ def _is_binary(records: bytes, columns: int, path: FilePath) -> bool:
     numbers = _numbers(b" ".join(fields[1:]))
     if len(fields) == columns + 1 and numbers is not None and len(numbers) == columns:
         return False
-    if CONTROL.search(records[:8192]):
-        return True
-    return extension_of(path) == ".bin"
+    return CONTROL.search(records[:8192]) is not None or extension_of(path) == ".bin"
 
 
 # ---------------------------------------------------------------------- text

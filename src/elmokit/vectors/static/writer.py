@@ -7,7 +7,6 @@ the 0.25 -1.5 …      a word per line; in a binary file float32 bytes follow ea
 from __future__ import annotations
 
 import gzip
-import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,15 +18,14 @@ from elmokit.errors import ElmokitError
 from elmokit.io.atomic import atomic_file
 from elmokit.io.lines import COMPRESSIONS
 from elmokit.text.readers import extension_of
+from elmokit.text.unicode import is_unicode
 from elmokit.vectors.static.cache import Table
 from elmokit.vectors.static.reader import MAX_WORD_BYTES
 
 
 def is_writable(word: str) -> bool:
     """Tell whether a file can have this word: white space would end it, and UTF-8 must exist."""
-    if re.search("[\ud800-\udfff]", word) or word.split() != [word]:
-        return False
-    return len(word.encode()) < MAX_WORD_BYTES
+    return is_unicode(word) and word.split() == [word] and len(word.encode()) < MAX_WORD_BYTES
 
 
 def check_name(path: Path) -> None:
