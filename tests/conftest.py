@@ -44,6 +44,11 @@ LIBRARIES = [
 LIBRARIES += ["mteb", "transformers"] if sys.version_info >= (3, 11) else ["transformers"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make outputs` write into README and docs what their code prints."""
+    parser.addoption("--rewrite", action="store_true", help="write the outputs of pages into them")
+
+
 def pytest_configure() -> None:
     """Stop if CI would skip the tests of an integration."""
     missing = [name for name in LIBRARIES if find_spec(name) is None]

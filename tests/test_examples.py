@@ -83,5 +83,5 @@ def test_a_script_prints_what_its_comments_say(example: Example, tmp_path: Path)
     )
     assert done.returncode == 0, done.stderr[-4000:]
     printed = iter(done.stdout.splitlines())  # each in its turn, between messages of the library
-    expected = promised(script.read_text(encoding="utf-8")).values()
+    expected = (text for _, text in promised(script.read_text(encoding="utf-8")).values())
     assert [line for line in expected if line not in printed] == []

@@ -16,6 +16,7 @@ from reference import make_options, make_reference
 from tiny import SOFTMAX_WORDS, WORDS, complaint, difference, softmax_elmo
 
 import elmokit
+from elmokit.analysis.uses import read_uses
 from elmokit.cli.main import main
 from elmokit.embed import Embedder
 
@@ -67,11 +68,13 @@ def test_the_included_model_gives_the_same_vectors_for_any_batch_and_length(
     assert result.max_difference < 2e-6
     assert result.graph_bytes == (tmp_path / "elmo.onnx").stat().st_size < 13e6
     elmo = elmokit.load()
-    for lengths in LENGTHS:
-        sentences = sentences_of(lengths)
+    english = [list(use.tokens) for use in read_uses(ROOT / "examples" / "senses.tsv")]
+    ordinary = [(english[:count], 2e-6) for count in (1, 7, 50)]
+    # LSTMs amplify the rounding of text that makes no sense, see docs/explanation/guarantees.md.
+    for sentences, bound in [*ordinary, *((sentences_of(each), 5e-6) for each in LENGTHS)]:
         expected = elmo.layers_of(sentences).hidden_states.numpy()
         layers = run(str(tmp_path / "elmo.onnx"), encode(elmo, sentences))["layers"]
-        assert relative_difference(layers, expected) < 2e-6
+        assert relative_difference(layers, expected) < bound
     half = export("english", tmp_path / "half.onnx", dtype="float16")
     assert half.graph_bytes < 0.51 * result.graph_bytes
     assert 1e-6 < half.max_difference < 1e-3

@@ -284,7 +284,7 @@ def test_a_config_file_trains_all_components_on_the_layer(model: str, tmp_path: 
         "tok2vec": LISTENING,
     }
     config["nlp"]["pipeline"] = list(config["components"])
-    config["training"] |= {"max_epochs": 25, "eval_frequency": 125}
+    config["training"] |= {"max_epochs": 40, "eval_frequency": 200}
     config["training"]["optimizer"]["learn_rate"] = 0.01
     config.to_disk(tmp_path / "config.cfg")
     blank = spacy.blank("en")
