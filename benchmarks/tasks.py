@@ -1,18 +1,18 @@
 """Does ELMo help? Eleven tasks and one in Chinese, with and without it, for several seeds.
 
-    python benchmarks/tasks.py --data data --folder runs [--only ner sst5] [--chinese chinese-elmo]
+    python benchmarks/tasks.py --data data --folder runs [--only ner sst5] [--keep-baseline]
 
 Each task is one `elmokit compare TASK --vary elmo`: the shipped model, frozen, and the same static
 vectors on both sides. The same command resumes runs that were stopped. results/tasks.md has all
 complete tasks, also those of earlier runs; `--only` without names writes it and trains nothing.
-`--chinese` names the model that chinese.py has trained.
+With `--keep-baseline` only the side with ELMo is trained, by `elmokit train`, and the other side
+keeps the scores in --out: for another biLM and the same code of the tasks.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from typing import Any
 from parsers import described_parser
 from ptb import run_elmokit
 from speed import machine
+
+from elmokit.tasks.compare.summary import gain, spread, statistics_of
 
 HERE = Path(__file__).parent
 GLOVE = "vectors/glove.50d.100k.txt.xz"
@@ -37,6 +39,9 @@ class Dataset:
     """If None, a tenth of the training data is held out."""
     options: dict[str, Any] = field(default_factory=dict)
     vectors: str | None = GLOVE
+    elmo: str = "english"
+    sample_efficiency: tuple[float, ...] = ()
+    """Percentages of the training data to compare on too."""
     note: str = ""
 
 
@@ -143,16 +148,9 @@ DATASETS = {
             "skip_bad": True,
         },
         vectors=None,
-        note=(
-            "the biLM is Chinese, trained by chinese.py; word vectors are learned with the "
-            "task. It makes no difference here: it learned from a million words of a newspaper, "
-            "these are reviews, and 9,600 of them are enough to learn words from. After "
-            "`elmokit adapt chinese-elmo --corpus reviews.txt --tokenizer chinese --new-softmax "
-            "--epochs 2` on their text without labels (perplexity 330 when only the softmax was "
-            "new, 169 at the end) the same comparison gives 91.50 ± 0.96 without and 91.83 ± "
-            "0.50 with ELMo; with the first 960 of the reviews alone (20 epochs, patience 4) "
-            "80.81 ± 1.04 without and 82.86 ± 0.43 with it"
-        ),
+        elmo="chinese",
+        sample_efficiency=(10,),
+        note="the biLM is the Chinese one; word vectors are learned with the task",
     ),
 }
 
@@ -162,7 +160,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="the folder that has the data sets")
     parser.add_argument("--folder", required=True, help="where the runs go")
     parser.add_argument("--only", nargs="*", default=list(DATASETS), metavar="TASK")
-    parser.add_argument("--chinese", metavar="MODEL", help="a Chinese biLM; else it is left out")
+    parser.add_argument("--keep-baseline", action="store_true", help="train with ELMo only")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--out", default=str(HERE / "results" / "tasks.json"))
     arguments = parser.parse_args()
@@ -170,33 +168,69 @@ def main() -> None:
     if unknown := set(arguments.only) - set(DATASETS):
         parser.error(f"no task {', '.join(unknown)}: there are {', '.join(DATASETS)}")
     for name in arguments.only:
-        if name == "chinese" and arguments.chinese is None:
-            print("no Chinese biLM is named by --chinese: left out", file=sys.stderr)
-            continue
-        options = compare_options(DATASETS[name], data, elmo=arguments.chinese)
-        out = folder / name
+        dataset, out = DATASETS[name], folder / name
         out.parent.mkdir(parents=True, exist_ok=True)
-        run_elmokit(
-            "compare",
-            DATASETS[name].task,
-            vary="elmo",
-            seeds=arguments.seeds.split(","),
-            out=str(out),
-            **options,
-        )
+        seeds, options = arguments.seeds.split(","), compare_options(dataset, data)
+        if arguments.keep_baseline:
+            train_with_elmo(dataset.task, out, seeds, options, known(results)[name])
+        else:
+            percents = list(dataset.sample_efficiency) or None
+            compared = {"vary": "elmo", "seeds": seeds, "sample_efficiency": percents}
+            run_elmokit("compare", dataset.task, out=str(out), **compared, **options)
         write(folder, results, arguments.seeds)
     write(folder, results, arguments.seeds)
 
 
-def compare_options(dataset: Dataset, data: Path, elmo: str | None) -> dict[str, object]:
-    """Return the options of `elmokit compare`, without the output folder."""
+def compare_options(dataset: Dataset, data: Path) -> dict[str, object]:
+    """Return the options of `elmokit compare`, without what is compared and the output folder."""
     return {
         "train": in_folder(dataset.train, data),
         "dev": None if dataset.dev is None else in_folder(dataset.dev, data),
         "vectors": None if dataset.vectors is None else str(data / dataset.vectors),
-        "elmo": elmo if dataset.vectors is None else None,
+        "elmo": dataset.elmo if dataset.elmo != "english" else None,
         **dataset.options,
     }
+
+
+def train_with_elmo(
+    task: str, out: Path, seeds: list[str], options: dict[str, object], before: dict[str, Any]
+) -> None:
+    """Train the side with ELMo alone, and write results.json as `elmokit compare` does."""
+    reports = []
+    for seed in seeds:
+        run = out / f"seed{seed}"
+        run_elmokit("train", task, out=str(run), seed=seed, **options)
+        reports.append({"seed": int(seed), **json.loads((run / "report.json").read_text())})
+    for report in reports:
+        report["scores"] = report["dev"]
+    without = before["rows"][0]
+    line = {**before["rows"][1], **statistics_of(reports)}
+    mixes = [report["mixes"]["input"] for report in reports]
+    layers = zip(*(mix["weights"] for mix in mixes), strict=True)
+    result = {
+        "complete": True,
+        "metric": before["metric"],
+        "train_examples": reports[0]["train_examples"],
+        "dev_examples": reports[0]["dev_examples"],
+        "tables": {"elmo": [without, {**line, **gain(without, line)}]},
+        "weights": [
+            {
+                "weights": [spread(values) for values in layers],
+                "scale": spread([mix["scale"] for mix in mixes]),
+            }
+        ],
+        "runs": reports,
+        "settings": reports[0]["settings"],
+        "fingerprints": reports[0]["fingerprints"],
+        "sample_efficiency": [],
+    }
+    (out / "results.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+
+
+def known(out: Path) -> dict[str, Any]:
+    """Return the tasks of an earlier result."""
+    tasks: dict[str, Any] = json.loads(out.read_text())["tasks"] if out.is_file() else {}
+    return tasks
 
 
 def in_folder(paths: str, data: Path) -> str:
@@ -206,7 +240,7 @@ def in_folder(paths: str, data: Path) -> str:
 
 def write(folder: Path, out: Path, seeds: str) -> None:
     """Gather all comparisons that are complete into tasks.json and tasks.md."""
-    before = json.loads(out.read_text())["tasks"] if out.is_file() else {}
+    before = known(out)
     rows = {}
     for name, dataset in DATASETS.items():
         path = folder / name / "results.json"
@@ -225,6 +259,7 @@ def write(folder: Path, out: Path, seeds: str) -> None:
                 "dev_examples": results["dev_examples"],
                 "rows": results["tables"]["elmo"],
                 "weights": results["weights"],
+                "sample_efficiency": results["sample_efficiency"],
                 "machine": machine(),
                 "minutes": round(sum(run["seconds"] for run in results["runs"]) / 60, 1),
                 "settings": results["settings"],
@@ -239,8 +274,10 @@ def write(folder: Path, out: Path, seeds: str) -> None:
 
 def shown_command(dataset: Dataset, seeds: str) -> str:
     """Return the command without the folders of one machine."""
-    options = compare_options(dataset, Path("data"), "chinese-elmo")
-    options |= {"vary": "elmo", "seeds": seeds.split(","), "out": "runs"}
+    options = compare_options(dataset, Path("data"))
+    percents = [f"{percent:g}" for percent in dataset.sample_efficiency] or None
+    options |= {"vary": "elmo", "seeds": seeds.split(","), "sample_efficiency": percents}
+    options["out"] = "runs"
     words = ["elmokit", "compare", dataset.task]
     for name, value in options.items():
         if value is None or value is False:
@@ -256,7 +293,7 @@ def shown_command(dataset: Dataset, seeds: str) -> str:
 HEAD = """# Tasks with and without ELMo
 
 Dev scores in per cent, mean and standard deviation over the seeds {seeds}, each run at its best
-epoch. The biLM is the small English model that ships with elmokit, frozen; both columns have the
+epoch. The biLM is the model that ships with elmokit, frozen; both columns have the
 same static word vectors (the first 100,000 words of GloVe, 50 columns), the same model and the same
 settings. Where there is no dev file, a tenth of the training data was set apart. "Fewer errors" is
 the gain as a share of what was left to gain. The dev score also chose the epoch, on both sides.
@@ -277,6 +314,14 @@ def as_markdown(result: dict[str, Any]) -> str:
             f"{cells[1]} | {100 * with_elmo['gain']:+.2f} | "
             f"{100 * with_elmo['fewer_errors']:.0f} % |\n"
         )
+    for row in result["tasks"].values():
+        for point in row.get("sample_efficiency", ()):
+            metric = row["metric"]
+            cells = [cell(side["scores"][metric]) for side in point["rows"].values()]
+            lines.append(
+                f"\n{row['title']}, with {point['examples']:,} training examples: {cells[0]} "
+                f"without ELMo, {cells[1]} with it.\n"
+            )
     lines.append("\nWhat the tasks made of the layers (0 is the token, 1 and 2 have context):\n\n")
     lines.append("| task | layer 0 | layer 1 | layer 2 | scale |\n|---|---:|---:|---:|---:|\n")
     for row in result["tasks"].values():

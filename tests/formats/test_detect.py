@@ -98,6 +98,23 @@ def test_the_model_that_ships_with_elmokit_is_the_default(
         read_checkpoint()
 
 
+def test_a_folder_with_the_name_of_an_included_model_is_pointed_out(
+    native_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(native_folder, "chinese")
+    own = read_checkpoint("./chinese")
+    assert not caplog.messages
+    included = read_checkpoint("chinese")
+    assert included.metadata["training"]["tokenizer"] == "chinese"
+    assert own.metadata != included.metadata
+    (message,) = caplog.messages
+    assert message == "chinese is the included model: write ./chinese for the folder of that name"
+
+
 def test_hidden_files_beside_a_model_are_overlooked(bilm_folder: Path) -> None:
     (bilm_folder / "._weights.hdf5").write_bytes(b"\0")
     assert read_checkpoint(bilm_folder).config.num_layers == 2

@@ -6,6 +6,7 @@ imported only if a model is not native, so that they cost no time.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +21,8 @@ from elmokit.io.paths import is_file
 
 if TYPE_CHECKING:
     from elmokit.formats.checkpoint import Checkpoint
+
+log = logging.getLogger("elmokit")
 
 # The models inside the package by name; a `Path` is never such a name.
 DEFAULT = "english"
@@ -41,6 +44,8 @@ PACKED = (*NATIVE, *MANY_LANGS, *ALLENNLP, "saved_model.pb", "[!.]*.ckpt*.index"
 
 def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     """Read the model that a path or name refers to, without building it."""
+    if model in SHIPPED and os.path.isdir(str(model)):
+        log.warning(f"{model} is the included model: write ./{model} for the folder of that name")
     model = DEFAULT if model is None else model
     if folder := SHIPPED.get(model):
         if not _has(folder, NATIVE):
