@@ -243,7 +243,7 @@ def main() -> None:
     """Build what the command line names."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("output", type=Path, help="new folder")
-    parser.add_argument("models", nargs="*", default=["english"], help="as for elmokit serve")
+    parser.add_argument("models", nargs="*", help="as for elmokit serve")
     arguments = parser.parse_args()
     try:
         build(arguments.output, arguments.models)

@@ -41,11 +41,11 @@ NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script> \
 # ---------------------------------------------------------------------- service and browser
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A service with elmokit's own model, a tiny one, tasks and an index."""
+    """A service with elmokit's own models, a tiny one, tasks and an index."""
     folder = tmp_path_factory.mktemp("explorer")
     made = make_folders(folder)
     tasks = [part for task in made["tasks"] for part in ("--task", task)]
-    arguments = ["english", *made["models"], *tasks, "--index", made["index"]]
+    arguments = ["english", "chinese", *made["models"], *tasks, "--index", made["index"]]
     with running(folder, *arguments) as server:
         yield server
 
@@ -215,7 +215,11 @@ def test_it_opens_with_a_word_already_drawn(window: Open) -> None:
     assert page.eval_on_selector_all(".point .symbol", shapes) == 2
     chinese = window("zh-CN").open()
     assert set(chinese.locator(".uses mark").all_text_contents()) == {"苹果"}
-    assert "只读过英文" in (chinese.text_content(".notice") or "")
+    assert set(chinese.locator(".legend").all_text_contents()) == {"水果", "公司"}
+    assert chinese.input_value(".model select") == "chinese"
+    assert chinese.locator(".notice").count() == 0
+    english = window("zh-CN").open("model=english")
+    assert "只读过英文" in (english.text_content(".notice") or "")
 
 
 def test_every_example_has_its_word_in_every_sentence(window: Open) -> None:

@@ -15,11 +15,14 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.request import ProxyHandler, build_opener
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -40,6 +43,7 @@ SETTINGS = "ELMOKIT_SERVE"  # the environment variable by which workers get the 
 MULTIPROC = "PROMETHEUS_MULTIPROC_DIR"
 HEADER_SECONDS = 10  # for the first line and the headers of a request
 LOAD_SECONDS = 600  # for a worker to load its models
+POLL_SECONDS = 0.1  # between looks whether a worker answers
 MIN_KEY = 16  # characters
 LARGE = 16 << 20  # bytes of a block of memory that is given back at once
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # names of glibc
@@ -169,9 +173,22 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
             Server(config, lambda: announce(address)).run(sockets=[sock])
             return 0
     del app
-    announce(address)
+    waiting = threading.Thread(target=announce_when_ready, args=(address, announce), daemon=True)
+    waiting.start()
     serve_with_workers(settings, port)
     return 0
+
+
+def announce_when_ready(address: str, announce: Callable[[str], None]) -> None:
+    """Announce the address as soon as the first worker answers there."""
+    own = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    opener = build_opener(ProxyHandler({}))  # not by the proxy of the environment
+    for _ in range(int(LOAD_SECONDS / POLL_SECONDS)):
+        with suppress(OSError):
+            opener.open(f"{own}/health", timeout=HEADER_SECONDS).close()
+            announce(address)
+            return
+        time.sleep(POLL_SECONDS)
 
 
 class Server(uvicorn.Server):

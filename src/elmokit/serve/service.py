@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -503,7 +504,8 @@ def load_service(
     """Load everything that a service answers with, and warm it up.
 
     Args:
-        models: Models of any format, each a path or NAME=PATH; the first is the default.
+        models: Models of any format, each a path or NAME=PATH; the first is the default (default:
+            elmokit's own).
         tasks: Folders of task models, each a path or NAME=PATH.
         senses: Folder of an inventory of senses.
         index: Folder of an index of uses.
@@ -512,7 +514,7 @@ def load_service(
         precision: Precision of the weights.
     """
     service = Service(limits=limits or Limits())
-    for entry in models or [DEFAULT]:
+    for entry in models or included_models():
         name, path = named(entry)
         elmo = load(path, device=device, precision=precision)
         service.add_model(elmo, name)
@@ -548,6 +550,11 @@ def load_service(
         service.index = opened, graphs, model
     service.warm_up()
     return service
+
+
+def included_models() -> list[str]:
+    """Return the names of elmokit's own models; the Chinese one needs the extra `chinese`."""
+    return [DEFAULT, *(["chinese"] if find_spec("jieba") else [])]
 
 
 def named(entry: str) -> tuple[str, str]:

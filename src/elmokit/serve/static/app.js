@@ -47,8 +47,17 @@ function announce(text) {
   document.getElementById("announcer").textContent = text;
 }
 
+/** The model of the address, else the first one; not if only another knows the page's language. */
+function currentModel() {
+  const models = loaded.data;
+  const chosen = models.find(({ id }) => id === state.get("model"));
+  const knows = ({ languages }) => languages.includes(language());
+  const isForeign = models[0].languages.length > 0 && !knows(models[0]);
+  return chosen ?? (isForeign ? models.find(knows) : undefined) ?? models[0];
+}
+
 function context() {
-  const model = loaded.data.find(({ id }) => id === state.get("model")) ?? loaded.data[0];
+  const model = currentModel();
   const textLanguage =
     model.languages.includes("zh") && !model.languages.includes("en") ? "zh" : "en";
   return {
