@@ -42,17 +42,17 @@ ENGLISH = {
 }
 CHINESE = {
     "title": "{model}：{dim} 维，第 0 层到第 {top} 层",
-    "table": "一个词的每处用例，与它最近的另一处用例词义相同的比例",
+    "table": "对每个词的用例，最近的另一个用例词义相同的比例",
     "all": "全部",
-    "guess": "第 0 层只看词形，因此等于瞎猜。",
-    "pairs": "每个词义的一处用例，下一行是第 {top} 层中与它最近的另一处用例",
+    "guess": "第 0 层只看词形，所以只能靠猜。",
+    "pairs": "每个词义取一个用例，下一行是第 {top} 层中离它最近的另一个用例",
     "right": "对",
     "wrong": "错",
     "next": "接下来",
     "steps": """\
   elmokit embed my.txt vectors.h5 --model chinese                     文件的向量，每行一句
   elmokit plot uses examples/senses.zh.tsv uses.png --model chinese   用例的分布图，每层一幅
-  make serve                                                          在浏览器里看自己的词""",
+  make serve                                                          在浏览器里换自己的词试试""",
 }
 
 

@@ -17,10 +17,10 @@ export const OWN_TEXTS = {
   },
   zh: {
     loadingModel: "正在加载模型：{done} / {total} MB",
-    onlyServed: "任务和搜索需要 elmokit serve，它在您自己的电脑上运行。",
+    onlyServed: "任务和搜索需要 elmokit serve，它在你自己的电脑上运行。",
     splitChinese: "中文由浏览器分词；elmokit 本身使用 jieba，分词结果可能不同。",
     routes: "文档",
-    nothingLeaves: "模型在您的浏览器中运行，文本不会离开这里。",
+    nothingLeaves: "模型在你的浏览器中运行，文本不会离开这里。",
     unreachable: "页面的一个文件无法加载。请检查网络，然后重试。",
     refused: "无法计算：",
     failed: "无法显示计算结果。",
