@@ -46,7 +46,8 @@ lint: $(READY)  ## check style (ruff), types (mypy), the order of imports (impor
 bench: $(READY)  ## measure speed; ARGS are handed to benchmarks/run.py
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
-docs: $(READY)  ## build the documentation into site/, with the explorer, which needs npm
+docs: $(READY)  ## build the documentation into site/, if tutorials print what they show; needs npm
+	$(PYTEST) -q tests/test_docs.py -k 'does_what_is_shown and tutorials'
 	$(RUN) mkdocs build --strict --site-dir site
 	$(VENV)/bin/python web/build_explorer.py site/explorer
 

@@ -26,6 +26,7 @@ CODE_LINK = re.compile(r"^\[`(?P<file>src/[^`]+\.py)`: `(?P<name>[\w.]+)`\]\([^)
 OTHER_LANGUAGE = re.compile(r"(?<=\n)\[(?:English|中文)\]\([\w.-]+\.md\)\n+")
 FENCE = re.compile(r"^```(?P<language>python|console)\n(?P<code>.*?)^```$", re.M | re.S)
 RELATIVE_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:)[^)\s]+\)")
+FIGURE = re.compile(r"^!\[[^\]]*\]\(\.\./images/\w+/([\w-]+\.png)\)$", re.M)
 NOTEBOOK = {False: "Download this page as a notebook", True: "下载本页的 notebook"}
 FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.S
@@ -92,12 +93,21 @@ def write_notebook(page: Path, target: Path) -> None:
 
 
 def text_cells(text: str) -> list[Any]:
-    """Return the cell of a text, without links to pages that are not beside the notebook."""
+    """Return the cells of a text, without links to pages that are not beside the notebook.
+
+    A figure that the code of the page draws becomes code that shows it.
+    """
     from nbformat import v4
 
     text = re.sub(r"^\[(?:English|中文|简体中文)\]\([^)]*\)$", "", text, flags=re.M)
-    text = RELATIVE_LINK.sub(r"\1", text).strip()
-    return [v4.new_markdown_cell(text)] if text else []
+    cells = []
+    for i, part in enumerate(FIGURE.split(RELATIVE_LINK.sub(r"\1", text))):
+        if i % 2:
+            code = f'from IPython.display import Image\n\nImage("{part.replace("_", "/")}")'
+            cells.append(v4.new_code_cell(code))
+        elif part.strip():
+            cells.append(v4.new_markdown_cell(part.strip()))
+    return cells
 
 
 def commands() -> str:

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import yaml
 from bundles import save_module, save_training, with_softmax
-from documents import ROOT, blocks, links, run_page
+from documents import ROOT, blocks, in_english, links, run_page
 from many_langs_reference import make_many_langs
 from reference import make_reference
 from task_models import pack, save_task_model
@@ -183,6 +183,25 @@ def test_the_outputs_of_a_page_are_written_into_it(tmp_path: Path) -> None:
     run_page(page, tmp_path)
 
 
+def test_a_figure_of_a_page_is_one_that_its_code_draws(tmp_path: Path) -> None:
+    docs, work = tmp_path / "docs" / "tutorials", tmp_path / "work"
+    docs.mkdir(parents=True)
+    (work / "ner").mkdir(parents=True)
+    page = docs / "page.md"
+    page.write_text("![curves](../images/page/ner_curves.png)\n![other](../images/explorer.png)\n")
+    with pytest.raises(AssertionError, match=r"page.md shows ner_curves.png, but its code draws"):
+        run_page(page, work)
+    picture = (DOCS / "images" / "explorer.png").read_bytes()
+    (work / "ner" / "curves.png").write_bytes(picture)
+    run_page(page, work, rewrite=True)
+    stored = tmp_path / "docs" / "images" / "page" / "ner_curves.png"
+    assert stored.read_bytes() == picture
+    run_page(page, work)
+    stored.write_bytes(picture[:16] + (4).to_bytes(4, "big") + picture[20:])
+    with pytest.raises(AssertionError, match=r"page.md shows another ner_curves.png"):
+        run_page(page, work)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_says_what_it_is(page: Path) -> None:
     for block in blocks(page):
@@ -205,10 +224,6 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 
 
 # ---- both languages
-
-
-def in_english(path: str) -> str:
-    return path.replace(".zh-CN.", ".")
 
 
 def in_chinese(path: str) -> str:
