@@ -48,11 +48,9 @@ class CharCNN(nn.Module):
         self.convolutions = nn.ModuleList(
             nn.Conv1d(config.character_dim, filters, width) for width, filters in config.filters
         )
-        highways = (Highway(config.n_filters) for _ in range(config.highway_layers))
-        self.highways = nn.Sequential(*highways)
-        self.projection = (
-            nn.Linear(config.n_filters, config.projection_dim) if config.project_tokens else None
-        )
+        n, size = config.n_filters, config.projection_dim
+        self.highways = nn.Sequential(*(Highway(n) for _ in range(config.highway_layers)))
+        self.projection = nn.Linear(n, size) if config.project_tokens else None
         self.max_width = max(width for width, _ in config.filters)
         self.reset_parameters()
 
