@@ -561,8 +561,10 @@ class Embedder:
             self.engine.warm(chain(before, after, *window))
             for indices in make_batches(lengths, self.batch_tokens, batch_size):
                 texts = [[*before, *pieces[index][2], *after] for index in indices]
-                framed = self.engine.framed_layers
-                layers = framed(texts)[0] if boundaries else self.engine.layers(texts)
+                if boundaries:
+                    layers, _ = self.engine.framed_layers(texts)
+                else:
+                    layers = self.engine.layers(texts)
                 arrays = combine(layers, weights).cpu().numpy()  # (K, positions, dim)
                 ends = np.cumsum([len(text) for text in texts])[:-1]
                 for index, vectors in zip(indices, np.split(arrays, ends, axis=1), strict=True):

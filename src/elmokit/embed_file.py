@@ -121,8 +121,7 @@ def embed_file(
         quiet: Show no progress bar.
     """
     options = options or EmbedOptions()
-    inputs = (os.fspath(input), model)
-    check_unused(Path(output), resume=resume, overwrite=overwrite, inputs=inputs)
+    check_unused(Path(output), resume=resume, overwrite=overwrite, inputs=(input, model))
     check_threads(threads)
     check_workers(workers)
     if options.pooling is not None:
