@@ -219,12 +219,10 @@ def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Pat
         raise UnsupportedFormat(f"{path} does not have the layout of a bilm options file") from None
     with located(path):
         config = BiLMConfig.from_dict(values)
-    return replace(  # A projection may be missing if it would not change the size.
-        config,
-        project_tokens="CNN_proj/W_proj" in shapes or config.n_filters != config.projection_dim,
-        project_state=f"{CELL.format(0, 0)}/W_P_0" in shapes
-        or config.lstm_dim != config.projection_dim,
-    )
+    # A projection may be missing if it would not change the size.
+    tokens = "CNN_proj/W_proj" in shapes or config.n_filters != config.projection_dim
+    state = f"{CELL.format(0, 0)}/W_P_0" in shapes or config.lstm_dim != config.projection_dim
+    return replace(config, project_tokens=tokens, project_state=state)
 
 
 def lstm_values(lstm: Mapping[str, Any]) -> dict[str, Any]:

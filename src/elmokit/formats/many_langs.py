@@ -172,10 +172,8 @@ def _find_options(folder: Path, tokens: Tensors) -> tuple[dict[str, Any], str]:
 
 def _config(folder: Path, options: Mapping[str, Any]) -> tuple[BiLMConfig, Dictionaries]:
     lstm, token = options["encoder"], options["token_embedder"]
-    if lstm["name"].lower() != "elmo":
-        raise UnsupportedFormat(
-            f"{folder}: unsupported encoder {lstm['name']!r}: only 'elmo' is supported"
-        )
+    if (name := lstm["name"]).lower() != "elmo":
+        raise UnsupportedFormat(f"{folder}: unsupported encoder {name!r}: only 'elmo' is supported")
     character_encoder = token["name"].lower()
     entries = {
         part: _read_dictionary(folder / name) if token[part] > 0 else None

@@ -114,13 +114,8 @@ def write(
         for name, tensor in sorted(checkpoint.tensors.items())
     }
     metadata, words = split_dictionary(checkpoint.metadata)
-    values = {
-        "format": FORMAT,
-        "format_version": VERSION,
-        "model_type": "elmo",
-        "model": checkpoint.config.to_dict(),
-        "metadata": metadata,
-    }
+    values: dict[str, Any] = {"format": FORMAT, "format_version": VERSION, "model_type": "elmo"}
+    values |= {"model": checkpoint.config.to_dict(), "metadata": metadata}
     dictionaries = checkpoint.dictionaries or Dictionaries()
     with new_model_folder(folder, overwrite=overwrite) as temporary:
         text = json.dumps(values, indent=2, ensure_ascii=False)
