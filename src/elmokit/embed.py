@@ -27,9 +27,10 @@ from elmokit import language
 from elmokit.config import BiLMConfig
 from elmokit.engine import Engine, build_model, lengths_of, make_batches
 from elmokit.errors import InvalidInput
+from elmokit.formats import native
 from elmokit.formats.checkpoint import Checkpoint, tokenizer_of
+from elmokit.formats.containers import hf_hub
 from elmokit.formats.detect import read_checkpoint
-from elmokit.formats.native import read_tensors, write_tensors
 from elmokit.io.scratch import scratch_array
 from elmokit.language import Filling, Perplexity, Surprisal, Text
 from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool, unit
@@ -218,25 +219,18 @@ class Embedder:
             dtype: Type of the stored weights.
             overwrite: Replace a model that is there already.
         """
-        from elmokit.formats import native
-
         native.write(self.checkpoint(copy=False), Path(folder), dtype=dtype, overwrite=overwrite)
 
     def push_to_hub(self, repository: str, **settings: Any) -> str:
         """Upload the model to the Hugging Face Hub as `owner/name` and return its address."""
-        from elmokit.formats.containers import hf_hub
-
         return hf_hub.push(self.checkpoint(), repository, **settings)
 
     def checkpoint(self, *, copy: bool = True) -> Checkpoint:
         """Return what a format writes; without `copy` it changes when the model is trained."""
+        tensors = bilm.tensors_of(self.model, copy=copy)
+        words = None if self.vocabulary is None else self.vocabulary.words
         return Checkpoint(
-            config=self.config,
-            tensors=bilm.tensors_of(self.model, copy=copy),
-            vocabulary=None if self.vocabulary is None else self.vocabulary.words,
-            metadata=self.metadata,
-            source=self.source,
-            dictionaries=self.dictionaries,
+            self.config, tensors, words, self.metadata, self.source, dictionaries=self.dictionaries
         )
 
     def fingerprint(self) -> str:
@@ -328,8 +322,7 @@ class Embedder:
         dtype: str = "float32",
     ) -> Sentence:
         """Return the vectors of one tokenized sentence; arguments as for `embed`."""
-        if isinstance(tokens, str):
-            refuse_strings([tokens])
+        refuse_strings([tokens])
         return next(self.stream([tokens], layers, boundaries=boundaries, dtype=dtype))
 
     def stream(
@@ -388,16 +381,12 @@ class Embedder:
         """
         check_pooling(pooling)
         texts = [text] if isinstance(text, str) else text
-        vectors = [
-            pool(sentence.layers, pooling).reshape(-1)
-            for sentence in self.stream(texts, layers, batch_size=batch_size)
-        ]
-        if normalize:
-            vectors = [unit(vector) for vector in vectors]
-        if isinstance(text, str):
-            return vectors[0]
+        sentences = self.stream(texts, layers, batch_size=batch_size)
         columns = len(layer_weights(layers, self.config.num_layers)) * self.dim
-        return np.stack(vectors) if vectors else np.zeros((0, columns), np.float32)
+        pooled = [pool(sentence.layers, pooling).reshape(columns) for sentence in sentences]
+        vectors = np.array(pooled, np.float32).reshape(-1, columns)  # (texts, columns)
+        vectors = unit(vectors) if normalize else vectors
+        return vectors[0] if isinstance(text, str) else vectors
 
     def embed_batch(
         self, texts: Sequence[Text], *, state: BiLMState | Literal["carry"] | None = None
@@ -426,10 +415,9 @@ class Embedder:
         refuse_strings(sentences)
         with self.engine.lock, torch.inference_mode():
             flat = self.engine.layers(sentences).clone()  # (L + 1, positions, dim)
-        lengths = lengths_of(sentences)
-        longest = int(lengths.max()) if len(lengths) else 0
-        lengths = lengths.to(self.device)
-        return BiLMOutput(bilm.unflatten(flat, lengths, longest), lengths)
+        lengths = lengths_of(sentences).to(self.device)
+        padded = bilm.unflatten(flat, lengths, max(map(len, sentences), default=0))
+        return BiLMOutput(padded, lengths)
 
     def skip(self, window: Sequence[Sequence[str]]) -> None:
         """Leave out tokenized sentences that were embedded before; their words are cached again."""
@@ -451,7 +439,7 @@ class Embedder:
         if file is not None:
             identity = {"fingerprint": self.fingerprint(), "precision": self.precision}
         if file is not None and os.path.lexists(file):
-            tensors, metadata = read_tensors(Path(file))
+            tensors, metadata = native.read_tensors(Path(file))
             if not identity.items() <= metadata.items():
                 raise InvalidInput(f"{file} does not have the word vectors of {self.source}")
             words, vectors = json.loads(metadata["words"]), torch.from_numpy(tensors["vectors"])
@@ -463,7 +451,7 @@ class Embedder:
             cached, table = self.engine.fill_cache(words, vectors)
             if file is not None and vectors is None:
                 content = {"words": json.dumps(cached), **identity}
-                write_tensors(Path(file), {"vectors": table.cpu().numpy()}, content)
+                native.write_tensors(Path(file), {"vectors": table.cpu().numpy()}, content)
         return len(cached)
 
     def clear_cache(self) -> None:

@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError, plural
+from elmokit.formats.detect import own_tokenizer
 from elmokit.io.atomic import locked
 from elmokit.io.lines import FilePath, name_of
 from elmokit.io.resumable import check_unused, input_identity, other_input
 from elmokit.layers import Pooling, check_pooling, layer_weights, parse_layers, pool_and_scale
-from elmokit.progress import TokenRate, check_threads, use_threads
+from elmokit.loading import load
+from elmokit.progress import TokenRate, check_threads, set_threads, use_threads
 from elmokit.text.readers import Line, count_sentences, join_lines, read_sentences, total_bytes
 from elmokit.vectors.parquet import DEFAULT_COLUMNS, parse_columns
 from elmokit.vectors.shards import Columns, EmbeddedSentence, Window
@@ -118,12 +120,8 @@ def embed_file(
         overwrite: Replace the output if it exists.
         quiet: Show no progress bar.
     """
-    from elmokit.formats.detect import own_tokenizer
-    from elmokit.loading import load
-
     options = options or EmbedOptions()
-    inputs = (os.fspath(input), model)
-    check_unused(Path(output), resume=resume, overwrite=overwrite, inputs=inputs)
+    check_unused(Path(output), resume=resume, overwrite=overwrite, inputs=(input, model))
     check_threads(threads)
     check_workers(workers)
     if options.pooling is not None:
@@ -136,14 +134,9 @@ def embed_file(
     tokenizer = options.tokenizer or own_tokenizer(model)
     names = ("kind", "split", "field", "id_field", "column")
     reading: Any = {name: getattr(options, name) for name in names} | {"errors": errors}
-    share = shard_of(input, options.shard, **reading)
+    first, end = shard_of(input, options.shard, **reading)
     lines = read_sentences(
-        input,
-        tokenizer=tokenizer,
-        start=share.start,
-        stop=None if options.shard is None else share.stop,
-        on_bytes=consumed.append,
-        **reading,
+        input, tokenizer=tokenizer, start=first, stop=end, on_bytes=consumed.append, **reading
     )
     # Read one line now so that input errors surface before torch is imported.
     lines = chain([next(lines)], lines)
@@ -151,19 +144,15 @@ def embed_file(
         model, precision=options.precision, device=device, batch_tokens=options.batch_tokens
     )
     weights = layer_weights(parse_layers(options.layers), elmo.config.num_layers)
-    settings = {
-        "input": input_identity(input),
-        "model": elmo.fingerprint(),
-        **asdict(options),
-        "tokenizer": tokenizer,
-    }
+    settings = {"input": input_identity(input), "model": elmo.fingerprint(), **asdict(options)}
+    settings["tokenizer"] = tokenizer
     writer = VectorWriter(
         os.fspath(output),
         settings,
         format=format,
         pooled=options.pooling is not None,
         squeeze=len(weights) == 1,
-        start=share.start,
+        start=first,
         resume=resume,
         overwrite=overwrite,
     )
@@ -185,13 +174,13 @@ def embed_file(
     return EmbedResult(writer.out, writer.done, rate.tokens, time.perf_counter() - start)
 
 
-def shard_of(input: FilePath, shard: str | None, **reading: Any) -> range:
-    """Return the indices of the sentences of a shard such as "1/4"; the input is read for that.
+def shard_of(input: FilePath, shard: str | None, **reading: Any) -> tuple[int, int | None]:
+    """Return the first sentence of a shard such as "1/4" and its end; the input is read for that.
 
-    Without a shard the end of the range is 0, because nobody has counted the sentences.
+    Without a shard the end is None, because nobody has counted the sentences.
     """
     if shard is None:
-        return range(0)
+        return 0, None
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", shard)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise ElmokitError(f"a shard is written 1/4, 2/4, 3/4 or 4/4, for 4 of them, not {shard!r}")
@@ -203,7 +192,7 @@ def shard_of(input: FilePath, shard: str | None, **reading: Any) -> range:
         raise ElmokitError(
             f"{name_of(input)} has only {plural(sentences, 'sentence')}, too few for {count} shards"
         )
-    return range(sentences * (index - 1) // count, sentences * index // count)
+    return sentences * (index - 1) // count, sentences * index // count
 
 
 def _windows(elmo: Embedder, lines: Iterable[Line], options: EmbedOptions) -> Iterator[Window]:
@@ -270,9 +259,6 @@ def embed_windows(
     model: str, device: str, options: EmbedOptions, rows: RowWriter, threads: int
 ) -> Callable[..., int | None]:
     """Load a model in a worker process; return the function that embeds and writes its windows."""
-    from elmokit.loading import load
-    from elmokit.progress import set_threads
-
     set_threads(threads)
     elmo = load(
         model, precision=options.precision, device=device, batch_tokens=options.batch_tokens

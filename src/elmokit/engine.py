@@ -68,8 +68,7 @@ class Engine:
             boundaries = torch.from_numpy(self.indexer.encode([BEGIN_SENTENCE, END_SENTENCE]))
             self._packed = FastBiLM(self.model, boundaries, self.precision)
             size = self.model.config.projection_dim
-            device = next(self.model.parameters()).device
-            self._words = WordVectors(size, self.cache_bytes, device)
+            self._words = WordVectors(size, self.cache_bytes, self._packed.device)
             self._version = version
         return self._packed
 

@@ -90,6 +90,15 @@ def explained(
         raise raising(f"{sentence}: {reason_of(error)}" if reason else sentence) from None
 
 
+@contextmanager
+def located(where: object, *, raising: type[ElmokitError] = UnsupportedFormat) -> Iterator[None]:
+    """Begin the sentences of errors in the block with the file or folder that they are about."""
+    try:
+        yield
+    except ElmokitError as error:
+        raise raising(f"{where}: {error}") from None
+
+
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun, in the plural unless the count is 1.
 

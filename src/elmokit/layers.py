@@ -109,10 +109,8 @@ def pool(layers: NDArray[Any], pooling: Pooling) -> NDArray[Any]:
     check_pooling(pooling)
     if layers.shape[1] == 0:
         return np.zeros((layers.shape[0], layers.shape[2]), layers.dtype)
-    if pooling == "first":
-        return layers[:, 0]
-    if pooling == "last":
-        return layers[:, -1]
+    if pooling in ("first", "last"):
+        return layers[:, 0 if pooling == "first" else -1]
     if pooling == "ends":
         half = layers.shape[2] // 2
         return np.concatenate([layers[:, -1, :half], layers[:, 0, half:]], axis=1)

@@ -44,13 +44,9 @@ def load(
     checkpoint = read_checkpoint(model)  # First: bad files are reported before torch is imported.
     from elmokit.embed import Embedder
 
+    settings["precision"] = precision
     embedder = Embedder.from_pretrained(
-        checkpoint,
-        precision=precision,
-        tokenizer=tokenizer,
-        jieba_dict=jieba_dict,
-        device=device,
-        **settings,
+        checkpoint, tokenizer=tokenizer, jieba_dict=jieba_dict, device=device, **settings
     )
     if warm:
         embedder.warm_up(file=None if warm is True else warm)

@@ -135,8 +135,7 @@ class Elmo(nn.Module):
         num_layers: int = self._elmo_lstm.num_layers  # type: ignore[assignment]
         fixed = scalar_mix_parameters
         for name in self._scalar_mixes:
-            mix = ScalarMix(num_layers, do_layer_norm, fixed, trainable=fixed is None)
-            self.add_module(name, mix)
+            self.add_module(name, ScalarMix(num_layers, do_layer_norm, fixed, fixed is None))
 
     def get_output_dim(self) -> int:
         """Return the size of a vector."""

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat
-from elmokit.formats import bilm
 from elmokit.formats.tensorflow import variables
 from elmokit.io.paths import is_folder
 from elmokit.loading import load
@@ -197,5 +196,5 @@ def _find(directory: str | Path, full: bool) -> str | Path:
     if full:
         return variables.find_checkpoint(folder) or directory
     named = folder / "model.hdf5"
-    weights = [named] if named.is_file() else list(folder.glob(f"[!.]*{bilm.SUFFIXES[0]}"))
+    weights = [named] if named.is_file() else list(folder.glob("[!.]*.hdf5"))
     return weights[0] if len(weights) == 1 else directory

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from elmokit.embed import Embedder
 from elmokit.errors import InvalidInput, UnsupportedFormat
+from elmokit.loading import load as load_embedder
 
 logger = logging.getLogger("elmokit")
 
@@ -32,8 +33,6 @@ def load(model: str | Path | None = None, **settings: Any) -> Module:
 
     An address of TensorFlow Hub means the archive that was downloaded from there.
     """
-    from elmokit.loading import load as load_embedder
-
     return Module(load_embedder(_local_copy(model), **settings))
 
 

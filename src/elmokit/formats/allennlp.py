@@ -114,11 +114,8 @@ def read(folder: Path) -> Checkpoint:
     projections = {"CNN_proj/W_proj": (), f"{bilm.CELL.format(0, 0)}/W_P_0": ()}
     config = bilm.config_of(options, projections, folder / CONFIG)
     normed = bool(entries) and entries[0][1].get("do_layer_norm") is True
-    metadata = {
-        "options": options,
-        "configuration": origin,
-        "scalar_mixes": _mixes(stored, prefix, config.num_layers + 1, normed, path),
-    }
+    mixes = _mixes(stored, prefix, config.num_layers + 1, normed, path)
+    metadata = {"options": options, "configuration": origin, "scalar_mixes": mixes}
     table = (row._replace(theirs=prefix + BILM + row.theirs) for row in rows(config))
     shapes, known_by = {name: a.shape for name, a in of_bilm.items()}, "the ELMo's options"
     ours = read_rows(table, shapes, stored.__getitem__, path, known_by=known_by)

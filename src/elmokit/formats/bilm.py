@@ -26,14 +26,13 @@ from typing import Any
 import numpy as np
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
+from elmokit.errors import MissingFile, UnsupportedFormat, located
 from elmokit.formats.checkpoint import Checkpoint, check_fixed, new_model_folder, published_metadata
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
 from elmokit.io.jsonfile import read_json
 from elmokit.text.vocabulary import Vocabulary
 
-SUFFIXES = (".hdf5", ".h5")
 OPTIONS, WEIGHTS, VOCABULARY = "options.json", "weights.hdf5", "vocab.txt"
 TABLE = "embedding"
 CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell"  # direction, layer
@@ -146,8 +145,8 @@ def read(weights: Path, options_file: Path | None = None) -> Checkpoint:
 
 
 def _layers_beside(table: Path) -> Path:
-    beside = {file for s in SUFFIXES for file in table.parent.glob(f"[!.]*{s}")}
     matches = []
+    beside = {*table.parent.glob("[!.]*.hdf5"), *table.parent.glob("[!.]*.h5")}
     for path in sorted(beside - {table}):
         with open_hdf5(path) as file, suppress(OSError, RuntimeError, KeyError, ValueError):
             matches += [path] if "RNN_0" in file else []
@@ -218,16 +217,12 @@ def config_of(options: Mapping[str, Any], shapes: Mapping[str, Shape], path: Pat
         raise UnsupportedFormat(f"{path} (or the weights beside it) lacks {error}") from None
     except (TypeError, AttributeError, IndexError):
         raise UnsupportedFormat(f"{path} does not have the layout of a bilm options file") from None
-    try:
+    with located(path):
         config = BiLMConfig.from_dict(values)
-    except ElmokitError as error:
-        raise UnsupportedFormat(f"{path}: {error}") from None
-    return replace(  # A projection may be missing if it would not change the size.
-        config,
-        project_tokens="CNN_proj/W_proj" in shapes or config.n_filters != config.projection_dim,
-        project_state=f"{CELL.format(0, 0)}/W_P_0" in shapes
-        or config.lstm_dim != config.projection_dim,
-    )
+    # A projection may be missing if it would not change the size.
+    tokens = "CNN_proj/W_proj" in shapes or config.n_filters != config.projection_dim
+    state = f"{CELL.format(0, 0)}/W_P_0" in shapes or config.lstm_dim != config.projection_dim
+    return replace(config, project_tokens=tokens, project_state=state)
 
 
 def lstm_values(lstm: Mapping[str, Any]) -> dict[str, Any]:

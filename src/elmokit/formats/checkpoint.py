@@ -25,8 +25,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 JIEBA = "jieba.txt"  # the user dictionary of a Chinese tokenizer, in a native folder
 # All files that the native, the bilm and the many_langs format write.
 MODEL_FILES = (
-    *("config.json", "model.safetensors", "vocab.txt", "characters.txt", "words.txt"),
-    JIEBA,
+    *("config.json", "model.safetensors", "vocab.txt", "characters.txt", "words.txt", JIEBA),
     *("options.json", "weights.hdf5"),
     *("char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl", "cnn_*.json", "lstm_*.json"),
 )

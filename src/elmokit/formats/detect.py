@@ -96,13 +96,11 @@ def own_tokenizer(model: str | Path | None = None) -> str:
 
     model = DEFAULT if model is None else model
     path = SHIPPED.get(model) or _path(model)
-    if path.is_dir():
-        if not _has(path, NATIVE) or not is_file(path / "config.json"):
-            return tokenizer_of({})
+    if path.is_dir() and _has(path, NATIVE) and is_file(path / "config.json"):
         from elmokit.formats.native import metadata_of
 
         return tokenizer_of(metadata_of(read_json(path / "config.json"), path))
-    if any(path.match(name) for name in BILM):  # These files do not name a tokenizer.
+    if path.is_dir() or any(path.match(name) for name in BILM):  # These do not name a tokenizer.
         return tokenizer_of({})
     return tokenizer_of(read_checkpoint(model).metadata)
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat
+from elmokit.config import PRESETS, BiLMConfig
+from elmokit.errors import MissingFile, UnsupportedFormat, located
 from elmokit.formats import bilm
 from elmokit.formats.checkpoint import (
     Checkpoint,
@@ -150,14 +150,8 @@ def read(folder: Path) -> Checkpoint:
     ):
         shapes = {name: array.shape for name, array in stored.items()}
         tensors |= read_rows(table, shapes, stored.__getitem__, file, known_by=known_by)
-    return Checkpoint(
-        config=config,
-        tensors=tensors,
-        metadata={"options": options, "configuration": origin, **published_metadata(folder)},
-        source=str(folder),
-        format="many_langs",
-        dictionaries=dictionaries,
-    )
+    metadata = {"options": options, "configuration": origin, **published_metadata(folder)}
+    return Checkpoint(config, tensors, None, metadata, str(folder), "many_langs", dictionaries)
 
 
 def _find_options(folder: Path, tokens: Tensors) -> tuple[dict[str, Any], str]:
@@ -178,36 +172,30 @@ def _find_options(folder: Path, tokens: Tensors) -> tuple[dict[str, Any], str]:
 
 def _config(folder: Path, options: Mapping[str, Any]) -> tuple[BiLMConfig, Dictionaries]:
     lstm, token = options["encoder"], options["token_embedder"]
-    if lstm["name"].lower() != "elmo":
-        raise UnsupportedFormat(
-            f"{folder}: unsupported encoder {lstm['name']!r}: only 'elmo' is supported"
-        )
+    if (name := lstm["name"]).lower() != "elmo":
+        raise UnsupportedFormat(f"{folder}: unsupported encoder {name!r}: only 'elmo' is supported")
     character_encoder = token["name"].lower()
     entries = {
         part: _read_dictionary(folder / name) if token[part] > 0 else None
         for part, name in (("char_dim", CHARACTERS), ("word_dim", WORDS))
     }
-    try:
+    with located(folder):
         dictionaries = Dictionaries(entries["char_dim"], entries["word_dim"])
-        values = {
-            "token_encoder": "unicode",
+        values = FIXED | bilm.lstm_values(lstm)
+        values |= {
             "character_encoder": character_encoder,
             "character_dim": token["char_dim"],
             "n_characters": len(entries["char_dim"] or []),
             "word_dim": token["word_dim"],
             "n_words": len(entries["word_dim"] or []),
             "max_characters": token.get("max_characters_per_token", 50),
-            "forget_bias": 0.0,
             "dropout": options.get("dropout", 0.1),
-            **bilm.lstm_values(lstm),
         }
         if character_encoder == "lstm":
             values["max_characters"] = MAX_LSTM_CHARACTERS
         elif token["char_dim"]:
             values |= bilm.cnn_values(token)
         return BiLMConfig.from_dict(values), dictionaries
-    except ElmokitError as error:
-        raise UnsupportedFormat(f"{folder}: {error}") from None
 
 
 def _read_dictionary(path: Path) -> list[str]:
@@ -261,13 +249,5 @@ def _options(config: BiLMConfig) -> dict[str, Any]:
 
 
 PUBLISHED = _options(  # cnn_50_100_512_4096_sample.json; the dictionaries differ.
-    BiLMConfig(
-        **FIXED,
-        character_dim=50,
-        word_dim=100,
-        n_words=1,
-        highway_layers=2,
-        projection_dim=512,
-        lstm_dim=4096,
-    )
+    BiLMConfig(**FIXED, **PRESETS["original"], character_dim=50, word_dim=100, n_words=1)
 )

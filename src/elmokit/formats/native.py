@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, explained
+from elmokit.errors import InvalidInput, MissingFile, UnsupportedFormat, explained, located
 from elmokit.formats.checkpoint import (
     JIEBA,
     Checkpoint,
@@ -41,6 +41,7 @@ from elmokit.io.jsonfile import read_json, read_text
 from elmokit.io.paths import check_regular
 from elmokit.text.chinese import CHINESE, with_dictionary
 from elmokit.text.dictionaries import Dictionaries
+from elmokit.text.unicode import is_unicode
 from elmokit.text.vocabulary import Vocabulary
 
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
@@ -51,10 +52,8 @@ PREFIX, MIX, CLASSIFIER = "elmo.", "mix.", "classifier."  # of a model with a ta
 
 def is_native(folder: Path) -> bool:
     """Tell whether a folder's config.json says that it is a model of elmokit."""
-    path = folder / CONFIG
-    if not path.is_file() or not (folder / WEIGHTS).is_file():
-        return False
-    return read_json(path).get("format") == FORMAT
+    is_complete = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
+    return is_complete and read_json(folder / CONFIG).get("format") == FORMAT
 
 
 def read(folder: Path) -> Checkpoint:
@@ -69,24 +68,16 @@ def read(folder: Path) -> Checkpoint:
         )
     if not isinstance(values.get("model"), dict):
         raise UnsupportedFormat(f"{folder / CONFIG} lacks the object 'model'")
-    try:
+    with located(folder / CONFIG):
         config = BiLMConfig.from_dict(values["model"])
-    except ElmokitError as error:
-        raise UnsupportedFormat(f"{folder / CONFIG}: {error}") from None
     tensors, mix = _split_head(read_tensors(folder / WEIGHTS)[0], folder / WEIGHTS)
     metadata = metadata_of(values, folder)
     metadata |= _mix_metadata(mix, config.num_layers + 1, folder / WEIGHTS)
-    is_unicode = config.token_encoder == "unicode"
-    words = _lookup(folder, VOCABULARY, config.vocabulary_size or config.token_encoder == "words")
+    file = _lookup(folder, VOCABULARY, config.vocabulary_size or config.token_encoder == "words")
+    words = Vocabulary.read(file).words if file else None
+    entries = _read_dictionaries(folder, config) if config.token_encoder == "unicode" else None
     return Checkpoint(
-        config=config,
-        tensors=tensors,
-        vocabulary=Vocabulary.read(words).words if words else None,
-        metadata=metadata,
-        source=str(folder),
-        format="native",
-        dictionaries=_read_dictionaries(folder, config) if is_unicode else None,
-        weights=str(folder / WEIGHTS),
+        config, tensors, words, metadata, str(folder), "native", entries, str(folder / WEIGHTS)
     )
 
 
@@ -123,13 +114,8 @@ def write(
         for name, tensor in sorted(checkpoint.tensors.items())
     }
     metadata, words = split_dictionary(checkpoint.metadata)
-    values = {
-        "format": FORMAT,
-        "format_version": VERSION,
-        "model_type": "elmo",
-        "model": checkpoint.config.to_dict(),
-        "metadata": metadata,
-    }
+    values: dict[str, Any] = {"format": FORMAT, "format_version": VERSION, "model_type": "elmo"}
+    values |= {"model": checkpoint.config.to_dict(), "metadata": metadata}
     dictionaries = checkpoint.dictionaries or Dictionaries()
     with new_model_folder(folder, overwrite=overwrite) as temporary:
         text = json.dumps(values, indent=2, ensure_ascii=False)
@@ -187,7 +173,7 @@ def write_tensors(path: Path, tensors: Tensors, metadata: dict[str, str]) -> Non
 def write_lines(path: Path, entries: Sequence[str]) -> None:
     """Write one entry per line; raise for one that cannot be a line of UTF-8 text."""
     for entry in entries:
-        if "\n" in entry or entry.encode("utf-8", "ignore").decode() != entry:
+        if "\n" in entry or not is_unicode(entry):
             raise InvalidInput(f"the entry {entry!r} cannot be a line of {path.name}")
     path.write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8", newline="")
 
@@ -234,7 +220,5 @@ def _lookup(folder: Path, name: str, needed: object) -> Path | None:
 def _read_dictionaries(folder: Path, config: BiLMConfig) -> Dictionaries:
     files = ((CHARACTERS, config.character_dim), (WORDS, config.word_dim))
     paths = [_lookup(folder, name, columns) if columns else None for name, columns in files]
-    try:
+    with located(folder):
         return Dictionaries(*(None if path is None else read_lines(path) for path in paths))
-    except ElmokitError as error:
-        raise UnsupportedFormat(f"{folder}: {error}") from None

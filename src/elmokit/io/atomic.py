@@ -23,7 +23,7 @@ from pathlib import Path
 from elmokit.errors import ElmokitError, explained
 from elmokit.io.paths import is_folder
 
-ASIDE = ".old"  # added to the temporary name of a folder that is being replaced
+# ".old" is added to the temporary name of a folder that is being replaced.
 LEFTOVER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.elmokit(?P<old>\.old)?")
 
 
@@ -137,7 +137,7 @@ def replace_folder(source: Path, target: Path) -> None:
         source.rename(target)
         sync_folder(target.absolute().parent)
         return
-    aside = Path(f"{_temporary_name(target)}{ASIDE}")
+    aside = Path(f"{_temporary_name(target)}.old")
     with _lock_of(target):
         target.rename(aside)
         try:

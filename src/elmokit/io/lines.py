@@ -32,6 +32,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 FilePath = str | os.PathLike[str]
 OnBytes = Callable[[int], object]  # takes the number of bytes of each read
+RawLine = tuple[int, int, bytes, bool]  # see `_raw_lines`
 
 
 class Piece(NamedTuple):
@@ -168,7 +169,7 @@ def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
         seen += len(block)
 
 
-def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[tuple[int, int, bytes, bool]]:
+def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[RawLine]:
     r"""Split at "\n", and cut lines longer than `limit` bytes.
 
     Yield the line number from 1, the offset of the piece in the line, the piece, and whether the
@@ -200,9 +201,7 @@ def _cut_position(line: bytearray, limit: int) -> int:
     return next(boundaries, limit)
 
 
-def _decode(
-    lines: Iterable[tuple[int, int, bytes, bool]], name: str, errors: str
-) -> Iterator[Piece]:
+def _decode(lines: Iterable[RawLine], name: str, errors: str) -> Iterator[Piece]:
     replaced = 0
     for number, offset, raw, ended in lines:
         if ended and raw.endswith(b"\r"):

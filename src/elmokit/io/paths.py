@@ -14,19 +14,19 @@ from elmokit.io.lines import FilePath
 
 def find_files(corpus: FilePath | Sequence[FilePath]) -> list[Path]:
     """Return the files that paths, globs and folders name, each once, sorted by name."""
-    names = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
     files: set[Path] = set()
-    for name in [os.fspath(given) for given in names]:
+    for name in [corpus] if isinstance(corpus, str | os.PathLike) else corpus:
         path = Path(name).expanduser()
         if is_folder(path):
             matches = {p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")}
         elif is_file(path):
             matches = {path}
         else:
-            matches = {Path(p) for p in glob.glob(str(path), recursive=True)}  # noqa: PTH207
-            matches = {p for p in matches if p.is_file()}
+            found = glob.glob(str(path), recursive=True)  # noqa: PTH207
+            matches = {Path(p) for p in found if is_file(p)}
         if not matches:
-            raise ElmokitError(f"there is no text at {name!r}: give files, globs or folders")
+            where = os.fspath(name)
+            raise ElmokitError(f"there is no text at {where!r}: give files, globs or folders")
         files |= matches
     if not files:
         raise ElmokitError("no corpus was given: name files, globs or folders")

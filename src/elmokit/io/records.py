@@ -68,15 +68,12 @@ class Records:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a record; None if it is missing or damaged."""
-        row: tuple[int, bytes] | None
         row = self._find("SELECT checksum, value FROM records WHERE owner = ? AND key = ?", key)
-        if row is None:
+        checksum, value = row or (0, None)
+        if value is not None and zlib.crc32(value) != checksum:
+            self._find("DELETE FROM records WHERE owner = ? AND key = ?", key)
             return None
-        checksum, value = row
-        if zlib.crc32(value) == checksum:
-            return value
-        self._find("DELETE FROM records WHERE owner = ? AND key = ?", key)
-        return None
+        return value
 
     def _find(self, statement: str, key: bytes) -> Any:
         with suppress(sqlite3.DatabaseError):

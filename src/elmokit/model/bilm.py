@@ -169,8 +169,7 @@ class BiLM(nn.Module):
         x = vectors[flat[packing.sentence_major.to(device)]]  # packed (positions, projection_dim)
         order, reverse = packing.order.to(device), packing.reversed.to(device)
         dtype = next(self.parameters()).dtype  # Autocast may give x another one.
-        zeros = BiLMState.zeros(self.config, len(lengths), device, dtype)
-        before = given_state(state) or zeros
+        before = given_state(state) or BiLMState.zeros(self.config, len(lengths), device, dtype)
         start = before.take(order)
         sizes = packing.sizes
         forward, forward_state = self.run_stack(self.forward_layers, x, sizes, start.forward)
@@ -184,9 +183,8 @@ class BiLM(nn.Module):
         if not boundaries:
             hidden_states, lengths = hidden_states[:, :, 1:-1], batch.lengths
             hidden_states = hidden_states.masked_fill(~batch.mask[None, :, :, None], 0.0)
-        after = None
-        if state is not None:
-            after = before.put(order, BiLMState(forward_state, backward_state))
+        states = BiLMState(forward_state, backward_state)
+        after = None if state is None else before.put(order, states)
         return BiLMOutput(hidden_states, lengths, after)
 
     def run_stack(

@@ -48,11 +48,9 @@ class CharCNN(nn.Module):
         self.convolutions = nn.ModuleList(
             nn.Conv1d(config.character_dim, filters, width) for width, filters in config.filters
         )
-        highways = (Highway(config.n_filters) for _ in range(config.highway_layers))
-        self.highways = nn.Sequential(*highways)
-        self.projection = (
-            nn.Linear(config.n_filters, config.projection_dim) if config.project_tokens else None
-        )
+        n, size = config.n_filters, config.projection_dim
+        self.highways = nn.Sequential(*(Highway(n) for _ in range(config.highway_layers)))
+        self.projection = nn.Linear(n, size) if config.project_tokens else None
         self.max_width = max(width for width, _ in config.filters)
         self.reset_parameters()
 
@@ -146,21 +144,17 @@ class UnicodeEncoder(nn.Module):
 
     def __init__(self, config: BiLMConfig) -> None:
         super().__init__()
-        character_dim = config.character_dim
+        size = config.character_dim
         self.words = make_embedding(config.n_words, config.word_dim)
-        self.characters = make_embedding(config.n_characters, character_dim)
+        self.characters = make_embedding(config.n_characters, size)
         self.character_lstm = None
         filters = config.filters if config.has_filters else ()
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(character_dim, n, width) for width, n in filters
-        )
+        self.convolutions = nn.ModuleList(nn.Conv1d(size, n, width) for width, n in filters)
         self.max_width = max((width for width, _ in filters), default=0)
         self.activation = config.activation
-        read_dim = config.n_filters if config.has_filters else 2 * character_dim
-        if character_dim and not config.has_filters:
-            self.character_lstm = nn.LSTM(
-                character_dim, character_dim, bidirectional=True, batch_first=True
-            )
+        read_dim = config.n_filters if config.has_filters else 2 * size
+        if size and not config.has_filters:
+            self.character_lstm = nn.LSTM(size, size, bidirectional=True, batch_first=True)
         num_highways = config.highway_layers if config.has_filters else 0
         self.highways = nn.Sequential(*(Highway(read_dim) for _ in range(num_highways)))
         self.projection = nn.Linear(config.word_dim + read_dim, config.projection_dim)

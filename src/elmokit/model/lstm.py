@@ -119,11 +119,9 @@ class LSTMLayer(nn.Module):
             h, c = self._step(torch.addmm(step_gates, h, recurrent), c, projection)
             outputs.append(h)
         ended.append((h, c))
-        last = (
-            torch.cat([h for h, _ in reversed(ended)]),  # (sentences, size)
-            torch.cat([c for _, c in reversed(ended)]),  # (sentences, cells)
-        )
-        return (torch.cat(outputs) if outputs else x.new_zeros(0, self.size)), last
+        # (sentences, size) and (sentences, cells)
+        h, c = (torch.cat(states[::-1]) for states in zip(*ended, strict=True))
+        return (torch.cat(outputs) if outputs else x.new_zeros(0, self.size)), (h, c)
 
     def _step(self, gates: Tensor, c: Tensor, projection: Tensor | None) -> LayerState:
         """Read one token of each sentence: gates (n, 4 cells), c (n, cells) to the new h and c."""

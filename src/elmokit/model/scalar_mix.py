@@ -43,8 +43,7 @@ class ScalarMix(nn.Module):
             raise ElmokitError(f"{len(initial)} initial weights were given for {num_layers} layers")
         if only is not None and not -num_layers <= only < num_layers:
             raise ElmokitError(f"there is no layer {only}; choose from 0 to {num_layers - 1}")
-        zeros = torch.zeros(num_layers)
-        weights = zeros if initial is None else torch.tensor(initial, dtype=torch.float)
+        weights = torch.zeros(num_layers) if initial is None else torch.tensor(initial).float()
         self.num_layers, self.layer_norm, self.l2 = num_layers, layer_norm, l2
         self.only = None if only is None else only % num_layers
         self.weights = nn.Parameter(weights, requires_grad=trainable and only is None)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, located
 from elmokit.io.jsonfile import decode
 from elmokit.io.lines import read_blocks
 from elmokit.io.paths import check_regular
@@ -58,10 +58,8 @@ class Vocabulary:
             if len(content) > MAX_BYTES:
                 raise ElmokitError(f"{path} is too large for a list of words")
         lines = decode(bytes(content), path).removesuffix("\n").split("\n")
-        try:
+        with located(path, raising=ElmokitError):
             return cls(line.removesuffix("\r") for line in lines)
-        except ElmokitError as error:
-            raise ElmokitError(f"{path}: {error}") from None
 
     def write(self, path: Path) -> None:
         """Write `vocab.txt`; raise for a word that it cannot hold."""

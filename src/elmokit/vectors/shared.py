@@ -35,15 +35,15 @@ class SharedParts:
         """Fill the word caches as embedding the window would."""
         self._add_words(window)
         while max(map(len, self._words)) > MAX_WAITING:
-            self._receive_if_none_is_idle()
+            if not self.workers.idle:
+                self._receive()
             for worker in list(self.workers.idle):
                 self._send(worker, None)
 
     def write(self, window: Window) -> None:
         """Give a window to a worker, which needs only its tokens."""
-        while len(self._windows) >= MAX_WAITING * len(self.workers):
+        while not self.workers.idle or len(self._windows) >= MAX_WAITING * len(self.workers):
             self._receive()
-        self._receive_if_none_is_idle()
         worker = self.workers.idle[0]
         self._windows[self._next] = window
         self._send(worker, (self._next, window.first, window.tokens))
@@ -64,10 +64,6 @@ class SharedParts:
     def _send(self, worker: int, part: tuple[int, int, list[list[str]]] | None) -> None:
         words, self._words[worker] = self._words[worker], []
         self.workers.send(worker, (words, part))
-
-    def _receive_if_none_is_idle(self) -> None:
-        if not self.workers.idle:
-            self._receive()
 
     def _receive(self) -> None:
         _, part = self.workers.receive()

@@ -46,7 +46,7 @@ def shapes_of(file: h5py.File) -> dict[str, tuple[int, ...]]:
     damaged = f"{path} is damaged: its list of datasets cannot be read"
     # h5py raises many kinds for damaged files.
     with explained(damaged, Exception, raising=UnsupportedFormat, reason=False):
-        for name, dataset in _datasets(file):
+        for name, dataset in _datasets(file, count(1)):
             if dataset.dtype.kind != "f" or dataset.shape is None:
                 raise UnsupportedFormat(f"{path}: the dataset {name!r} is not floating point")
             shapes[name] = dataset.shape
@@ -57,30 +57,28 @@ def shapes_of(file: h5py.File) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
+def _datasets(
+    group: h5py.Group, visited: Iterator[int], prefix: str = ""
+) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield every dataset inside the file itself; raise if there is a link."""
     import h5py
 
-    path, visited = file.filename, count(1)
-
-    def walk(group: h5py.Group, prefix: str) -> Iterator[tuple[str, h5py.Dataset]]:
-        for name in group:
-            full = f"{prefix}{name}"
-            if next(visited) > MAX_ITEMS:  # Hard links can form circles.
-                raise UnsupportedFormat(f"{path} has more datasets and groups than a model has")
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise UnsupportedFormat(f"{path}: {full!r} is a link; only plain datasets are read")
-            item = group[name]
-            if isinstance(item, h5py.Group):
-                if full.count("/") > 8:
-                    raise UnsupportedFormat(f"{path}: groups are nested too deeply at {full!r}")
-                yield from walk(item, f"{full}/")
-            elif not isinstance(item, h5py.Dataset) or item.external or item.is_virtual:
-                raise UnsupportedFormat(f"{path}: {full!r} is not a plain dataset")
-            else:
-                yield full, item
-
-    yield from walk(file, "")
+    path = group.file.filename
+    for name in group:
+        full = f"{prefix}{name}"
+        if next(visited) > MAX_ITEMS:  # Hard links can form circles.
+            raise UnsupportedFormat(f"{path} has more datasets and groups than a model has")
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            raise UnsupportedFormat(f"{path}: {full!r} is a link; only plain datasets are read")
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            if full.count("/") > 8:
+                raise UnsupportedFormat(f"{path}: groups are nested too deeply at {full!r}")
+            yield from _datasets(item, visited, f"{full}/")
+        elif not isinstance(item, h5py.Dataset) or item.external or item.is_virtual:
+            raise UnsupportedFormat(f"{path}: {full!r} is not a plain dataset")
+        else:
+            yield full, item
 
 
 def read_dataset(file: h5py.File, name: str) -> NDArray[np.float32]:

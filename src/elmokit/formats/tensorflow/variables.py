@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,23 +94,16 @@ def read_training(prefix: Path) -> Checkpoint:
     elif "softmax/b" in variables and "softmax/W" not in variables and "embedding" in variables:
         variables["softmax/W"] = variables["embedding"]  # shared weights
     config = bilm.config_of(options, _shapes(bundle, variables), options_file)
-    return Checkpoint(
-        config=config,
-        tensors=_tensors(bundle, variables, config),
-        vocabulary=bilm.vocabulary_of(vocabulary, config),
-        metadata={"options": options, "checkpoint": prefix.name},
-        source=str(prefix),
-        format="tensorflow",
-    )
+    tensors, words = _tensors(bundle, variables, config), bilm.vocabulary_of(vocabulary, config)
+    metadata = {"options": options, "checkpoint": prefix.name}
+    return Checkpoint(config, tensors, words, metadata, str(prefix), "tensorflow")
 
 
 def _latest(state: Path) -> str | None:
-    try:
-        text = read_text(state)
-    except ElmokitError:  # There is none, or it is of another kind.
-        return None
-    match = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', text, re.M)
-    return re.split(r"[/\\]", match[1])[-1] if match else None
+    with suppress(ElmokitError):  # There is none, or it is of another kind.
+        match = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', read_text(state), re.M)
+        return re.split(r"[/\\]", match[1])[-1] if match else None
+    return None
 
 
 # ---------------------------------------------------------------------- Hub modules

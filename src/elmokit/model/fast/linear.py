@@ -12,8 +12,6 @@ float32: only the factors of a product are rounded, and its result is float32 ag
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -94,10 +92,7 @@ class PackedHalfLinear(Linear):
     """Weights packed by FBGEMM as float16; inputs and outputs are float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        weight = weight.detach().float().contiguous()
-        bias = None if bias is None else bias.detach().float().contiguous()
-        with _no_warnings():
-            self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
+        self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         y: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
@@ -112,13 +107,10 @@ class Int8Linear(Linear):
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        weight = weight.detach().float().contiguous()
         scales = weight.abs().amax(dim=1).clamp_min(1e-12) / 127  # (out,)
         zeros = torch.zeros(len(scales), dtype=torch.long)
-        with _no_warnings():
-            quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-            self.packed = torch.ops.quantized.linear_prepack(quantized, None)
-        self.bias = None if bias is None else bias.detach().float().contiguous()
+        quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+        self.packed, self.bias = torch.ops.quantized.linear_prepack(quantized, None), bias
         # Without VNNI the kernel adds pairs of products in 16 bits, which overflows with 8-bit
         # inputs but not with 7-bit ones.
         has_vnni = getattr(torch.cpu, "_is_vnni_supported", bool)
@@ -143,20 +135,12 @@ class Int8Linear(Linear):
         return multiply(x / scale, 1 / self.steps, self.steps + 1, self.packed), scale
 
 
-@contextmanager
-def _no_warnings() -> Iterator[None]:
-    """Hide torch's warning that these operators will move."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 class HalfLinear(Linear):
     """Float16 weights where FBGEMM is not available, such as on a GPU."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight = weight.detach().t().contiguous().half()  # (in, out)
-        self.bias = None if bias is None else bias.detach().clone()
+        self.weight = weight.t().contiguous().half()  # (in, out)
+        self.bias = None if bias is None else bias.clone()
 
     def __call__(self, x: Tensor) -> Tensor:
         y = (x.half() @ self.weight).float() if x.is_cuda else x @ self.weight.float()
@@ -178,11 +162,15 @@ def make_linear(
         return Float32Linear(weight, bias)
     engines = torch.backends.quantized.supported_engines
     can_pack = weight.device.type == "cpu" and "fbgemm" in engines
-    if precision == "float16":
+    if precision == "int8" and not can_pack:
+        raise ElmokitError("precision 'int8' runs on x86 processors only; use 'float16' here")
+    weight = weight.detach().float().contiguous()
+    bias = None if bias is None else bias.detach().float().contiguous()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # FBGEMM's operators will move.
+        if precision == "int8":
+            return Int8Linear(weight, bias)
         return PackedHalfLinear(weight, bias) if can_pack else HalfLinear(weight, bias)
-    if can_pack:
-        return Int8Linear(weight, bias)
-    raise ElmokitError("precision 'int8' runs on x86 processors only; use 'float16' here")
 
 
 def has_blocks(weight: Tensor) -> bool:

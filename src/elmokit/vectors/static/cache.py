@@ -47,13 +47,8 @@ def read_cached(
     full_path, status = str(path.absolute()), path.stat()
     key = hashlib.blake2b(json.dumps([full_path, limit]).encode(), digest_size=8).hexdigest()
     folder = cache / f"{path.name[:60]}-{key}"
-    metadata = {
-        "version": VERSION,
-        "path": full_path,
-        "limit": limit,
-        "bytes": status.st_size,
-        "changed": status.st_mtime_ns,
-    }
+    metadata: dict[str, Any] = {"version": VERSION, "path": full_path, "limit": limit}
+    metadata |= {"bytes": status.st_size, "changed": status.st_mtime_ns}
     if cached := _read(folder, metadata, notes):
         return cached
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import UnsupportedFormat
-from elmokit.io.lines import BYTE_ORDER_MARK, COMPRESSIONS, FilePath, name_of, read_blocks
+from elmokit.io.lines import BYTE_ORDER_MARK, COMPRESSIONS, FilePath, OnBytes, name_of, read_blocks
 from elmokit.text.readers import extension_of, total_bytes
 
 Rows = tuple[list[bytes], NDArray[np.float32]]  # n words and (n, columns)
@@ -56,9 +56,7 @@ class Header(NamedTuple):
     bytes: int  # length of the line itself
 
 
-def read_rows(
-    path: FilePath, *, on_bytes: Callable[[int], object] = lambda _: None
-) -> Iterator[Rows]:
+def read_rows(path: FilePath, *, on_bytes: OnBytes = lambda _: None) -> Iterator[Rows]:
     """Yield the words of a file and their vectors, some thousands at a time.
 
     Words are as in the file, including repeated ones. Errors name the line.
@@ -78,8 +76,7 @@ def read_rows(
     rest = start[header.bytes :]
     is_binary = _is_binary(rest, header.columns, path)
     row_bytes = 4 * header.columns + 1 if is_binary else 2 * header.columns
-    is_packed = Path(path).suffix.lower() in COMPRESSIONS
-    size = None if is_packed else total_bytes(path)
+    size = None if Path(path).suffix.lower() in COMPRESSIONS else total_bytes(path)
     if size is not None and header.words * row_bytes > size:
         raise UnsupportedFormat(
             f"line 1 of {name} says that it has {header.words} words with {header.columns} "
@@ -90,16 +87,14 @@ def read_rows(
 
 def _join_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Join blocks into larger ones."""
-    parts: list[bytes] = []
-    size = 0
+    joined = bytearray()
     for block in blocks:
-        parts.append(block)
-        size += len(block)
-        if size >= BLOCK_BYTES:
-            yield b"".join(parts)
-            parts, size = [], 0
-    if parts:
-        yield b"".join(parts)
+        joined += block
+        if len(joined) >= BLOCK_BYTES:
+            yield bytes(joined)
+            joined.clear()
+    if joined:
+        yield bytes(joined)
 
 
 # ---------------------------------------------------------------------- which format

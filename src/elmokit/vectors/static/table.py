@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from elmokit.errors import ElmokitError, plural
+from elmokit.errors import ElmokitError, located, plural
 from elmokit.formats.native import read_lines, read_tensors, stored_as, write_lines
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.lines import FilePath, name_of
@@ -220,8 +220,6 @@ def load(folder: Path) -> StaticVectors:
     if vectors is None or not np.isfinite(vectors).all():
         raise ElmokitError(f"{folder / VECTORS} lacks 'vectors' that are finite numbers")
     words = read_lines(folder / WORDS)
-    try:
+    with located(folder, raising=ElmokitError):
         source = metadata.get("source", str(folder))
         return StaticVectors(words, vectors, source, metadata.get("digit"))
-    except ElmokitError as error:
-        raise ElmokitError(f"{folder}: {error}") from None
