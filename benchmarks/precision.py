@@ -17,7 +17,7 @@ import numpy as np
 from speed import machine, make_checkpoint, read_sentences, stand_in_text
 
 import elmokit
-from elmokit.model.fast.linear import Precision
+from elmokit.model.kernels.linear import Precision
 
 HERE = Path(__file__).parent
 LOWER: tuple[Precision, ...] = ("float16", "int8")

@@ -188,7 +188,7 @@ def test_load_can_warm_up(tmp_path: Path) -> None:
 def test_few_sentences_agree_with_the_model(
     blocked_from: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elmokit.model.fast.linear.BLOCKED_FROM", blocked_from)
+    monkeypatch.setattr("elmokit.model.kernels.linear.BLOCKED_FROM", blocked_from)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -36,7 +36,7 @@ from elmokit.language import Filling, Perplexity, Surprisal, Text
 from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weights, pool, unit
 from elmokit.model import bilm
 from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState
-from elmokit.model.fast.linear import PRECISIONS, Precision
+from elmokit.model.kernels.linear import PRECISIONS, Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.chinese import with_dictionary
 from elmokit.text.dictionaries import Dictionaries

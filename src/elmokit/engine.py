@@ -23,7 +23,7 @@ from torch import Tensor
 from elmokit.formats.checkpoint import Checkpoint, check_tensors
 from elmokit.model.bilm import BiLM, BiLMState, build, expected_shapes, weights_version
 from elmokit.model.fast.inference import FastBiLM
-from elmokit.model.fast.linear import Precision
+from elmokit.model.kernels.linear import Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.indexers import Indexer
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from elmokit.model import softmax as softmax_module
-from elmokit.model.fast import softmax_loss
+from elmokit.model.kernels import softmax_loss
 from elmokit.model.softmax import Sample, Softmax, choose_softmax
 
 WORDS, SIZE, ROWS = 50, 6, 33

@@ -44,7 +44,7 @@ PACKED = (*NATIVE, *MANY_LANGS, *ALLENNLP, "saved_model.pb", "[!.]*.ckpt*.index"
 
 def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     """Read the model that a path or name refers to, without building it."""
-    if model in SHIPPED and os.path.isdir(str(model)):
+    if model in SHIPPED and Path(str(model)).is_dir():
         log.warning(f"{model} is the included model: write ./{model} for the folder of that name")
     model = DEFAULT if model is None else model
     if folder := SHIPPED.get(model):

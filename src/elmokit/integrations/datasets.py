@@ -17,7 +17,7 @@ import numpy as np
 from elmokit.errors import InvalidInput, require
 from elmokit.integrations.models import ModelSettings, shared_model
 from elmokit.layers import Layers, Pooling, check_pooling, layer_weights
-from elmokit.model.fast.linear import Precision
+from elmokit.model.kernels.linear import Precision
 
 
 class EmbedColumn:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from elmokit.embed import Embedder
 from elmokit.errors import InvalidInput
 from elmokit.loading import load
-from elmokit.model.fast.linear import Precision
+from elmokit.model.kernels.linear import Precision
 
 MAX_MODELS = 3  # A grid search over models uses them in turns.
 Version = tuple[tuple[str, int, int], ...]

@@ -44,7 +44,7 @@ from elmokit.layers import (
     pool_and_scale,
 )
 from elmokit.loading import load
-from elmokit.model.fast.linear import Precision
+from elmokit.model.kernels.linear import Precision
 from elmokit.progress import set_threads
 
 TASKS_PER_ACTOR = 8  # More of them balance better, fewer cost less.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from elmokit.errors import InvalidInput, require
 from elmokit.integrations.models import ModelSettings, shared_model
 from elmokit.layers import Layers, Pooling, check_pooling, layer_weights
-from elmokit.model.fast.linear import Precision
+from elmokit.model.kernels.linear import Precision
 from elmokit.text.indexers import refuse_strings
 
 require("sklearn", extra="sklearn", purpose="elmokit.integrations.sklearn")

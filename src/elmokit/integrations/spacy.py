@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from elmokit.errors import InvalidInput, require
 from elmokit.integrations.models import ModelSettings, shared_model
 from elmokit.layers import Layers, layer_weights
-from elmokit.model.fast.linear import Precision
+from elmokit.model.kernels.linear import Precision
 
 require("spacy", extra="spacy", purpose="elmokit.integrations.spacy")
 from spacy.language import Language  # noqa: E402

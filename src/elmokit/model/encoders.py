@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from elmokit.config import BiLMConfig
-from elmokit.model.fast.char_tables import make_table, max_over_windows
+from elmokit.model.kernels.char_tables import make_table, max_over_windows
 from elmokit.text.characters import PADDING_ID
 from elmokit.text.dictionaries import HEADER
 

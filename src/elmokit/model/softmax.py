@@ -29,7 +29,7 @@ One sample serves all predictions of a step, in both directions:
 
 A sampled word that is the row's own target (–) is left out of that row's sum.
 
-A target of -1 means no target and costs nothing. `fast/softmax_loss.py` computes both losses.
+A target of -1 means no target and costs nothing. `kernels/softmax_loss.py` computes both losses.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elmokit.model.fast.softmax_loss import FullLoss, SampledLoss, chunks
+from elmokit.model.kernels.softmax_loss import FullLoss, SampledLoss, chunks
 
 # "auto" samples from this vocabulary size on. A step of the tiny model (batch 128, two cores) takes
 # 0.6 s with 8,192 samples, whatever the vocabulary; with the full softmax 0.6 s over 10,000 words,

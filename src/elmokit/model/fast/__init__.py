@@ -1,1 +1,1 @@
-"""What makes the model fast: packed weights, table look-ups, hand-written gradients."""
+"""What makes the model fast: packed weights, both directions at once, hand-written gradients."""

@@ -19,9 +19,15 @@ from torch import Tensor, nn
 
 from elmokit.model.bilm import BiLM, BiLMState
 from elmokit.model.encoders import CharCNN, Highway, UnicodeEncoder
-from elmokit.model.fast.char_tables import make_width_table, sum_windows, table_rows
 from elmokit.model.fast.directions import run_both_directions
-from elmokit.model.fast.linear import BlockedLinear, Float32Linear, Linear, Precision, make_linear
+from elmokit.model.kernels.char_tables import make_width_table, sum_windows, table_rows
+from elmokit.model.kernels.linear import (
+    BlockedLinear,
+    Float32Linear,
+    Linear,
+    Precision,
+    make_linear,
+)
 from elmokit.model.lstm import LayerState, LSTMLayer, Packing, pack
 from elmokit.text.characters import PADDING_ID
 

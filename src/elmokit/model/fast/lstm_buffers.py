@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from elmokit.config import BiLMConfig
-from elmokit.model.fast.linear import BlockedLinear, has_blocks
+from elmokit.model.kernels.linear import BlockedLinear, has_blocks
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmokit.config import BiLMConfig
-from elmokit.model.fast.linear import mixed_mm, to_precision
 from elmokit.model.fast.lstm_buffers import Buffers, Shape, Tick
+from elmokit.model.kernels.linear import mixed_mm, to_precision
 from elmokit.model.lstm import LayerState, LSTMLayer
 
 Masks = Sequence[Tensor] | None

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from elmokit.model.fast.linear import mixed_addmm_, mixed_mm, to_precision
+from elmokit.model.kernels.linear import mixed_addmm_, mixed_mm, to_precision
 
 CHUNK_LOGITS = 4 << 20  # logits in memory at a time
 
