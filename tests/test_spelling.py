@@ -23,7 +23,7 @@ RULES = {
     "a wrong character": "帐[号户单]|[好图影录]象|象素|做为|既使|部份|份量|按装|登陆|重迭|阀值|"
     "其它|必需要|以经|侯选",
     "a term that is not in the glossary": "令牌|词元|迷惑度|混淆度|惊奇度|意外度|训练周期|"
-    "领域自适应|词汇表",  # docs/reference/glossary.zh-CN.md
+    "领域自适应|词汇表|反向(?!传播)|正向|隐藏状态|高速层",  # docs/reference/glossary.zh-CN.md
     "another form of address than 你": "您",
 }
 
@@ -58,6 +58,10 @@ def test_a_page_in_chinese_has_no_typing_errors(page: Path) -> None:
         "模型的的向量",
         "| 名称 | 其它 |",
         "- 困惑度\n- 迷惑度",
+        "反向 LSTM",
+        "正向语言模型",
+        "各层的隐藏状态",
+        "两个高速层",
         "“您好”",
     ],
 )
@@ -68,6 +72,7 @@ def test_each_of_these_is_an_error(text: str) -> None:
 def test_this_is_right() -> None:
     text = (
         "用 `load` 读取 [ELMo](elmo.md)（第 0 层）：“词”。\n\n- 形状为 (词数, D)，\n\n| 词 | 层 |\n"
+        "\n前向与后向的隐状态、highway 层、反向传播。\n"
     )
     assert not list(errors(text))
 

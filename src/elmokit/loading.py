@@ -29,7 +29,8 @@ def load(
             archive with both, a checkpoint or a module of TensorFlow, a folder or an archive of
             ELMoForManyLangs, a task model of AllenNLP with an ELMo inside, a member of an archive
             ("models.zip/small"), or `owner/name` on the Hugging Face Hub. "english", the default,
-            is the model that ships with elmokit; "./english" is a folder of that name.
+            and "chinese" are the models that elmokit includes; "./english" is a folder of that
+            name.
         precision: Precision of the weights at inference. On a CPU "float16" and "int8" are faster
             for models as large as the original; "float16" is slower for small ones.
         tokenizer: Tokenizer of strings: "elmokit", "whitespace" or "chinese" (default: "chinese"

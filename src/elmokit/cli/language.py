@@ -25,7 +25,7 @@ def evaluate(
     """Print the perplexity of a text in both directions, by the full softmax.
 
     Args:
-        model: A model folder or Hub name with a softmax; "english" is elmokit's own.
+        model: A model folder or Hub name with a softmax; "english" and "chinese" are included.
         text: A file, glob or folder of text, also .gz, .xz, .zst.
         state: Carry the LSTM state from sentence to sentence, or begin each with a fresh one.
         stretches: Number of parts of the text to read in parallel; 1 is exact but slow.

@@ -48,7 +48,8 @@ def info(model: str, /, *, json: Flag = False) -> None:
     """Show the sizes, parameters, metadata and format of a model, read from its files.
 
     Args:
-        model: A model folder, weights file, archive or Hub name; "english" is elmokit's own.
+        model: A model folder, weights file, archive or Hub name; "english" and "chinese" are
+            included.
         json: Print JSON.
     """
     from elmokit.loading import read_valid
@@ -95,7 +96,8 @@ def export(
     """Write a model as ONNX for other languages, and check it in onnxruntime.
 
     Args:
-        model: A model folder, weights file, archive or Hub name; "english" is elmokit's own.
+        model: A model folder, weights file, archive or Hub name; "english" and "chinese" are
+            included.
         output: File to write, such as elmo.onnx; its description and a test vector go to elmo.json.
         dtype: Type of the stored weights; float16 halves the size.
         softmax: Add the log probabilities of all words as outputs.

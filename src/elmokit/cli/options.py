@@ -153,7 +153,7 @@ class ModelOptions(ComputeOptions):
     """Which model computes, and how."""
 
     model: str = "english"
-    """A model folder, weights file, archive or Hub name; "english" is elmokit's own."""
+    """A model folder, weights file, archive or Hub name; "english" and "chinese" are included."""
 
     def load(self) -> Embedder:
         """Load the model."""

@@ -97,7 +97,8 @@ def adapt(
     """Continue to train a model on the text of a domain; the best on held-out text is kept.
 
     Args:
-        model: A model folder, weights file, archive or Hub name; "english" is elmokit's own.
+        model: A model folder, weights file, archive or Hub name; "english" and "chinese" are
+            included.
         corpus: Files, globs or folders of text, also .gz, .xz, .zst; with weights in a YAML list.
         out: Folder of the adapted model and of everything that is needed to resume.
     """

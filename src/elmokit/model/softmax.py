@@ -4,20 +4,21 @@ The full loss of a prediction with output vector x and target word t is
 
     loss = -s_t + log sum over all words k of exp(s_k),       s_k = w_k x + b_k
 
-For a large vocabulary a sample S of the words stands for all of them. Each word is in the sample
-with a known probability q_k, and dividing by it makes the sum over a sample an unbiased estimate
-of the sum over all words (importance sampling):
-
-    sum over all k of exp(s_k)  ≈  sum over k in S of exp(s_k) / q_k
-
-The division is a shift of the logits, s'_k = s_k - log q_k. The target takes part whether it was
-drawn or not, with a logit shifted in the same way, as in TensorFlow's sampled softmax:
+For a large vocabulary a prediction chooses among fewer words: its target and a sample S. Each word
+is in the sample with a known probability q_k, by which its logit is shifted, s'_k = s_k - log q_k,
+that of the target too, as in TensorFlow's sampled softmax:
 
     loss = -s'_t + log( exp(s'_t) + sum over k in S, k != t, of exp(s'_k) )
 
+It is the loss of another question: which of these words is the target? All but the target had to be
+drawn, so by Bayes' rule k is the target with a probability proportional to p(k | x) / q_k, as
+exp(s'_k) is: up to a constant, the same logits minimize both losses (exactly if words are drawn
+independently, nearly with a fixed number of draws). It does not estimate the full loss: the sum
+over S alone is unbiased, but the target takes part whether drawn or not, with weight 1 / q_t.
+
 Words are drawn log-uniformly: low ids (frequent words) more often.
 
-One sample serves all predictions of a step, in both directions:
+One sample serves all predictions of a step, in both directions (bilm-tf draws one for each):
 
                           target          sampled words S, the same for every row
                         ┌─────────┐   ┌─────────────────────────────────────────┐
@@ -85,7 +86,7 @@ class Softmax(nn.Module):
     def sampled_loss(
         self, x: Tensor, targets: Tensor, sample: Sample, precision: torch.dtype | None = None
     ) -> Tensor:
-        """Estimate `loss` from the targets and a sample of other words."""
+        """Return the summed loss of choosing each target among itself and a sample of words."""
         ids, log_expected = sample.ids.to(x.device), sample.log_expected.to(x.device)
         return SampledLoss.apply(  # type: ignore[no-any-return, no-untyped-call]
             x, self.weight, self.bias, targets, ids, log_expected, precision

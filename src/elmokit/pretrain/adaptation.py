@@ -32,7 +32,8 @@ def adapt(
     """Continue to train a biLM on the text of a domain; the same call resumes a stopped run.
 
     Args:
-        model: A model folder, weights file, archive or Hub name; "english" is elmokit's own.
+        model: A model folder, weights file, archive or Hub name; "english" and "chinese" are
+            included.
         corpus: Files, globs or folders of text, also .gz, .xz, .zst; or a mapping of each to its
             weight, which is how often an epoch reads it.
         out: Folder of the adapted model and of everything that is needed to resume.

@@ -44,7 +44,7 @@ class RunOptions:
     jieba_dict: str | None = None
     """Dictionary file for the tokenizer chinese, a word per line (default: the biLM's own)."""
     elmo: str | None = "english"
-    """A biLM folder, weights file, archive or Hub name; "english" is elmokit's own."""
+    """A biLM folder, weights file, archive or Hub name; "english" and "chinese" are included."""
     cache: str | None = None
     """Folder of the vectors of a frozen biLM (default: ~/.cache/elmokit)."""
     cache_gb: float = 8.0
