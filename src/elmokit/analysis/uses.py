@@ -96,9 +96,8 @@ def _parse_use(where: str, cells: Sequence[str]) -> Use:
     with explained(f"{where}: {cells[1]!r} is not a position", ValueError, reason=False):
         start, end = int(first), int(last or first) + 1
     if not 0 <= start < end <= len(tokens):
-        raise ElmokitError(
-            f"{where}: the sentence has {plural(len(tokens), 'token')}, none at {cells[1]}"
-        )
+        count = plural(len(tokens), "token")
+        raise ElmokitError(f"{where}: the sentence has {count}, none at {cells[1]}")
     if not cells[2].strip():
         raise ElmokitError(f"{where}: the sense is empty")
     lemma = "".join(cells[3:]).strip() or " ".join(tokens[start:end]).lower()

@@ -74,7 +74,7 @@ def draw_uses(maps: Sequence[WordMap]) -> Any:
     """Draw the uses of each word, a panel for each layer, in the style of their senses."""
     count = len(maps[0].points)
     rows = math.ceil(count / MAX_PANELS)
-    heights = [0.65 + 1.75 * rows + 0.18 * _legend_rows(word_map) for word_map in maps]
+    heights = [0.65 + 1.75 * rows + 0.18 * _legend_size(word_map.senses)[0] for word_map in maps]
     figure = style.new_figure(style.WIDTH, sum(heights))
     parts = figure.subfigures(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
     for part, word_map in zip(parts, maps, strict=True):
@@ -82,14 +82,11 @@ def draw_uses(maps: Sequence[WordMap]) -> Any:
     return figure
 
 
-def _legend_rows(word_map: WordMap) -> int:
-    count = len(word_map.senses)
-    return math.ceil(count / _legend_columns(word_map)) if any(word_map.senses) else 0
-
-
-def _legend_columns(word_map: WordMap) -> int:
-    columns = int(style.WIDTH / (_width(word_map.senses) + 5 * CHARACTER))
-    return max(1, min(len(word_map.senses), columns))
+def _legend_size(senses: Sequence[str]) -> tuple[int, int]:
+    """Return the rows and columns of the legend; there are no rows if the senses are unknown."""
+    columns = int(style.WIDTH / (_width(senses) + 5 * CHARACTER))
+    columns = max(1, min(len(senses), columns))
+    return math.ceil(len(senses) / columns) if any(senses) else 0, columns
 
 
 def _draw_word(part: Any, word_map: WordMap, rows: int, columns: int) -> None:
@@ -102,9 +99,10 @@ def _draw_word(part: Any, word_map: WordMap, rows: int, columns: int) -> None:
         measures = {"purity": word_map.purity, "silhouette": word_map.silhouette}
         known = [f"{n} {values[layer]:.2f}" for n, values in measures.items() if values is not None]
         panels[layer].set_title("\n".join([name, *known]), weight="normal")
-    if len(word_map.senses) > 1 or any(word_map.senses):
-        handles, labels = panels[0].get_legend_handles_labels()
-        part.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(word_map))
+    legend_rows, legend_columns = _legend_size(word_map.senses)
+    if legend_rows:
+        entries = panels[0].get_legend_handles_labels()
+        part.legend(*entries, loc="outside lower center", ncols=legend_columns)
 
 
 def _draw_points(axes: Any, word_map: WordMap, layer: int) -> None:
@@ -175,9 +173,7 @@ def draw_pair(pair: TokenPair, layer: int) -> Any:
     return figure
 
 
-def _draw_cells(
-    axes: Any, values: NDArray[np.floating[Any]], *, low: float, numbers: bool = True
-) -> Any:
+def _draw_cells(axes: Any, values: NDArray[Any], *, low: float, numbers: bool = True) -> Any:
     """Draw a cell for each of the values (rows, columns), darker for more; the first row on top."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -268,9 +264,7 @@ def _draw_panel(axes: Any, result: ProbeResult, value: str) -> None:
     scores = [100 * getattr(score, value) for score in result.layers]
     names = [score.name for score in result.layers]
     single = len(scores) - 2  # The average and the mix come last.
-    axes.plot(
-        range(single), scores[:single], "o-", color=style.ELMO, ms=5, lw=1.4, label="one layer"
-    )
+    axes.plot(scores[:single], "o-", color=style.ELMO, ms=5, lw=1.4, label="one layer")
     hollow: Any = {"color": style.ELMO, "mfc": "white", "label": "several layers"}
     axes.plot(range(single, single + 2), scores[single:], "s", **hollow)
     for i, score in enumerate(scores):
@@ -286,12 +280,10 @@ def _draw_baselines(axes: Any, result: ProbeResult, value: str, *, floor: float)
     """Draw the baselines; only name one that is far below, so that the layers stay apart."""
     baselines = [*result.guesses, *([result.static] if result.static else [])]
     below = []
-    for dashes, baseline in zip(LINE_STYLES, baselines, strict=False):
+    for line, baseline in zip(LINE_STYLES, baselines, strict=False):
         height = 100 * getattr(baseline, value)
         if height >= floor:
-            axes.axhline(
-                height, color=style.FAINT, lw=1.1, ls=dashes, label=baseline.name, zorder=0
-            )
+            axes.axhline(height, color=style.FAINT, lw=1.1, ls=line, label=baseline.name, zorder=0)
         else:
             below.append(f"↓ {baseline.name}: {height:.1f}")
     if below:

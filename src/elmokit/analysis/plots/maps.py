@@ -103,9 +103,7 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
             f"a map needs at least {MIN_USES} uses of a word, and {word!r} has {len(uses)}"
         )
     projected = [geometry.principal_components(unit(layer)) for layer in vectors]
-    points, shares = (
-        np.stack(arrays).astype(np.float32) for arrays in zip(*projected, strict=True)
-    )
+    points, shares = (np.stack(parts).astype(np.float32) for parts in zip(*projected, strict=True))
     distance = np.linalg.norm(vectors - vectors[:, :1], axis=2).max(axis=1)  # (layers,)
     one = distance <= geometry.TIE * np.linalg.norm(vectors[:, 0], axis=1)
     points[one], shares[one] = 0, 0  # There the components are only rounding.
