@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from elmokit.store import LayerStore
 
 Model: TypeAlias = "Embedder | LayerStore"
-MARK = "*"
 CONTEXT = 12  # tokens shown on each side of a word
 
 
@@ -112,7 +111,7 @@ def marked_use(text: str, tokenize: Callable[[str], Iterable[str]], sense: str =
         tokenize: Function that splits the text before, in and after the mark.
         sense: Name of the word's sense.
     """
-    parts = text.split(MARK)
+    parts = text.split("*")
     if len(parts) != 3 or not parts[1].strip():
         raise ElmokitError(
             f'mark exactly one word with asterisks, e.g. "the river *bank* ."; got {text!r}'

@@ -65,14 +65,10 @@ def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = Fals
         tqdm(total=len(index), disable=quiet, **style) as bar,
         ThreadPoolExecutor(workers) as pool,
     ):
-        running = [pool.submit(_build, index, start, stop, bar.update) for start in starts]
-        try:
-            for future in running:
-                future.result()
-        except BaseException:
+        try:  # An error cancels the graphs that are not begun; those that are should end soon.
+            list(pool.map(lambda start: _build(index, start, stop, bar.update), starts))
+        finally:
             stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
         write_json(index.folder / GRAPHS, {"segment": SEGMENT, "uses": len(index)})
 
 

@@ -28,9 +28,9 @@ ROW_WORDS = 34  # words of a text per row
 CHARACTER = 0.072  # inches: the width of about a letter, or of half a Chinese character
 SMALL, TINY = 8.0, 7.0  # font sizes
 TITLE: Any = {"x": 0.01, "ha": "left", "weight": "bold", "fontsize": 10}
-# Of surprisal: direction, line style, color, filling of the markers.
-DIRECTIONS = (("forward", "o-", style.ELMO, style.ELMO), ("backward", "s--", style.INK, "white"))
-LABELS = {"forward": "given the words before", "backward": "given the words after"}
+# Of surprisal: direction, label, line style, color, filling of the markers.
+FORWARD = ("forward", "given the words before", "o-", style.ELMO, style.ELMO)
+BACKWARD = ("backward", "given the words after", "s--", style.INK, "white")
 UNKNOWN = "not in the vocabulary"
 LINE_STYLES = ((0, (1, 1.5)), (0, (4, 2)), "-.")  # of the baselines
 NOTE: Any = {"fontsize": "small", "color": style.INK}
@@ -49,23 +49,19 @@ def short(word: str) -> str:
     return word if len(word) <= MAX_LETTERS else f"{word[: MAX_LETTERS - 1]}…"
 
 
-def rotation(words: Sequence[str], space: float) -> dict[str, Any]:
-    """Return how to rotate words below an axis if each has `space` inches."""
+def rotation(words: Sequence[str], space: float) -> tuple[dict[str, Any], float]:
+    """Return how to rotate words at an axis if each has `space` inches, and their height then."""
+    turn: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
     if _width(words) + CHARACTER <= space:
-        return {"rotation": 0}
-    if space < 0.3:
-        return {"rotation": 90}
-    return {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        turn = {"rotation": 0}
+    elif space < 0.3:
+        turn = {"rotation": 90}
+    return turn, _width(words) * math.sin(math.radians(turn["rotation"]))
 
 
 def _width(words: Sequence[str]) -> float:
     """Return the width of the longest word in inches."""
     return CHARACTER * max(map(text_width, words))
-
-
-def _height(words: Sequence[str], turn: dict[str, Any]) -> float:
-    """Return the height in inches of words that are rotated as `turn` says."""
-    return _width(words) * math.sin(math.radians(turn["rotation"]))
 
 
 # ---------------------------------------------------------------------- a word's uses
@@ -157,9 +153,9 @@ def draw_pair(pair: TokenPair, layer: int) -> Any:
     rows, columns = [short(t) for t in pair.first], [short(t) for t in pair.second]
     beside = _width(rows) + 1.0  # the words and the color bar
     cell = min(0.5, (style.WIDTH - beside) / len(columns))
-    turn = rotation(columns, cell)
-    height = 0.8 + _height(columns, turn) + 0.25 * len(rows)
-    figure = style.new_figure(max(beside + cell * len(columns), 2.8), height)
+    turn, height = rotation(columns, cell)
+    width = max(beside + cell * len(columns), 2.8)
+    figure = style.new_figure(width, 0.8 + height + 0.25 * len(rows))
     axes = figure.subplots()
     low = min(0.0, math.floor(10 * float(cosines.min())) / 10)
     mesh = _draw_cells(axes, cosines, low=low, numbers=len(columns) <= MAX_NUMBERS)
@@ -201,8 +197,8 @@ def draw_surprisal(sentences: Sequence[Surprisal]) -> Any:
     words = [short(token) for sentence in sentences for token in sentence.tokens]
     count, row_words = math.ceil(len(words) / ROW_WORDS), min(len(words), ROW_WORDS)
     width = style.WIDTH if count > 1 else min(style.WIDTH, max(3.8, 1.0 + 0.42 * len(words)))
-    turn = rotation(words, (width - 0.7) / row_words)
-    figure = style.new_figure(width, 0.5 + count * (1.45 + _height(words, turn)))
+    turn, height = rotation(words, (width - 0.7) / row_words)
+    figure = style.new_figure(width, 0.5 + count * (1.45 + height))
     rows = figure.subplots(count, 1, sharey=True, squeeze=False)[:, 0]
     for i, axes in enumerate(rows):
         start = i * ROW_WORDS
@@ -216,7 +212,7 @@ def draw_surprisal(sentences: Sequence[Surprisal]) -> Any:
         axes.set_axisbelow(True)
     rows[0].set_ylim(bottom=0)
     entries = style.legend_entries(figure)
-    order = [label for label in (*LABELS.values(), UNKNOWN) if label in entries]
+    order = [label for label in (FORWARD[1], BACKWARD[1], UNKNOWN) if label in entries]
     handles = [entries[label] for label in order]
     figure.legend(handles, order, loc="outside upper left", ncols=len(order))
     return figure
@@ -233,10 +229,10 @@ def _draw_row(axes: Any, sentences: Sequence[Surprisal], start: int, end: int) -
             continue
         for unknown in x[inside & ~sentence.known]:
             axes.axvspan(unknown - 0.5, unknown + 0.5, color="0.9", lw=0, zorder=0, label=UNKNOWN)
-        for direction, line, color, fill in DIRECTIONS:
+        for direction, label, line, color, fill in (FORWARD, BACKWARD):
             bits = getattr(sentence, direction)[inside]
             looks = {"color": color, "markerfacecolor": fill, "markersize": 3.5, "linewidth": 1.0}
-            axes.plot(x[inside], bits, line, label=LABELS[direction], **looks)
+            axes.plot(x[inside], bits, line, label=label, **looks)
         if start < position < min(end, total):
             axes.axvline(position - 0.5, color=style.FAINT, linewidth=0.7, linestyle=":")
 

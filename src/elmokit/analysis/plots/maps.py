@@ -184,12 +184,9 @@ def read_table_uses(path: str, words: list[str] | None, max_uses: int) -> list[U
             uses[use.lemma].append(use)
     if not uses:
         raise ElmokitError(f"{path} has no uses of words")
-    for word in words or ():
-        _check_count(path, word, len(uses.get(word, [])))
     frequent = [word for word in uses if len(uses[word]) >= MIN_USES]
-    if not frequent:
-        word = next(iter(uses))
-        _check_count(path, word, len(uses[word]))
+    for word in words or ([] if frequent else list(uses)[:1]):
+        _check_count(path, word, len(uses.get(word, [])))
     if words is None and len(frequent) > MAX_MAPS:
         raise ElmokitError(
             f"{path} has {len(frequent)} words, and a figure has room for {MAX_MAPS}: name some "

@@ -202,8 +202,8 @@ def load_inventory(folder: str | Path) -> Inventory:
         raise ElmokitError(f"{folder} was written by another version: build the senses again")
     words, senses, counts = _read_senses(folder / SENSES)
     arrays = np.array(counts, np.int64), *_read_vectors(folder / VECTORS, len(senses))
-    kinds = (KeyError, TypeError, ValueError, AttributeError)
-    with explained(f"{folder / CONFIG} is damaged", *kinds):
+    damaged = f"{folder / CONFIG} is damaged"
+    with explained(damaged, KeyError, TypeError, ValueError, AttributeError):
         mixes = {
             name: Mix(tuple(map(float, m["shares"])), float(m["scale"]), float(m["frequency"]))
             for name, m in config["mixes"].items()
