@@ -51,13 +51,12 @@ __all__ = [
     "Corpus", "DriftResult", "Index", "InducedSenses", "Inventory", "Neighbour", "Pair",
     "ProbeResult", "QueryResult", "SenseScores", "SentenceTags", "SimilarityResult",
     "StaticResult", "TaggedCorpus", "TaggedText", "TokenPair", "Use", "WordChange", "WordMap",
-    "average_uses", "build_graphs",
-    "build_senses", "compare_tokens", "draw_pair", "draw_probe", "draw_surprisal", "draw_uses",
-    "draw_weights", "embed_uses", "find_neighbours", "find_uses", "index_uses", "induce_senses",
-    "load_inventory", "map_clusters", "map_uses", "marked_use", "measure_drift", "open_graphs",
-    "open_index", "probe_layers", "rate_similarity", "read_first_senses", "read_pairs",
-    "read_tagged", "read_tagged_text", "read_uses", "sample", "sample_both", "score_first_senses",
-    "score_senses", "tag_senses",
+    "average_uses", "build_graphs", "build_senses", "compare_tokens", "draw_pair", "draw_probe",
+    "draw_surprisal", "draw_uses", "draw_weights", "embed_uses", "find_neighbours", "find_uses",
+    "index_uses", "induce_senses", "load_inventory", "map_clusters", "map_uses", "marked_use",
+    "measure_drift", "open_graphs", "open_index", "probe_layers", "rate_similarity",
+    "read_first_senses", "read_pairs", "read_tagged", "read_tagged_text", "read_uses", "sample",
+    "sample_both", "score_first_senses", "score_senses", "tag_senses",
 ]  # fmt: skip
 
 # module: the public names that it defines

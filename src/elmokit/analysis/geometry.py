@@ -45,8 +45,6 @@ def subtract_mean(vectors: Array) -> Array:
 
 
 # ---------------------------------------------------------------------- labels
-
-
 def purity(cosines: Array, labels: Sequence[str]) -> Array:
     """Return how often the nearest other vector has the same label, for each layer: (layers,).
 

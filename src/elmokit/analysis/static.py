@@ -98,8 +98,10 @@ def average_uses(
     sums = UseSums(output, settings, resume=resume, overwrite=overwrite)
     with locked(sums.folder), sums:
         if not sums.words:
-            words = choose_words(corpus, chosen, min_count, max_words)
-            sums.begin(words, np.zeros((len(words), dim)))
+            counts = choose_words(corpus, chosen, min_count, max_words)
+            sums.words, sums.counts = list(counts), list(counts.values())
+            sums.sums = np.zeros((len(counts), dim))
+            sums.save()
         add_uses(elmo, corpus, sums, layers)
         sums.finish()
     return StaticResult(Path(output), len(sums.words), dim, sums.uses)
@@ -137,7 +139,7 @@ def add_uses(elmo: Embedder, corpus: Corpus, sums: UseSums, layers: Layers) -> N
 
 def choose_words(
     corpus: Corpus, vocabulary: Collection[str] | None, min_count: int, max_words: int
-) -> list[tuple[str, int]]:
+) -> dict[str, int]:
     """Return the words of a corpus that are kept and their counts, the most frequent first."""
     counts = corpus.counts()
     known = counts if vocabulary is None else {word: counts[word] for word in vocabulary}
@@ -147,7 +149,7 @@ def choose_words(
         raise ElmokitError(
             f"{which} occurs {min_count} times in {name_of(corpus.path)}: lower --min-count"
         )
-    return sorted(frequent, key=lambda pair: (-pair[1], pair[0]))[:max_words]
+    return dict(sorted(frequent, key=lambda pair: (-pair[1], pair[0]))[:max_words])
 
 
 class UseSums(ResumableFolder):
@@ -195,12 +197,6 @@ class UseSums(ResumableFolder):
         except (ValueError, LookupError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise resumable.damaged(self.folder, f"{STATE}: {error}") from None
         resumable.check_settings(self.folder, settings, self.settings)
-
-    def begin(self, words: Sequence[tuple[str, int]], sums: NDArray[np.float64]) -> None:
-        """Start with the words, their counts, and sums of 0: (words, dim)."""
-        self.words, self.counts = [word for word, _ in words], [count for _, count in words]
-        self.sums = sums
-        self.save()
 
     def add(self, vectors: NDArray[np.float32], rows: Sequence[int]) -> int:
         """Add vectors (tokens, dim) to the rows of their words, -1 for none; return how many."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from elmokit.store import LayerStore
 
 Model: TypeAlias = "Embedder | LayerStore"
-MARK = "*"
 CONTEXT = 12  # tokens shown on each side of a word
 
 
@@ -96,9 +95,8 @@ def _parse_use(where: str, cells: Sequence[str]) -> Use:
     with explained(f"{where}: {cells[1]!r} is not a position", ValueError, reason=False):
         start, end = int(first), int(last or first) + 1
     if not 0 <= start < end <= len(tokens):
-        raise ElmokitError(
-            f"{where}: the sentence has {plural(len(tokens), 'token')}, none at {cells[1]}"
-        )
+        count = plural(len(tokens), "token")
+        raise ElmokitError(f"{where}: the sentence has {count}, none at {cells[1]}")
     if not cells[2].strip():
         raise ElmokitError(f"{where}: the sense is empty")
     lemma = "".join(cells[3:]).strip() or " ".join(tokens[start:end]).lower()
@@ -113,7 +111,7 @@ def marked_use(text: str, tokenize: Callable[[str], Iterable[str]], sense: str =
         tokenize: Function that splits the text before, in and after the mark.
         sense: Name of the word's sense.
     """
-    parts = text.split(MARK)
+    parts = text.split("*")
     if len(parts) != 3 or not parts[1].strip():
         raise ElmokitError(
             f'mark exactly one word with asterisks, e.g. "the river *bank* ."; got {text!r}'

@@ -82,16 +82,9 @@ def embed(
         rows = embed_with_ray(input, output, chosen, workers=workers, **run)
         size, new, seconds = plural(rows.rows, "row"), plural(rows.new_rows, "row"), rows.seconds
     else:
-        result = embed_file(
-            input,
-            output,
-            chosen,
-            threads=options.threads,
-            workers=1 if workers is None else workers,
-            format=None if format == "auto" else format,
-            errors=text.errors,
-            **run,
-        )
+        run |= {"threads": options.threads, "workers": 1 if workers is None else workers}
+        run |= {"format": None if format == "auto" else format, "errors": text.errors}
+        result = embed_file(input, output, chosen, **run)
         size, new = plural(result.sentences, "sentence"), plural(result.tokens, "token")
         seconds = result.seconds
     if not writing.quiet:

@@ -78,12 +78,6 @@ CONFIG_HELP = (
     "--config FILE reads options from a YAML file; options on the command line override it."
 )
 
-APP_SETTINGS: dict[str, Any] = {  # of cyclopts
-    "help_format": "plaintext",
-    "version_flags": [],
-    "result_action": "return_value",
-    "suppress_keyboard_interrupt": False,
-}
 KINDS: dict[Any, str] = {int: "an integer", float: "a number", bool: "true or false"}
 TORCH_OUT_OF_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 
@@ -180,7 +174,10 @@ def build_app(config: str | None = None) -> App:
         help=ABOUT,
         help_formatter=unwrapping_formatter(),
         help_epilogue="elmokit COMMAND --help shows the options of a command.",
-        **APP_SETTINGS,
+        help_format="plaintext",
+        version_flags=[],
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
         default_parameter=Parameter(
             negative_iterable=(), consume_multiple=True, validator=check_number
         ),

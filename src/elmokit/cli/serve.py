@@ -73,8 +73,6 @@ def serve(
         if open:
             webbrowser.open(address)
 
-    given["limits"] = Limits(
-        max_queue=max_queue, max_body=max_body, max_tokens=max_tokens, timeout=timeout
-    )
+    given["limits"] = Limits(max_queue, max_body, max_tokens, timeout=timeout)
     settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
     return run(settings, announce)

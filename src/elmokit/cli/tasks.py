@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, fields, make_dataclass
+from dataclasses import asdict, dataclass, make_dataclass
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -115,17 +115,12 @@ def make_command(
 
 def grouped(options: type[Any], hidden: tuple[str, ...] = ()) -> type:
     """Return a subclass of a dataclass whose fields say their group of the help."""
-    hints = get_type_hints(options)
     groups = {name: group for group, names in GROUPS.items() for name in names.split()}
-    annotated: list[Any] = []
-    for field in fields(options):
-        more = Parameter(
-            parse=False if field.name in hidden else None,
-            negative="" if field.name in FLAGS else None,
-        )
-        group = groups.get(field.name, Network)
-        default = () if field.default is MISSING else (field.default,)
-        annotated.append((field.name, Annotated[hints[field.name], group, more], *default))
+    annotated: list[Any] = []  # They keep the defaults of the fields that they replace.
+    for name, hint in get_type_hints(options).items():
+        parse, negative = False if name in hidden else None, "" if name in FLAGS else None
+        more = Parameter(parse=parse, negative=negative)
+        annotated.append((name, Annotated[hint, groups.get(name, Network), more]))
     own = make_dataclass(options.__name__, annotated, bases=(options,), frozen=True, kw_only=True)
     own.__module__, own.__doc__ = options.__module__, options.__doc__
     return own

@@ -66,7 +66,7 @@ def test_guesses_are_scored_on_all_words_and_on_those_that_are_new() -> None:
 # ---------------------------------------------------------------------- vectors
 def test_vectors_are_standardized_by_the_training_tokens(store: LayerStore) -> None:
     text = made_text(20, 0)
-    blocks = list(read_blocks(store, None, text, list(WORDS)))
+    blocks = list(read_blocks(store, None, list(WORDS), text))
     scale = measure_scale(blocks)
     layers = np.concatenate(
         [store.elmo.embed_tokens(list(sentence)).layers for sentence in text.sentences], axis=1
@@ -89,7 +89,7 @@ def test_an_epoch_has_every_token_once_in_another_order(
     rng = np.random.default_rng(0)
 
     def epoch() -> list[Block]:
-        read = partial(read_blocks, store, None, text, names)
+        read = partial(read_blocks, store, None, names, text)
         return list(minibatches(read, len(text.sentences), 16, rng))
 
     first, second = (torch.cat([batch.labels for batch in epoch()]).tolist() for _ in range(2))

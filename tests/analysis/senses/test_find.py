@@ -17,10 +17,11 @@ from elmokit.analysis.senses.find import (
 
 
 def test_an_answer_is_right_if_it_is_one_of_the_keys() -> None:
-    tally = Tally()
+    scores = SenseScores()
     word = Instance(0, 1, "be", "VERB", ("a", "b"))
     for answer in ("b", "c", None, "a"):
-        tally.add(answer, word)
+        scores.add({"guess": answer}, word)
+    tally = scores.tallies["guess"]["VERB"]
     assert tally.precision == pytest.approx(2 / 3)
     assert tally.recall == pytest.approx(2 / 4)
     assert tally.f1 == pytest.approx(2 * (2 / 3) * 0.5 / (2 / 3 + 0.5))

@@ -13,14 +13,7 @@ import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 from tiny import complaint, tiny_elmo
 
-from elmokit.analysis.senses.build import (
-    Choice,
-    build_senses,
-    choices_of,
-    learn_mix,
-    leave_out,
-    sum_senses,
-)
+from elmokit.analysis.senses.build import Choice, SenseSums, build_senses, learn_mix, leave_out
 from elmokit.analysis.senses.data import Instance, TaggedSentence
 from elmokit.analysis.senses.inventory import (
     MIX,
@@ -147,8 +140,8 @@ def test_a_use_is_skipped_if_there_is_nothing_to_choose() -> None:
 
 
 def test_the_uses_of_a_text_are_left_out_one_by_one(store: LayerStore) -> None:
-    sums = sum_senses(store, TEXT)
-    choices = list(choices_of(store, TEXT, sums, sums.tokens.value))
+    sums = SenseSums(store, TEXT)
+    choices = list(sums.choices(store, TEXT, sums.tokens.value))
     # Twice "shore" alone; "shore" and "slope" keeps the first; all others have no other use.
     assert [choice.counts.tolist() for choice in choices] == [[2, 1, 1], [2, 1], [2, 1, 1]]
     assert [int(choice.correct.sum()) for choice in choices] == [1, 1, 1]

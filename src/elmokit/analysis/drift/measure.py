@@ -70,14 +70,10 @@ class WordChange:
             name: {title: float(values[layer]) for title, values in measures.items()}
             for layer, name in enumerate(layer_names(len(self.apd) - 2))
         }
-        typical = [[use.marked() for use in self.examples(side, examples)] for side in (0, 1)]
-        return {
-            "word": self.word,
-            "uses": [len(side) for side in self.uses],
-            "layers": layers,
-            "typical": list(self.words),
-            "examples": typical,
-        }
+        counts = [len(side) for side in self.uses]
+        shown = [[use.marked() for use in self.examples(side, examples)] for side in (0, 1)]
+        texts = {"typical": list(self.words), "examples": shown}
+        return {"word": self.word, "uses": counts, "layers": layers, **texts}
 
     def examples(self, side: int, count: int) -> list[Use]:
         """Return the most typical uses of a side, without repeated sentences."""
@@ -195,7 +191,7 @@ def measure_word(
     `layer` is the index of the layer that says which uses are typical.
     """
     first, second = (side.astype(np.float64) for side in vectors)
-    rng = np.random.default_rng(seed)
+    ranked, rng = (first[layer], second[layer]), np.random.default_rng(seed)
     return WordChange(
         word,
         uses,
@@ -203,10 +199,7 @@ def measure_word(
         within=(inner_distance(first), inner_distance(second)),
         prt=prototype_distance(first, second),
         halves=(half_distance(first, rng), half_distance(second, rng)),
-        typical=(
-            typical_uses(first[layer], second[layer]),
-            typical_uses(second[layer], first[layer]),
-        ),
+        typical=(typical_uses(*ranked), typical_uses(*ranked[::-1])),
         words=(typical_words(*uses, vocabulary), typical_words(*uses[::-1], vocabulary)),
     )
 

@@ -65,14 +65,10 @@ def build_graphs(index: Index, *, threads: int | None = None, quiet: bool = Fals
         tqdm(total=len(index), disable=quiet, **style) as bar,
         ThreadPoolExecutor(workers) as pool,
     ):
-        running = [pool.submit(_build, index, start, stop, bar.update) for start in starts]
-        try:
-            for future in running:
-                future.result()
-        except BaseException:
+        try:  # An error cancels the graphs that are not begun; those that are should end soon.
+            list(pool.map(lambda start: _build(index, start, stop, bar.update), starts))
+        finally:
             stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
         write_json(index.folder / GRAPHS, {"segment": SEGMENT, "uses": len(index)})
 
 
@@ -140,7 +136,7 @@ class Graphs:
 def open_graphs(index: Index) -> Graphs:
     """Open the graphs of an index, memory-mapped."""
     if read_json(index.folder / GRAPHS) != {"segment": SEGMENT, "uses": len(index)}:
-        raise _unreadable(index, "they were built for another index or by another version")
+        raise _unreadable(index.folder, "they were built for another index or by another version")
     graphs = []
     for start in range(0, len(index), SEGMENT):
         path = _graph_path(index, start)
@@ -148,14 +144,12 @@ def open_graphs(index: Index) -> Graphs:
         try:
             graph.view(str(path))
         except (OSError, RuntimeError, ValueError) as error:
-            raise _unreadable(index, f"{path.name}: {reason_of(error)}") from None
+            raise _unreadable(index.folder, f"{path.name}: {reason_of(error)}") from None
         if len(graph) != min(SEGMENT, len(index) - start):
-            raise _unreadable(index, f"{path.name} is incomplete")
+            raise _unreadable(index.folder, f"{path.name} is incomplete")
         graphs.append((start, graph))
     return Graphs(index, graphs)
 
 
-def _unreadable(index: Index, reason: str) -> ElmokitError:
-    return ElmokitError(
-        f"the graphs of {index.folder} cannot be used ({reason}): search with --exact"
-    )
+def _unreadable(folder: Path, reason: str) -> ElmokitError:
+    return ElmokitError(f"the graphs of {folder} cannot be used ({reason}): search with --exact")

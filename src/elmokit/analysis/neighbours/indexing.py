@@ -70,13 +70,10 @@ def index_uses(
     selector: str | int = index if index <= num_layers else "average"
     weights = layer_weights(selector, num_layers)[0]  # (L + 1,)
     chosen = None if words is None else {word.lower() for word in words}
-    settings = {
-        "fingerprint": elmo.fingerprint(),
-        "layer": selector,
-        "words": None if chosen is None else sorted(chosen),
-        **(settings or {}),
-    }
-    writer = IndexWriter(out, settings, elmo.dim, resume=resume, overwrite=overwrite)
+    listed = None if chosen is None else sorted(chosen)
+    own = {"fingerprint": elmo.fingerprint(), "layer": selector, "words": listed}
+    all_settings = {**own, **(settings or {})}
+    writer = IndexWriter(out, all_settings, elmo.dim, resume=resume, overwrite=overwrite)
     with locked(writer.folder), writer:
         first = 0
         texts = (
@@ -112,12 +109,8 @@ class IndexWriter(ResumableFolder):
     def __init__(
         self, out: str | Path, settings: dict[str, Any], dim: int, *, resume: bool, overwrite: bool
     ) -> None:
-        self.metadata: dict[str, Any] = {
-            "version": disk.VERSION,
-            "complete": False,
-            "dim": dim,
-            "sizes": dict.fromkeys(disk.FILES, 0),
-        }
+        self.metadata: dict[str, Any] = {"version": disk.VERSION, "complete": False, "dim": dim}
+        self.metadata["sizes"] = dict.fromkeys(disk.FILES, 0)
         self.word_ids: dict[str, int] = {}
         self.means: Array | None = None
         super().__init__(out, settings, resume=resume, overwrite=overwrite)
@@ -163,9 +156,7 @@ class IndexWriter(ResumableFolder):
             if any(file.readline() != _line(tokens) for tokens in window):
                 raise resumable.other_input("the corpus", self.out)
 
-    def write(
-        self, window: Iterable[Sentence], weights: Array, words: Collection[str] | None
-    ) -> None:
+    def write(self, window: Iterable[Sentence], weights: Array, words: set[str] | None) -> None:
         """Add the sentences of a window; when this returns, they are safely on disk."""
         sentences = list(window)
         added: dict[str, list[bytes]] = {name: [] for name in disk.FILES}

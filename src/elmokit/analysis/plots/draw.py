@@ -28,9 +28,9 @@ ROW_WORDS = 34  # words of a text per row
 CHARACTER = 0.072  # inches: the width of about a letter, or of half a Chinese character
 SMALL, TINY = 8.0, 7.0  # font sizes
 TITLE: Any = {"x": 0.01, "ha": "left", "weight": "bold", "fontsize": 10}
-# Of surprisal: direction, line style, color, filling of the markers.
-DIRECTIONS = (("forward", "o-", style.ELMO, style.ELMO), ("backward", "s--", style.INK, "white"))
-LABELS = {"forward": "given the words before", "backward": "given the words after"}
+# Of surprisal: direction, label, line style, color, filling of the markers.
+FORWARD = ("forward", "given the words before", "o-", style.ELMO, style.ELMO)
+BACKWARD = ("backward", "given the words after", "s--", style.INK, "white")
 UNKNOWN = "not in the vocabulary"
 LINE_STYLES = ((0, (1, 1.5)), (0, (4, 2)), "-.")  # of the baselines
 NOTE: Any = {"fontsize": "small", "color": style.INK}
@@ -49,23 +49,19 @@ def short(word: str) -> str:
     return word if len(word) <= MAX_LETTERS else f"{word[: MAX_LETTERS - 1]}…"
 
 
-def rotation(words: Sequence[str], space: float) -> dict[str, Any]:
-    """Return how to rotate words below an axis if each has `space` inches."""
+def rotation(words: Sequence[str], space: float) -> tuple[dict[str, Any], float]:
+    """Return how to rotate words at an axis if each has `space` inches, and their height then."""
+    turn: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
     if _width(words) + CHARACTER <= space:
-        return {"rotation": 0}
-    if space < 0.3:
-        return {"rotation": 90}
-    return {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        turn = {"rotation": 0}
+    elif space < 0.3:
+        turn = {"rotation": 90}
+    return turn, _width(words) * math.sin(math.radians(turn["rotation"]))
 
 
 def _width(words: Sequence[str]) -> float:
     """Return the width of the longest word in inches."""
     return CHARACTER * max(map(text_width, words))
-
-
-def _height(words: Sequence[str], turn: dict[str, Any]) -> float:
-    """Return the height in inches of words that are rotated as `turn` says."""
-    return _width(words) * math.sin(math.radians(turn["rotation"]))
 
 
 # ---------------------------------------------------------------------- a word's uses
@@ -74,7 +70,7 @@ def draw_uses(maps: Sequence[WordMap]) -> Any:
     """Draw the uses of each word, a panel for each layer, in the style of their senses."""
     count = len(maps[0].points)
     rows = math.ceil(count / MAX_PANELS)
-    heights = [0.65 + 1.75 * rows + 0.18 * _legend_rows(word_map) for word_map in maps]
+    heights = [0.65 + 1.75 * rows + 0.18 * _legend_size(word_map.senses)[0] for word_map in maps]
     figure = style.new_figure(style.WIDTH, sum(heights))
     parts = figure.subfigures(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
     for part, word_map in zip(parts, maps, strict=True):
@@ -82,14 +78,11 @@ def draw_uses(maps: Sequence[WordMap]) -> Any:
     return figure
 
 
-def _legend_rows(word_map: WordMap) -> int:
-    count = len(word_map.senses)
-    return math.ceil(count / _legend_columns(word_map)) if any(word_map.senses) else 0
-
-
-def _legend_columns(word_map: WordMap) -> int:
-    columns = int(style.WIDTH / (_width(word_map.senses) + 5 * CHARACTER))
-    return max(1, min(len(word_map.senses), columns))
+def _legend_size(senses: Sequence[str]) -> tuple[int, int]:
+    """Return the rows and columns of the legend; there are no rows if the senses are unknown."""
+    columns = int(style.WIDTH / (_width(senses) + 5 * CHARACTER))
+    columns = max(1, min(len(senses), columns))
+    return math.ceil(len(senses) / columns) if any(senses) else 0, columns
 
 
 def _draw_word(part: Any, word_map: WordMap, rows: int, columns: int) -> None:
@@ -102,9 +95,10 @@ def _draw_word(part: Any, word_map: WordMap, rows: int, columns: int) -> None:
         measures = {"purity": word_map.purity, "silhouette": word_map.silhouette}
         known = [f"{n} {values[layer]:.2f}" for n, values in measures.items() if values is not None]
         panels[layer].set_title("\n".join([name, *known]), weight="normal")
-    if len(word_map.senses) > 1 or any(word_map.senses):
-        handles, labels = panels[0].get_legend_handles_labels()
-        part.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(word_map))
+    legend_rows, legend_columns = _legend_size(word_map.senses)
+    if legend_rows:
+        entries = panels[0].get_legend_handles_labels()
+        part.legend(*entries, loc="outside lower center", ncols=legend_columns)
 
 
 def _draw_points(axes: Any, word_map: WordMap, layer: int) -> None:
@@ -159,9 +153,9 @@ def draw_pair(pair: TokenPair, layer: int) -> Any:
     rows, columns = [short(t) for t in pair.first], [short(t) for t in pair.second]
     beside = _width(rows) + 1.0  # the words and the color bar
     cell = min(0.5, (style.WIDTH - beside) / len(columns))
-    turn = rotation(columns, cell)
-    height = 0.8 + _height(columns, turn) + 0.25 * len(rows)
-    figure = style.new_figure(max(beside + cell * len(columns), 2.8), height)
+    turn, height = rotation(columns, cell)
+    width = max(beside + cell * len(columns), 2.8)
+    figure = style.new_figure(width, 0.8 + height + 0.25 * len(rows))
     axes = figure.subplots()
     low = min(0.0, math.floor(10 * float(cosines.min())) / 10)
     mesh = _draw_cells(axes, cosines, low=low, numbers=len(columns) <= MAX_NUMBERS)
@@ -175,9 +169,7 @@ def draw_pair(pair: TokenPair, layer: int) -> Any:
     return figure
 
 
-def _draw_cells(
-    axes: Any, values: NDArray[np.floating[Any]], *, low: float, numbers: bool = True
-) -> Any:
+def _draw_cells(axes: Any, values: NDArray[Any], *, low: float, numbers: bool = True) -> Any:
     """Draw a cell for each of the values (rows, columns), darker for more; the first row on top."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -205,8 +197,8 @@ def draw_surprisal(sentences: Sequence[Surprisal]) -> Any:
     words = [short(token) for sentence in sentences for token in sentence.tokens]
     count, row_words = math.ceil(len(words) / ROW_WORDS), min(len(words), ROW_WORDS)
     width = style.WIDTH if count > 1 else min(style.WIDTH, max(3.8, 1.0 + 0.42 * len(words)))
-    turn = rotation(words, (width - 0.7) / row_words)
-    figure = style.new_figure(width, 0.5 + count * (1.45 + _height(words, turn)))
+    turn, height = rotation(words, (width - 0.7) / row_words)
+    figure = style.new_figure(width, 0.5 + count * (1.45 + height))
     rows = figure.subplots(count, 1, sharey=True, squeeze=False)[:, 0]
     for i, axes in enumerate(rows):
         start = i * ROW_WORDS
@@ -220,7 +212,7 @@ def draw_surprisal(sentences: Sequence[Surprisal]) -> Any:
         axes.set_axisbelow(True)
     rows[0].set_ylim(bottom=0)
     entries = style.legend_entries(figure)
-    order = [label for label in (*LABELS.values(), UNKNOWN) if label in entries]
+    order = [label for label in (FORWARD[1], BACKWARD[1], UNKNOWN) if label in entries]
     handles = [entries[label] for label in order]
     figure.legend(handles, order, loc="outside upper left", ncols=len(order))
     return figure
@@ -237,10 +229,10 @@ def _draw_row(axes: Any, sentences: Sequence[Surprisal], start: int, end: int) -
             continue
         for unknown in x[inside & ~sentence.known]:
             axes.axvspan(unknown - 0.5, unknown + 0.5, color="0.9", lw=0, zorder=0, label=UNKNOWN)
-        for direction, line, color, fill in DIRECTIONS:
+        for direction, label, line, color, fill in (FORWARD, BACKWARD):
             bits = getattr(sentence, direction)[inside]
             looks = {"color": color, "markerfacecolor": fill, "markersize": 3.5, "linewidth": 1.0}
-            axes.plot(x[inside], bits, line, label=LABELS[direction], **looks)
+            axes.plot(x[inside], bits, line, label=label, **looks)
         if start < position < min(end, total):
             axes.axvline(position - 0.5, color=style.FAINT, linewidth=0.7, linestyle=":")
 
@@ -268,9 +260,7 @@ def _draw_panel(axes: Any, result: ProbeResult, value: str) -> None:
     scores = [100 * getattr(score, value) for score in result.layers]
     names = [score.name for score in result.layers]
     single = len(scores) - 2  # The average and the mix come last.
-    axes.plot(
-        range(single), scores[:single], "o-", color=style.ELMO, ms=5, lw=1.4, label="one layer"
-    )
+    axes.plot(scores[:single], "o-", color=style.ELMO, ms=5, lw=1.4, label="one layer")
     hollow: Any = {"color": style.ELMO, "mfc": "white", "label": "several layers"}
     axes.plot(range(single, single + 2), scores[single:], "s", **hollow)
     for i, score in enumerate(scores):
@@ -286,12 +276,10 @@ def _draw_baselines(axes: Any, result: ProbeResult, value: str, *, floor: float)
     """Draw the baselines; only name one that is far below, so that the layers stay apart."""
     baselines = [*result.guesses, *([result.static] if result.static else [])]
     below = []
-    for dashes, baseline in zip(LINE_STYLES, baselines, strict=False):
+    for line, baseline in zip(LINE_STYLES, baselines, strict=False):
         height = 100 * getattr(baseline, value)
         if height >= floor:
-            axes.axhline(
-                height, color=style.FAINT, lw=1.1, ls=dashes, label=baseline.name, zorder=0
-            )
+            axes.axhline(height, color=style.FAINT, lw=1.1, ls=line, label=baseline.name, zorder=0)
         else:
             below.append(f"↓ {baseline.name}: {height:.1f}")
     if below:

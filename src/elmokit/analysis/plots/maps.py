@@ -103,9 +103,7 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
             f"a map needs at least {MIN_USES} uses of a word, and {word!r} has {len(uses)}"
         )
     projected = [geometry.principal_components(unit(layer)) for layer in vectors]
-    points, shares = (
-        np.stack(arrays).astype(np.float32) for arrays in zip(*projected, strict=True)
-    )
+    points, shares = (np.stack(parts).astype(np.float32) for parts in zip(*projected, strict=True))
     distance = np.linalg.norm(vectors - vectors[:, :1], axis=2).max(axis=1)  # (layers,)
     one = distance <= geometry.TIE * np.linalg.norm(vectors[:, 0], axis=1)
     points[one], shares[one] = 0, 0  # There the components are only rounding.
@@ -186,12 +184,9 @@ def read_table_uses(path: str, words: list[str] | None, max_uses: int) -> list[U
             uses[use.lemma].append(use)
     if not uses:
         raise ElmokitError(f"{path} has no uses of words")
-    for word in words or ():
-        _check_count(path, word, len(uses.get(word, [])))
     frequent = [word for word in uses if len(uses[word]) >= MIN_USES]
-    if not frequent:
-        word = next(iter(uses))
-        _check_count(path, word, len(uses[word]))
+    for word in words or ([] if frequent else list(uses)[:1]):
+        _check_count(path, word, len(uses.get(word, [])))
     if words is None and len(frequent) > MAX_MAPS:
         raise ElmokitError(
             f"{path} has {len(frequent)} words, and a figure has room for {MAX_MAPS}: name some "

@@ -86,8 +86,8 @@ class Block:
 def read_blocks(
     store: LayerStore,
     static: StaticVectors | None,
-    text: TaggedText,
     names: Sequence[str],
+    text: TaggedText,
     order: Sequence[int] | None = None,
 ) -> Iterator[Block]:
     """Yield the tokens of a text, its sentences in that order, in blocks of bounded size.
@@ -182,10 +182,8 @@ def probe_layers(
     store = as_store(model)
     store.prepare([*train.sentences, *dev.sentences], quiet=quiet)
     num_layers = store.elmo.config.num_layers
-    train_blocks, dev_blocks = (
-        partial(read_blocks, store, static, text, names) for text in (train, dev)
-    )
-    scale = measure_scale(train_blocks())
+    blocks = partial(read_blocks, store, static, names)
+    scale = measure_scale(blocks(train))
     static_dim = 0 if static is None else static.dim
     probes = Probes(num_layers, store.elmo.dim, len(names), static_dim).to(store.elmo.device)
     optimizer = torch.optim.Adam(probes.parameters(), lr=lr)
@@ -196,14 +194,14 @@ def probe_layers(
     total, seen = epochs * train.num_tokens, 0
     with tqdm(total=total, unit=" tokens", unit_scale=True, desc="probes", disable=quiet) as bar:
         for _ in range(epochs):
-            for batch in minibatches(train_blocks, len(train.sentences), batch_size, rng):
+            for batch in minibatches(partial(blocks, train), len(train.sentences), batch_size, rng):
                 optimizer.param_groups[0]["lr"] = lr * (1 - seen / total)
                 optimizer.zero_grad()
                 probes.loss(batch.standardized(scale)).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 seen += len(batch.labels)
                 bar.update(len(batch.labels))
-            answers = evaluate(probes, scale, dev_blocks())  # (P, tokens)
+            answers = evaluate(probes, scale, blocks(dev))  # (P, tokens)
             better = answers.mean(axis=1) > correct.mean(axis=1)
             correct[better] = answers[better]
             if better[num_layers + 2] or not accuracies:

@@ -27,7 +27,6 @@ from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, Mi
 from elmokit.analysis.uses import Model, TokenMean, as_store, span_vector
 
 if TYPE_CHECKING:
-    from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
 MOST_FREQUENT = "most frequent sense"
@@ -67,44 +66,46 @@ def build_senses(
     """
     store = as_store(model)
     progress: Any = {"total": len(corpus), "unit": " sentences", "disable": quiet}
-    sums = sum_senses(store, tqdm(corpus, desc="averages", **progress))
+    sums = SenseSums(store, tqdm(corpus, desc="averages", **progress))
     mean = sums.tokens.value * center
-    choices = choices_of(store, tqdm(corpus, desc="mix", **progress), sums, mean)
+    choices = sums.choices(store, tqdm(corpus, desc="mix", **progress), mean)
     sampled, _ = sample(choices, MAX_CHOICES, seed=0)
     mixes = {
         name: learn_mix(sampled, store.elmo.config.num_layers, frequency=name == WITH_FREQUENCY)
         for name in (MIX, WITH_FREQUENCY)
     }
-    return sums.inventory(
-        centered=center,
-        mixes=mixes,
-        model=model_name,
-        fingerprint=store.elmo.fingerprint(),
-        metadata={"choices": len(sampled), "leave_one_out": leave_one_out(sampled, mixes)},
-    )
+    metadata = {"choices": len(sampled), "leave_one_out": leave_one_out(sampled, mixes)}
+    source = {"model": model_name, "fingerprint": store.elmo.fingerprint()}
+    return sums.inventory(centered=center, mixes=mixes, metadata=metadata, **source)
 
 
 class SenseSums:
     """Sums of the vectors of each sense's uses: memory grows with the senses, not with the text."""
 
-    def __init__(self, elmo: Embedder) -> None:
+    def __init__(self, store: LayerStore, sentences: Iterable[TaggedSentence]) -> None:
+        """Sum the vectors of all senses of a text."""
         self.words: dict[Word, dict[str, tuple[int, Array]]] = {}
         """Number of uses of each sense of a word, and the sum of their vectors (L + 1, dim)."""
-        self.tokens = TokenMean(elmo)
+        self.tokens = TokenMean(store.elmo)
+        for layers, instances in embed_tagged(store, sentences):
+            self.tokens.add(layers)
+            for instance, vector in instances:
+                own = self.words.setdefault((instance.lemma, instance.pos), {})
+                for key in dict.fromkeys(instance.keys):
+                    count, total = own.get(key, (0, np.zeros_like(vector)))
+                    own[key] = count + 1, total + vector
 
-    def add(self, instance: Instance, vector: Array) -> None:
-        """Add a use with its vector (L + 1, dim) to each of its senses."""
-        own = self.words.setdefault((instance.lemma, instance.pos), {})
-        for key in dict.fromkeys(instance.keys):
-            count, total = own.get(key, (0, np.zeros_like(vector)))
-            own[key] = count + 1, total + vector
-
-    def choice(self, instance: Instance, vector: Array, mean: Array) -> Choice | None:
-        """Compare a use that was added with its word's senses without it."""
-        own = self.words[instance.lemma, instance.pos]
-        counts, sums = (np.array(column) for column in zip(*own.values(), strict=True))
-        correct = [key in instance.keys for key in own]
-        return leave_out(sums, counts, np.array(correct), vector, mean)
+    def choices(
+        self, store: LayerStore, sentences: Iterable[TaggedSentence], mean: Array
+    ) -> Iterator[Choice]:
+        """Yield each use of the text that was summed, compared with the senses without it."""
+        for instance, vector in (pair for _, own in embed_tagged(store, sentences) for pair in own):
+            senses = self.words[instance.lemma, instance.pos]
+            counts, sums = (np.array(column) for column in zip(*senses.values(), strict=True))
+            correct = np.array([key in instance.keys for key in senses])
+            choice = leave_out(sums, counts, correct, vector, mean)
+            if choice is not None:
+                yield choice
 
     def inventory(self, **values: Any) -> Inventory:
         """Return the averages by word, each word with its most frequent sense first."""
@@ -129,25 +130,6 @@ def embed_tagged(
     stream = store.stream(sentence.tokens for sentence in texts)
     for sentence, layers in zip(sentences, stream, strict=True):
         yield layers, [(i, span_vector(layers, i.start, i.end)) for i in sentence.instances]
-
-
-def sum_senses(store: LayerStore, sentences: Iterable[TaggedSentence]) -> SenseSums:
-    """Sum the vectors of all senses of a text."""
-    sums = SenseSums(store.elmo)
-    for layers, instances in embed_tagged(store, sentences):
-        sums.tokens.add(layers)
-        for instance, vector in instances:
-            sums.add(instance, vector)
-    return sums
-
-
-def choices_of(
-    store: LayerStore, sentences: Iterable[TaggedSentence], sums: SenseSums, mean: Array
-) -> Iterator[Choice]:
-    """Yield each use of a text that was summed, compared with the senses without it."""
-    for _, instances in embed_tagged(store, sentences):
-        choices = (sums.choice(instance, vector, mean) for instance, vector in instances)
-        yield from (choice for choice in choices if choice is not None)
 
 
 def leave_one_out(choices: Sequence[Choice], mixes: dict[str, Mix]) -> dict[str, float]:
@@ -225,6 +207,4 @@ def learn_mix(choices: Sequence[Choice], num_layers: int, *, frequency: bool) ->
     if weight < 0:
         # If all senses have equally many uses, leaving one out makes its own sense the rarer one.
         return learn_mix(choices, num_layers, frequency=False)
-    return Mix(
-        tuple(shares.softmax(0).tolist()), float(scale.detach().exp()), float(weight.detach())
-    )
+    return Mix(tuple(shares.softmax(0).tolist()), scale.exp().item(), weight.item())

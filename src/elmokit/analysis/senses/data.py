@@ -63,10 +63,8 @@ def read_tagged(data: FilePath, keys: FilePath | None = None) -> Iterator[Tagged
         return _read_xml(data, Keys(keys))
     if keys is not None:
         raise ElmokitError(f"--keys belongs to an .xml file, and {name_of(data)} is not one")
-    uses = (
-        (use, Instance(use.start, use.end, use.lemma, "", (use.sense,))) for use in read_uses(data)
-    )
-    return (TaggedSentence(use.tokens, (instance,)) for use, instance in uses)
+    pairs = ((u.tokens, Instance(u.start, u.end, u.lemma, "", (u.sense,))) for u in read_uses(data))
+    return (TaggedSentence(tokens, (instance,)) for tokens, instance in pairs)
 
 
 class TaggedCorpus:
@@ -197,17 +195,12 @@ class _XmlReader:
         elif tag in ("wf", "instance") and self.word is not None:
             start = len(self.tokens)
             self.tokens += (PENN_NAMES.get(token, token) for token in self.text.split())
+            end, word, self.word = len(self.tokens), self.word, None
             if tag == "instance":
-                self.instances.append(self.instance(self.word, start))
-            self.word = None
-
-    def instance(self, word: dict[str, str], start: int) -> Instance:
-        """Return the word that has just ended."""
-        if len(self.tokens) == start:
-            raise self.error(f"the instance {word['id']!r} has no word")
-        lemma = "_".join(word["lemma"].lower().split())
-        keys = self.keys.of(word["id"])
-        return Instance(start, len(self.tokens), lemma, word["pos"], keys)
+                if start == end:
+                    raise self.error(f"the instance {word['id']!r} has no word")
+                lemma, keys = "_".join(word["lemma"].lower().split()), self.keys.of(word["id"])
+                self.instances.append(Instance(start, end, lemma, word["pos"], keys))
 
 
 # ---------------------------------------------------------------------- WordNet

@@ -142,12 +142,6 @@ class Tally:
     answered: int = 0
     correct: int = 0
 
-    def add(self, answer: str | None, instance: Instance) -> None:
-        """Count an answer."""
-        self.instances += 1
-        self.answered += answer is not None
-        self.correct += answer in instance.keys
-
     @property
     def precision(self) -> float:
         """Share of the answers that are correct."""
@@ -180,10 +174,12 @@ class SenseScores:
     def add(self, answers: dict[str, str | None], instance: Instance) -> None:
         """Count the answer of each method for an instance."""
         for method, answer in answers.items():
-            tallies = self.tallies.setdefault(method, {ALL: Tally()})
-            tallies[ALL].add(answer, instance)
-            if instance.pos:
-                tallies.setdefault(instance.pos, Tally()).add(answer, instance)
+            tallies = self.tallies.setdefault(method, {})
+            for part in {ALL: True, instance.pos or ALL: True}:
+                tally = tallies.setdefault(part, Tally())
+                tally.instances += 1
+                tally.answered += answer is not None
+                tally.correct += answer in instance.keys
 
     @property
     def parts_of_speech(self) -> list[str]:

@@ -66,21 +66,14 @@ class InducedSenses:
 
     def to_dict(self, examples: int = 3) -> dict[str, Any]:
         """Return the clusters with some examples of each, and the silhouettes, for JSON."""
-        return {
-            "clusters": [
-                {
-                    "name": cluster.name,
-                    "uses": len(cluster.uses),
-                    "typical": cluster.typical,
-                    "examples": [
-                        use.shortened(CONTEXT).marked() for use in cluster.uses[:examples]
-                    ],
-                }
-                for cluster in self.clusters
-            ],
-            "silhouette_by_clusters": {str(count): value for count, value in self.tried.items()},
-            "silhouette_by_layer": self.silhouettes,
-        }
+        clusters = []
+        for cluster in self.clusters:
+            shown = [use.shortened(CONTEXT).marked() for use in cluster.uses[:examples]]
+            words = {"typical": cluster.typical, "examples": shown}
+            clusters.append({"name": cluster.name, "uses": len(cluster.uses), **words})
+        tried = {str(count): value for count, value in self.tried.items()}
+        by_layer = {"silhouette_by_layer": self.silhouettes}
+        return {"clusters": clusters, "silhouette_by_clusters": tried, **by_layer}
 
 
 def induce_senses(

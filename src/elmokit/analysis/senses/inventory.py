@@ -152,25 +152,18 @@ class Inventory:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the number of senses and words, the mixes and the metadata, for JSON."""
-        return {
-            "senses": len(self.senses),
-            "words": len(self.words),
-            "mixes": {name: vars(mix) for name, mix in self.mixes.items()},
-            **self.metadata,
-        }
+        mixes = {name: vars(mix) for name, mix in self.mixes.items()}
+        sizes = {"senses": len(self.senses), "words": len(self.words)}
+        return {**sizes, "mixes": mixes, **self.metadata}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the inventory as a folder, which appears complete or not at all."""
         from safetensors.numpy import save_file
 
-        config = {
-            "format": FORMAT,
-            "model": self.model,
-            "fingerprint": self.fingerprint,
-            "centered": self.centered,
-            "mixes": {name: vars(mix) for name, mix in self.mixes.items()},
-            "metadata": self.metadata,
-        }
+        config: dict[str, Any] = {"format": FORMAT, "model": self.model}
+        config |= {"fingerprint": self.fingerprint, "centered": self.centered}
+        config["mixes"] = {name: vars(mix) for name, mix in self.mixes.items()}
+        config["metadata"] = self.metadata
         lines = [
             f"{lemma}\t{pos}\t{self.senses[row]}\t{self.counts[row]}\n"
             for (lemma, pos), rows in self.words.items()
@@ -209,8 +202,8 @@ def load_inventory(folder: str | Path) -> Inventory:
         raise ElmokitError(f"{folder} was written by another version: build the senses again")
     words, senses, counts = _read_senses(folder / SENSES)
     arrays = np.array(counts, np.int64), *_read_vectors(folder / VECTORS, len(senses))
-    kinds = (KeyError, TypeError, ValueError, AttributeError)
-    with explained(f"{folder / CONFIG} is damaged", *kinds):
+    damaged = f"{folder / CONFIG} is damaged"
+    with explained(damaged, KeyError, TypeError, ValueError, AttributeError):
         mixes = {
             name: Mix(tuple(map(float, m["shares"])), float(m["scale"]), float(m["frequency"]))
             for name, m in config["mixes"].items()

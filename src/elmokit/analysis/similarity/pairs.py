@@ -77,9 +77,8 @@ def read_pairs(
     else:
         pairs = read_sentence_pairs(path, tokenize, columns)
     if len(pairs) < 2:
-        raise ElmokitError(
-            f"{name_of(path)} has {plural(len(pairs), 'pair')}: at least 2 are needed"
-        )
+        count = plural(len(pairs), "pair")
+        raise ElmokitError(f"{name_of(path)} has {count}: at least 2 are needed")
     return pairs
 
 
@@ -156,18 +155,16 @@ def read_wic(path: FilePath, gold: FilePath | None = None, *, errors: str = "str
         )
         pairs.append(Pair(first, second, answer))
     if next(answers, None) is not None:
-        raise ElmokitError(
-            f"{name_of(path)} has {plural(len(pairs), 'pair')}, but its gold file has more"
-        )
+        count = plural(len(pairs), "pair")
+        raise ElmokitError(f"{name_of(path)} has {count}, but its gold file has more")
     return pairs
 
 
 def _use_at(where: str, word: str, sentence: str, position: int) -> Use:
     tokens = tuple(sentence.split())
     if position >= len(tokens):
-        raise ElmokitError(
-            f"{where}: the sentence has {plural(len(tokens), 'token')}, none at {position}"
-        )
+        count = plural(len(tokens), "token")
+        raise ElmokitError(f"{where}: the sentence has {count}, none at {position}")
     return Use(tokens, position, position + 1, word.lower())
 
 

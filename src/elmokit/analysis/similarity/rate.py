@@ -125,21 +125,18 @@ def rate_similarity(
                 threshold = best_threshold(learned_scores, learned_gold)
                 share = float(((own >= threshold) == np.array(gold, bool)).mean())
                 measures.append({"accuracy": share, "threshold": threshold})
-            elif kind == "scws":
-                measures.append({"Spearman": spearman(own, gold)})
             else:
-                measures.append({"Pearson": pearson(own, gold), "Spearman": spearman(own, gold)})
+                linear = {} if kind == "scws" else {"Pearson": pearson(own, gold)}
+                measures.append({**linear, "Spearman": spearman(own, gold)})
         rows.append(SimilarityRow(*key, *measures))
     return SimilarityResult(kind, len(pairs), rows)
 
 
 def check_poolings(names: Sequence[str]) -> None:
     """Raise if there are no poolings or one of them is unknown."""
-    unknown = next((name for name in names if name not in POOLINGS), None)
-    if unknown is not None or not names:
-        raise ElmokitError(
-            f"pooling must be one or more of {', '.join(POOLINGS)}, not {unknown or ''!r}"
-        )
+    bad = [name for name in names or [""] if name not in POOLINGS]
+    if bad:
+        raise ElmokitError(f"pooling must be one or more of {', '.join(POOLINGS)}, not {bad[0]!r}")
 
 
 def texts_of(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:

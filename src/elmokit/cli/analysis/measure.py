@@ -172,9 +172,8 @@ def similarity(
             "high: learn thresholds from another file with --train"
         )
     source = None if detected != "wic" else train or "the file itself"
-    write_result(
-        writing.json, "similarity", settings, {**result.to_dict(), "threshold_from": source}
-    )
+    content = {**result.to_dict(), "threshold_from": source}
+    write_result(writing.json, "similarity", settings, content)
 
 
 def similarity_table(result: analysis.SimilarityResult) -> str:

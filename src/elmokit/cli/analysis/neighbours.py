@@ -79,20 +79,13 @@ def index(
         "corpus": [{"name": file.name, **input_identity(file)} for file in files],
         **reading,
     }
+    run: Any = {"layer": layer, "words": chosen, "settings": settings}
+    run |= {"resume": resume, "overwrite": writing.overwrite}
+    run["finish"] = lambda made: add_graphs(made, approximate, options.threads, writing.quiet)
     size = sum(file.stat().st_size for file in files)
     with tqdm(total=size, unit="B", unit_scale=True, disable=writing.quiet) as bar:
-        made = analysis.index_uses(
-            elmo,
-            whole_lines(lines),
-            out,
-            layer=layer,
-            words=chosen,
-            settings=settings,
-            resume=resume,
-            overwrite=writing.overwrite,
-            on_tokens=TokenRate(bar, read).advance,
-            finish=lambda made: add_graphs(made, approximate, options.threads, writing.quiet),
-        )
+        rate = TokenRate(bar, read)
+        made = analysis.index_uses(elmo, whole_lines(lines), out, on_tokens=rate.advance, **run)
     print(table(["", out], list(made.to_dict().items())))
     write_result(writing.json, "neighbours index", made.settings, made.to_dict())
 

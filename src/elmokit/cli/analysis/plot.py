@@ -62,9 +62,7 @@ def uses(
     if has_senses:
         maps = analysis.map_uses(store, groups[0], quiet=writing.quiet)
     else:
-        maps = [
-            analysis.map_clusters(store, group, clusters, quiet=writing.quiet) for group in groups
-        ]
+        maps = [analysis.map_clusters(store, own, clusters, quiet=writing.quiet) for own in groups]
     write_figure(analysis.draw_uses(maps), out)
     print(uses_table(maps))
     by_word = {word_map.word: word_map.to_dict() for word_map in maps}
@@ -192,11 +190,8 @@ def surprisal(
     from elmokit.analysis.plots import maps
 
     tokenizer = options.tokenizer_name()
-    settings = {
-        "text": text,
-        "out": out,
-        "options": replace(options, tokenizer=tokenizer, jieba_dict=None),
-    }
+    exact = replace(options, tokenizer=tokenizer, jieba_dict=None)
+    settings = {"text": text, "out": out, "options": exact}
     sentences, is_cut = maps.first_words(maps.read_text(text, tokenizer))
     if is_cut:
         warn(f"only the first {maps.MAX_TEXT} words are drawn")

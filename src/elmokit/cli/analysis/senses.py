@@ -22,6 +22,7 @@ from elmokit.cli.options import (
 )
 from elmokit.cli.output import percent, table, write_result
 from elmokit.errors import ElmokitError, plural
+from elmokit.io.atomic import write_file
 
 if TYPE_CHECKING:
     from elmokit.store import LayerStore
@@ -54,14 +55,11 @@ def build(
     check_output_folder(out, writing.overwrite, inputs=(data, keys, options.model))
     writing.check(data, keys, model=options.model)
     corpus = analysis.TaggedCorpus(data, keys)
-    inventory = analysis.build_senses(
-        options.open_store(), corpus, center=center, model_name=options.model, quiet=writing.quiet
-    )
-    inventory.metadata |= {
-        "settings": {"data": data, "keys": keys, "model": options.model, "center": center},
-        "sentences": corpus.sentences,
-        "instances": corpus.instances,
-    }
+    run: Any = {"center": center, "model_name": options.model, "quiet": writing.quiet}
+    inventory = analysis.build_senses(options.open_store(), corpus, **run)
+    given = {"data": data, "keys": keys, "model": options.model, "center": center}
+    sizes = {"sentences": corpus.sentences, "instances": corpus.instances}
+    inventory.metadata |= {"settings": given, **sizes}
     inventory.save(out, overwrite=writing.overwrite)
     size = plural(len(inventory.senses), "sense"), plural(len(inventory.words), "word")
     print(f"{out}: {' of '.join(size)}")
@@ -142,7 +140,6 @@ def tag(
     file = None if out == "-" else out
     writing.check(inventory, input, model=options.model, file=file)
     from elmokit.analysis.sampling import read_with_progress
-    from elmokit.io.atomic import write_file
     from elmokit.text.readers import whole_lines
 
     senses = analysis.load_inventory(inventory)
@@ -199,15 +196,13 @@ def induce(
         raise ElmokitError("--max-uses must be at least 3, and --examples at least 0")
     writing.check(corpus, model=options.model, file=out)
     from elmokit.analysis.sampling import sample_uses
-    from elmokit.io.atomic import write_file
 
     reading: Any = {"tokenizer": options.tokenizer_name(), "name": "uses", **asdict(text)}
     uses, total = sample_uses(corpus, word, max_uses, seed, quiet=writing.quiet, **reading)
     if len(uses) < max(3, clusters or 0):
         raise ElmokitError(f"{corpus} has {plural(total, 'use')} of {word!r}: too few for clusters")
-    induced = analysis.induce_senses(
-        options.open_store(), uses, layer=layer, clusters=clusters, seed=seed, quiet=writing.quiet
-    )
+    run: Any = {"layer": layer, "clusters": clusters, "seed": seed, "quiet": writing.quiet}
+    induced = analysis.induce_senses(options.open_store(), uses, **run)
     count = f"{len(uses):,}" if len(uses) == total else f"{len(uses):,} of {total:,}"
     print(f"{count} uses of {word!r}, clustered by their vectors ({induced.layer})")
     print(cluster_report(induced, examples))

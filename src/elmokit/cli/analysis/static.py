@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from elmokit import analysis
 from elmokit.cli.options import Flag, ModelOptions, TextOptions, WriteOptions, model_files
 from elmokit.errors import plural
+from elmokit.io.jsonfile import read_text
+from elmokit.io.resumable import check_unused
 
 
 def static(
@@ -38,27 +41,14 @@ def static(
         lowercase: Average the uses of a word in upper and lower case together.
         resume: Resume a run that was stopped.
     """
-    from elmokit.io.jsonfile import read_text
-    from elmokit.io.resumable import check_unused
-
     inputs = [corpus, vocabulary, *model_files(options.model)]
     check_unused(Path(out), resume=resume, overwrite=writing.overwrite, inputs=inputs)
     words = None if vocabulary is None else read_text(Path(vocabulary)).split()
     reading = {"tokenizer": options.tokenizer_name(), **asdict(text)}
-    text_file = analysis.Corpus(
-        corpus, case_sensitive=not lowercase, quiet=writing.quiet, **reading
-    )
-    result = analysis.average_uses(
-        options.load(),
-        text_file,
-        out,
-        layer=layer,
-        vocabulary=words,
-        min_count=min_count,
-        max_words=max_words,
-        resume=resume,
-        overwrite=writing.overwrite,
-    )
+    texts = analysis.Corpus(corpus, case_sensitive=not lowercase, quiet=writing.quiet, **reading)
+    chosen: Any = {"vocabulary": words, "min_count": min_count, "max_words": max_words}
+    run: Any = {"layer": layer, "resume": resume, "overwrite": writing.overwrite}
+    result = analysis.average_uses(options.load(), texts, out, **chosen, **run)
     if not writing.quiet:
         size = f"{plural(result.words, 'word')} of {plural(result.dim, 'column')}"
         print(f"{out}: {size}, averages of {plural(result.uses, 'use')}", file=sys.stderr)
