@@ -242,6 +242,8 @@ def test_a_config_file_gives_options_and_the_command_line_wins(
             "there is no option --batch-sise: did you mean --batch-size? (",
         ),
         (["a", "b", "--xyzzy", "red"], "there is no option --xyzzy ("),
+        (["--laers", "top", "a", "b"], "there is no option --laers: did you mean --layers? ("),
+        (["a", "--laers=top", "b"], "there is no option --laers: did you mean --layers? ("),
         (["a", "b", "c"], "unexpected argument 'c' ("),
         (["a", "b", "--config", "no-such.yaml"], "cannot read no-such.yaml: No such file"),
         (["a", "b", "--config"], "--config needs the name of a YAML file"),

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import is_dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
@@ -155,7 +156,7 @@ def call(app: App, arguments: Sequence[str]) -> int:
     try:
         result = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        raise ElmokitError(usage_error(error)) from error
+        raise ElmokitError(usage_error(error, app, arguments)) from error
     except SystemExit as end:  # This is how rich ends when the reader of the help is gone.
         raise BrokenPipeError from end
     return result if isinstance(result, int) else 0
@@ -246,7 +247,7 @@ def take_config(arguments: list[str]) -> tuple[list[str], str | None]:
     return rest, config
 
 
-def usage_error(error: CycloptsError) -> str:
+def usage_error(error: CycloptsError, app: App, arguments: Sequence[str]) -> str:
     """Return cyclopts' complaint about the arguments as one sentence of ours."""
     import cyclopts
 
@@ -255,9 +256,8 @@ def usage_error(error: CycloptsError) -> str:
         return unknown_command(" ".join([*chain, (error.unused_tokens or ["?"])[0]]))
     message = " ".join(str(error).split()).rstrip(".")
     message = message[:1].lower() + message[1:]
-    if isinstance(error, cyclopts.UnknownOptionError):
-        message = message.replace("unknown option: ", "there is no option ")
-        message = message.replace(". Did you mean", ": did you mean")
+    if unknown := unknown_option(app, chain, arguments):
+        message = unknown
     elif isinstance(error, cyclopts.UnusedCliTokensError):
         message = f"unexpected argument {' '.join(error.unused_tokens or [])!r}"
     elif isinstance(error, cyclopts.MissingArgumentError) and error.argument is not None:
@@ -268,6 +268,25 @@ def usage_error(error: CycloptsError) -> str:
         message = f"{name} must be {KINDS[error.target_type]}, not {error.token.value!r}"
     help_line = " ".join(["elmokit", *chain, "--help"])
     return f"{message} ({help_line} lists the options)"
+
+
+def unknown_option(app: App, chain: Sequence[str], arguments: Sequence[str]) -> str | None:
+    """Return a sentence about the first option that a command does not have, or None.
+
+    cyclopts takes one that stands before other arguments for one of these, and complains of them.
+    """
+    import difflib
+
+    for word in chain:
+        app = app[word]
+    options = app.assemble_argument_collection()
+    names = [name for option in options for name in (*option.names, *option.negatives)]
+    given = [argument.partition("=")[0] for argument in takewhile("--".__ne__, arguments)]
+    for name in given:
+        if name.startswith("--") and name.replace("_", "-") not in (*names, "--help"):
+            similar = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+            return f"there is no option {name}" + "".join(f": did you mean {s}?" for s in similar)
+    return None
 
 
 def unknown_command(command: str) -> str:
