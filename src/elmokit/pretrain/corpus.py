@@ -15,7 +15,6 @@ Weights of sources change nothing here: windows.py repeats or skips blocks of a 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError, plural
 from elmokit.io.atomic import atomic_folder
-from elmokit.io.jsonfile import read_json
+from elmokit.io.jsonfile import as_json, read_json
 from elmokit.io.paths import find_files
 from elmokit.pretrain.sources import (
     Chunk,
@@ -239,8 +238,7 @@ def _encode(
         "train_tokens": int(counts.sum()),
         "heldout_sentences": _count_sentences(heldout_from[1]),
     }
-    text = json.dumps({**manifest, **metadata}, indent=2, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_text(as_json({**manifest, **metadata}), encoding="utf-8")
 
 
 def _count_sentences(ranges: list[Range]) -> int:
@@ -325,13 +323,11 @@ def _write_types(
     # Words of equal count are ordered by code points, as their bytes in UTF-8 are.
     order = sorted(range(special, len(names)), key=lambda index: (-counts[index], names[index]))
     ids = np.array([*range(special), *order], np.int64)
-    final = np.empty(len(ids), np.int32)
-    final[ids] = np.arange(len(ids), dtype=np.int32)
     encoded = [names[index].encode() for index in ids.tolist()]
     (folder / "types.bytes").write_bytes(b"".join(encoded))
     np.cumsum([0, *map(len, encoded)], dtype=np.int64).tofile(folder / "types.offsets")
     counts[ids].tofile(folder / "types.counts")
-    return final
+    return np.argsort(ids).astype(np.int32)  # It inverts a permutation.
 
 
 def _write_final(
