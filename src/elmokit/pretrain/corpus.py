@@ -15,6 +15,7 @@ Weights of sources change nothing here: windows.py repeats or skips blocks of a 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -30,15 +31,7 @@ from elmokit.errors import ElmokitError, plural
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.jsonfile import as_json, read_json
 from elmokit.io.paths import find_files
-from elmokit.pretrain.sources import (
-    Chunk,
-    Paths,
-    Source,
-    Weights,
-    find_sources,
-    identity,
-    tokenized_chunks,
-)
+from elmokit.pretrain.sources import Chunk, Paths, Source, Weights, find_sources, tokenized_chunks
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 
 VERSION = 1
@@ -67,10 +60,8 @@ class Sentences:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> Sentences:
-        return cls(
-            _mapped(folder / f"{name}.tokens", np.int32),
-            _mapped(folder / f"{name}.offsets", np.int64),
-        )
+        tokens = _mapped(folder / f"{name}.tokens", np.int32)
+        return cls(tokens, _mapped(folder / f"{name}.offsets", np.int64))
 
 
 class Types:
@@ -168,6 +159,19 @@ def prepare(
     with atomic_folder(folder, replace=FILES) as making:
         _encode(making, sources, heldout_files, requested, workers=workers, quiet=quiet)
     return Corpus(folder)
+
+
+def identity(path: Path, known: dict[str, object] | None = None) -> dict[str, object]:
+    """Return the size and hash of a file; take the hash from `known` if the file is untouched."""
+    status = path.stat()
+    result = {"name": path.name, "bytes": status.st_size, "changed": status.st_mtime_ns}
+    if known and result.items() <= known.items():
+        return result | {"hash": known["hash"]}
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return result | {"hash": digest.hexdigest()}
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:

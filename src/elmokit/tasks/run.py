@@ -147,16 +147,10 @@ class Plan:
                 static.save(sources.vectors, folder / VECTORS)
             vectors = static.load(folder / VECTORS)  # rounded, as prediction will find them
         texts = (text for example in self.data.train for text in example.texts)
-        trained = TrainedTask(
-            self.task,
-            self.settings,
-            self.data.learned,
-            known_words(texts, self.settings),
-            sources.elmo,
-            None if self.options.elmo is None else lasting_name(self.options.elmo),
-            vectors,
-            sources.store,
-        )
+        learned, words = self.data.learned, known_words(texts, self.settings)
+        elmo, store, name = sources.elmo, sources.store, self.options.elmo
+        name = None if name is None else lasting_name(name)
+        trained = TrainedTask(self.task, self.settings, learned, words, elmo, name, vectors, store)
         trained.model.to(self.options.device)
         return trained
 

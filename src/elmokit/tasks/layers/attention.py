@@ -53,8 +53,7 @@ def align(
 
 def with_matches(vectors: Tensor, texts: Sequence[Tokens], others: Sequence[Tokens]) -> Tensor:
     """Add to the vectors (texts, tokens, dim) which tokens the other text has: MATCHES columns."""
-    pairs = zip(texts, others, strict=True)
-    matched = pad_sequence([matches(*pair) for pair in pairs], batch_first=True)
+    matched = pad_sequence(list(map(matches, texts, others)), batch_first=True)
     return torch.cat([vectors, matched.to(vectors)], dim=-1)
 
 
