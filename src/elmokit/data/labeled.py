@@ -161,8 +161,7 @@ def read_summaries(
 
     A field of JSON may be a dotted path, such as translation.en.
     """
-    is_table = text_column is not None
-    if not reading.labeled and is_text_file(path, is_table=is_table, labeled=False):
+    if not reading.labeled and is_text_file(path, is_table=text_column is not None, labeled=False):
         yield from read_parallel(path, None, reading)
         return
     specs = [ColumnSpec("text", "text_column", SOURCE, text_column)]

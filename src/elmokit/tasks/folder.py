@@ -126,8 +126,7 @@ def predict(
     bar = tqdm(total=len(examples), desc="predicting", unit=" texts", disable=quiet, leave=False)
     with bar, torch.inference_mode():
         for indices in _by_length(examples, batch_size):
-            predictions = model.predict([examples[i] for i in indices])
-            result |= zip(indices, predictions, strict=True)
+            result |= zip(indices, model.predict([examples[i] for i in indices]), strict=True)
             bar.update(len(indices))
     return [result[i] for i in range(len(examples))]
 

@@ -95,8 +95,7 @@ def compare(
         tables = conditions.make_tables([*vary, "elmo"], plan.settings, top)
         curve = tables["elmo"]
         tables = {name: tables[name] for name in vary}
-        named = COMMAND_OPTIONS + TOKENIZERS
-        given = {name: options[name] for name in named if name in options}
+        given = {name: options[name] for name in COMMAND_OPTIONS + TOKENIZERS if name in options}
         given["out"] = out
         with plan.open_folder(out, "compare") as folder:
             return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
@@ -182,8 +181,7 @@ class Comparer:
         fingerprints = {"data": plan.data.fingerprint, **sources.fingerprints}
         try:
             change = describe_change(report, plan.settings, fingerprints)
-            described = describe_run(run, report, "")
-            summarize(self.tables, self.curve, self.percents, [described])
+            summarize(self.tables, self.curve, self.percents, [describe_run(run, report, "")])
             float(report["seconds"])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ElmokitError(

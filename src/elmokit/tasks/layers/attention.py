@@ -18,8 +18,7 @@ def masked_softmax(scores: Tensor, mask: Tensor, *, dim: int = -1) -> Tensor:
 
     The mask broadcasts to the scores; where it is False everywhere, all weights are 0.
     """
-    lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill(~mask, lowest).softmax(dim) * mask
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim) * mask
 
 
 class TrilinearScores(nn.Module):

@@ -104,8 +104,7 @@ class Rewriter(nn.Module):
         outputs = self.encoder(encoded.vectors, encoded.mask)  # (B, S, 2 * hidden)
         forward, backward = outputs.chunk(2, dim=2)
         rows = torch.arange(len(batch), device=outputs.device)
-        last = encoded.mask.sum(1) - 1
-        summary = torch.cat([forward[rows, last], backward[:, 0]], dim=1)
+        summary = torch.cat([forward[rows, encoded.mask.sum(1) - 1], backward[:, 0]], dim=1)
         memory = encoded.join(outputs)
         own_words = [self.words.own_words(text) for text in texts]
         source = Source(
