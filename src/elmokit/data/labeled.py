@@ -161,12 +161,11 @@ def read_summaries(
 
     A field of JSON may be a dotted path, such as translation.en.
     """
-    labeled, is_table = reading.labeled, text_column is not None
-    if not labeled and is_text_file(path, is_table=is_table, labeled=False):
+    if not reading.labeled and is_text_file(path, is_table=text_column is not None, labeled=False):
         yield from read_parallel(path, None, reading)
         return
     specs = [ColumnSpec("text", "text_column", SOURCE, text_column)]
-    if labeled:
+    if reading.labeled:
         specs.append(ColumnSpec("summary", "label_column", SUMMARY, label_column))
     for where, (text, *rest) in read_table(path, specs, reading.bad):
         with reporting(reading.bad, where):
@@ -190,21 +189,17 @@ def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
 def _text_rows(path: FilePath, reading: Reading) -> Rows:
     """Read lines whose first word is the label, or lines without labels."""
     for where, line in good_lines(path, reading.bad, filled=True):
-        with reporting(reading.bad, where):
-            yield where, _split_label(line) if reading.labeled else [line, None]
-
-
-def _split_label(line: str) -> list[Value]:
-    before_tab, tab, _ = line.partition("\t")
-    label, *rest = line.split(None, 1)
-    if not rest:
-        raise BadRecord(f"the line has no text after its label {label!r}")
-    if tab and label != before_tab.strip():
-        raise BadRecord(
-            "the label must be one word, and there are several before the tab: labels with "
-            "spaces need a .tsv, .csv or .jsonl file"
-        )
-    return [rest[0], label]
+        before_tab, tab, _ = line.partition("\t")
+        label, *rest = line.split(None, 1)
+        if not reading.labeled:
+            yield where, [line, None]
+        elif not rest:
+            reading.bad(where, f"the line has no text after its label {label!r}")
+        elif tab and label != before_tab.strip():
+            problem = "the label must be one word, and there are several before the tab"
+            reading.bad(where, f"{problem}: labels with spaces need a .tsv, .csv or .jsonl file")
+        else:
+            yield where, [rest[0], label]
 
 
 def _labeled(rows: Rows, reading: Reading) -> Iterator[Labeled]:

@@ -19,7 +19,7 @@ from elmokit.text.readers import Tokenize
 from elmokit.text.tokenize import token_offsets, token_span
 
 NUMBERED = re.compile(r"\s*(\d+)\t(.*)", re.DOTALL)
-MARKER = re.compile(r"<(/?)(e[12])>")
+MARKER = re.compile(r"(</?e[12]>)")
 GAP_COLUMNS = ("id", "text", "pronoun", "pronoun_offset", "a", "a_offset", "b", "b_offset")
 GAP_LABELS = ("a_coref", "b_coref")
 
@@ -31,11 +31,9 @@ def read_relations(path: FilePath, reading: Reading) -> Iterator[Related]:
     A line has a number, a tab and the sentence in quotes; the next lines may have the relation, a
     comment, and nothing.
     """
-    for block in _blocks(path, reading.bad):
-        where = block[0][0]
+    for (where, sentence), *below in _blocks(path, reading.bad):
         with reporting(reading.bad, where):
-            sentence, *below = [line for _, line in block]
-            yield _related(where, sentence, below, reading)
+            yield _related(where, sentence, [line.strip() for _, line in below], reading)
 
 
 def _blocks(path: FilePath, bad: BadLines) -> Iterator[list[tuple[str, str]]]:
@@ -59,8 +57,7 @@ def _related(where: str, sentence: str, below: Iterable[str], reading: Reading) 
     if len(marked) > 1 and marked[0] == marked[-1] == '"':
         marked = marked[1:-1]
     text, spans = unmarked(marked)
-    lines = (line.strip() for line in below)
-    label = next((line for line in lines if not line.startswith("Comment")), None)
+    label = next((line for line in below if not line.startswith("Comment")), None)
     if reading.labeled and label is None:
         raise BadRecord("there is no relation below the sentence")
     tokens, (first, second) = tokens_and_spans(text, spans, reading.tokenize)
@@ -69,13 +66,13 @@ def _related(where: str, sentence: str, below: Iterable[str], reading: Reading) 
 
 def unmarked(marked: str) -> tuple[str, list[Span]]:
     """Return the text without markers, and the characters of both entities."""
-    text, end, positions = "", 0, dict[str, int]()
-    for marker in MARKER.finditer(marked):
-        text += marked[end : marker.start()]
-        end = marker.end()
-        if marker[0] in positions:
-            raise BadRecord(f"the sentence has {marker[0]} twice")
-        positions[marker[0]] = len(text)
+    text, *rest = MARKER.split(marked)  # the markers, and what follows each, in turn
+    positions: dict[str, int] = {}
+    for marker, following in zip(rest[::2], rest[1::2], strict=True):
+        if marker in positions:
+            raise BadRecord(f"the sentence has {marker} twice")
+        positions[marker] = len(text)
+        text += following
     spans = []
     for first, last in (("<e1>", "</e1>"), ("<e2>", "</e2>")):
         if first not in positions or last not in positions:
@@ -83,7 +80,7 @@ def unmarked(marked: str) -> tuple[str, list[Span]]:
         if not text[positions[first] : positions[last]].strip():
             raise BadRecord(f"there is nothing between {first} and {last}")
         spans.append((positions[first], positions[last]))
-    return text + marked[end:], spans
+    return text, spans
 
 
 # ---- pronouns
@@ -145,16 +142,10 @@ def tokens_and_spans(
     >>> tokens_and_spans("a baby-seat", [(2, 6)], str.split)
     (('a', 'baby', '-seat'), [(1, 2)])
     """
-    ends = {end for span in spans for end in span}
-    offsets = _split(token_offsets(text, tokenize(text)), ends)
+    ends = sorted({end for span in spans for end in span})
+    offsets: list[Span] = []
+    for start, end in token_offsets(text, tokenize(text)):
+        inside = [position for position in ends if start < position < end]
+        offsets += zip([start, *inside], [*inside, end], strict=True)
     tokens = tuple(text[start:end] for start, end in offsets)
     return tokens, [token_span(offsets, start, end) for start, end in spans]
-
-
-def _split(offsets: Iterable[Span], positions: Iterable[int]) -> list[Span]:
-    """Split tokens, given by their characters, wherever one of the `positions` is inside."""
-    pieces: list[Span] = []
-    for start, end in offsets:
-        inside = sorted(position for position in positions if start < position < end)
-        pieces += zip([start, *inside], [*inside, end], strict=True)
-    return pieces

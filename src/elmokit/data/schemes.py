@@ -82,13 +82,9 @@ def to_iob2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
     result, open_type = [], None  # the type of the span that may continue
     for tag in tags:
         letter, kind = tag[0], tag[1:]
-        if tag == "O":
-            result.append(tag)
-            open_type = None
-            continue
         continues = letter in (inside, end) and kind == open_type
-        result.append(("I" if continues else "B") + kind)
-        open_type = None if letter in closing else kind
+        result.append("O" if tag == "O" else ("I" if continues else "B") + kind)
+        open_type = None if tag == "O" or letter in closing else kind
     return tuple(result)
 
 

@@ -35,17 +35,11 @@ def read_squad(path: FilePath, reading: Reading) -> Iterator[Question]:
                     if not identifier or identifier in seen:
                         raise BadRecord("its id is not unique" if identifier else "it has no id")
                     seen.add(identifier)
-                    question = tuple(tokenize(_text(entry, "question")))
-                    answers = _answers(entry, passage) if reading.labeled else []
-                    yield Question(
-                        (question, tokens),
-                        at,
-                        identifier,
-                        passage,
-                        offsets,
-                        tuple(passage[start:end] for start, end in answers),
-                        token_span(offsets, *answers[0]) if answers else None,
-                    )
+                    texts = tuple(tokenize(_text(entry, "question"))), tokens
+                    spans = _answers(entry, passage) if reading.labeled else []
+                    answers = tuple(passage[start:end] for start, end in spans)
+                    span = token_span(offsets, *spans[0]) if spans else None
+                    yield Question(texts, at, identifier, passage, offsets, answers, span)
 
 
 def _paragraphs(path: FilePath, bad: BadLines) -> Iterator[tuple[str, dict[str, Any]]]:

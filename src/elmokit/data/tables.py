@@ -42,8 +42,7 @@ class ColumnSpec:
 
     @property
     def number(self) -> int | None:
-        is_number = self.given is not None and re.fullmatch(r"[-+]?\d+", str(self.given))
-        return int(self.given or 0) if is_number else None
+        return int(str(self.given)) if re.fullmatch(r"[-+]?\d+", str(self.given)) else None
 
 
 def kind_of(path: FilePath) -> str:

@@ -66,6 +66,11 @@ def read_bytes(path: Path, max_bytes: int, kind: str) -> bytes:
         return path.read_bytes()
 
 
+def as_json(content: Any) -> str:
+    """Return JSON as people read it in a file: indented, and in any script."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically, in ASCII, so that lone surrogates in tokens become escapes.
 

@@ -19,20 +19,10 @@ if TYPE_CHECKING:
     from elmokit.pretrain.train import pretrain
 
 __all__ = [
-    "AdaptSettings",
-    "OtherProcessFailed",
-    "PretrainSettings",
-    "adapt",
-    "evaluate",
-    "pretrain",
-]
+    "AdaptSettings", "OtherProcessFailed", "PretrainSettings", "adapt", "evaluate", "pretrain",
+]  # fmt: skip
 
-
-MODULES = {
-    "adapt": "elmokit.pretrain.adaptation",
-    "evaluate": "elmokit.pretrain.evaluation",
-    "pretrain": "elmokit.pretrain.train",
-}
+MODULES = {"adapt": "adaptation", "evaluate": "evaluation", "pretrain": "train"}
 
 
 class OtherProcessFailed(ElmokitError):
@@ -50,4 +40,4 @@ if not TYPE_CHECKING:  # A type checker would accept any misspelled name.
         # thousands of times per step. So let them spin briefly.
         if name != "evaluate":
             os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-        return getattr(import_module(MODULES[name]), name)
+        return getattr(import_module(f"elmokit.pretrain.{MODULES[name]}"), name)

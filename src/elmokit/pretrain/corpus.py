@@ -15,7 +15,7 @@ Weights of sources change nothing here: windows.py repeats or skips blocks of a 
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -29,17 +29,9 @@ from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError, plural
 from elmokit.io.atomic import atomic_folder
-from elmokit.io.jsonfile import read_json
+from elmokit.io.jsonfile import as_json, read_json
 from elmokit.io.paths import find_files
-from elmokit.pretrain.sources import (
-    Chunk,
-    Paths,
-    Source,
-    Weights,
-    find_sources,
-    identity,
-    tokenized_chunks,
-)
+from elmokit.pretrain.sources import Chunk, Paths, Source, Weights, find_sources, tokenized_chunks
 from elmokit.text.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 
 VERSION = 1
@@ -68,10 +60,8 @@ class Sentences:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> Sentences:
-        return cls(
-            _mapped(folder / f"{name}.tokens", np.int32),
-            _mapped(folder / f"{name}.offsets", np.int64),
-        )
+        tokens = _mapped(folder / f"{name}.tokens", np.int32)
+        return cls(tokens, _mapped(folder / f"{name}.offsets", np.int64))
 
 
 class Types:
@@ -171,6 +161,19 @@ def prepare(
     return Corpus(folder)
 
 
+def identity(path: Path, known: dict[str, object] | None = None) -> dict[str, object]:
+    """Return the size and hash of a file; take the hash from `known` if the file is untouched."""
+    status = path.stat()
+    result = {"name": path.name, "bytes": status.st_size, "changed": status.st_mtime_ns}
+    if known and result.items() <= known.items():
+        return result | {"hash": known["hash"]}
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return result | {"hash": digest.hexdigest()}
+
+
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Describe the first difference between two manifests; return None if there is none."""
     for name in ("version", "tokenizer", "as_written", "valid_fraction"):
@@ -239,8 +242,7 @@ def _encode(
         "train_tokens": int(counts.sum()),
         "heldout_sentences": _count_sentences(heldout_from[1]),
     }
-    text = json.dumps({**manifest, **metadata}, indent=2, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_text(as_json({**manifest, **metadata}), encoding="utf-8")
 
 
 def _count_sentences(ranges: list[Range]) -> int:
@@ -325,13 +327,11 @@ def _write_types(
     # Words of equal count are ordered by code points, as their bytes in UTF-8 are.
     order = sorted(range(special, len(names)), key=lambda index: (-counts[index], names[index]))
     ids = np.array([*range(special), *order], np.int64)
-    final = np.empty(len(ids), np.int32)
-    final[ids] = np.arange(len(ids), dtype=np.int32)
     encoded = [names[index].encode() for index in ids.tolist()]
     (folder / "types.bytes").write_bytes(b"".join(encoded))
     np.cumsum([0, *map(len, encoded)], dtype=np.int64).tofile(folder / "types.offsets")
     counts[ids].tofile(folder / "types.counts")
-    return final
+    return np.argsort(ids).astype(np.int32)  # It inverts a permutation.
 
 
 def _write_final(

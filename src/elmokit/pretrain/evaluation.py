@@ -51,14 +51,11 @@ def perplexity(
     batcher: Batcher,
     *,
     group: ProcessGroup | None = None,
-    **layout: Any,
+    rows: int = ROWS,
 ) -> Perplexity:
-    """Return the perplexity of encoded sentences, whose stretches are split over `group`.
-
-    The `layout` of the stretches is that of `carried_losses`: rows and unroll.
-    """
+    """Return the perplexity of encoded sentences in `rows` stretches, split over `group`."""
     share = slice(None) if group is None else group.rows
-    losses = carried_losses(model, sentences, batcher, share=share, **layout).sum(1)
+    losses = carried_losses(model, sentences, batcher, share=share, rows=rows).sum(1)
     if group is not None:
         group.all_reduce(torch.from_numpy(losses))
     return Perplexity.of(losses, sentences.predictions)
@@ -70,13 +67,12 @@ def carried_losses(
     batcher: Batcher,
     *,
     rows: int = ROWS,
-    unroll: int = UNROLL,
     share: slice = slice(None),
     on_tokens: Callable[[int], object] = lambda _: None,
 ) -> NDArray[np.float64]:
     """Return the losses of each sentence, (2, sentences); read only a `share` of the stretches."""
-    rows = max(1, min(rows, sentences.predictions // unroll))
-    windows = Windows(sentences, rows=rows, unroll=unroll)
+    rows = max(1, min(rows, sentences.predictions // UNROLL))
+    windows = Windows(sentences, rows=rows, unroll=UNROLL)
     ends = sentences.offsets[1:] + np.arange(1, len(sentences) + 1)  # In the stream of pairs.
     device = next(model.parameters()).device
     sums = np.zeros((2, len(sentences)))

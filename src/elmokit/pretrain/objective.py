@@ -97,8 +97,7 @@ def top_outputs(
     targets, and the states after the window, detached from the graph. `precision` is that of matrix
     products; that of the weights if None.
     """
-    lower = torch.autocast(batch.features.device.type, precision, enabled=precision is not None)
-    with lower:
+    with torch.autocast(batch.features.device.type, precision, enabled=precision is not None):
         encoded = model.token_encoder(batch.features)
     vectors = encoded.to(state.forward[0][0].dtype)  # (words, projection_dim)
     steps = batch.index.shape[1]

@@ -19,13 +19,10 @@ MIN_RATE = 0.01  # Fraction of the learning rate at the end of a cosine or a dec
 DECAY_SHARE = 0.2  # Fraction of a run in which the learning rate of a trapezoid falls.
 LEARNING_RATES = {"adagrad": 0.2, "adamw": 0.001}
 
-TEXT = Parameter(group=Group("Text", sort_key=1))
-MODEL = Parameter(group=Group("Model", sort_key=2))
-OPTIMIZER = Parameter(group=Group("Optimizer", sort_key=3))
-SCHEDULE = Parameter(group=Group("Schedule", sort_key=4))
-SOFTMAX = Parameter(group=Group("Softmax", sort_key=5))
-SAVING = Parameter(group=Group("Saving", sort_key=6))
-MACHINE = Parameter(group=Group("Machine", sort_key=7))
+GROUPS = "Text Model Optimizer Schedule Softmax Saving Machine".split()
+TEXT, MODEL, OPTIMIZER, SCHEDULE, SOFTMAX, SAVING, MACHINE = (
+    Parameter(group=Group(name, sort_key=place)) for place, name in enumerate(GROUPS, start=1)
+)
 FLAG = Parameter(negative="")
 
 Tokenizer = Literal["elmokit", "whitespace", "chinese"]
@@ -153,10 +150,9 @@ class PretrainSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that the weights depend on, as JSON takes them."""
-        names = [field.name for field in fields(self) if field.name not in NOT_SAVED]
-        return {name: getattr(self, name) for name in names}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in NOT_SAVED}
 
-    def find_change(self, old: dict[str, Any], *, step: int, steps_per_epoch: int) -> str | None:
+    def find_change(self, old: dict[str, Any], step: int, steps_per_epoch: int) -> str | None:
         """Describe why a run with the settings `old` cannot be resumed; return None if it can.
 
         As long as the rate is constant, a run may become longer or shorter, or begin to decay.
@@ -165,8 +161,7 @@ class PretrainSettings:
         may_change = {"accumulate"}
         if before.is_constant_until(step, steps_per_epoch):
             may_change |= LENGTH
-        change = find_change(old, self, ignore=NOT_SAVED | may_change)
-        if change is not None:
+        if change := find_change(old, self, ignore=NOT_SAVED | may_change):
             return change
         if may_change >= LENGTH and not self.is_constant_until(step, steps_per_epoch):
             if self.course == "cosine":
@@ -209,9 +204,7 @@ _MINIMUM = {
 # Settings that say when a run ends, which do not matter while its learning rate is constant.
 LENGTH = {"schedule", "epochs", "max_steps", "decay_steps", "decay_from"}
 # Settings that do not determine the weights, or that the corpus and the model's config record.
-NOT_SAVED = {
-    *("valid", "valid_fraction", "tokenizer", "jieba_dict"),
-    *("dropout", "new_softmax", "softmax_steps"),
-    *("max_minutes", "eval_every", "save_every", "tensorboard", "quiet"),
-    *("device", "threads", "workers"),
-}
+NOT_SAVED = set(
+    """valid valid_fraction tokenizer jieba_dict dropout new_softmax softmax_steps max_minutes
+    eval_every save_every tensorboard quiet device threads workers""".split()
+)

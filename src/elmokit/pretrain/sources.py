@@ -7,7 +7,6 @@ same for any number of processes.
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 import os
 import sys
@@ -70,19 +69,6 @@ class Chunk:
     words: list[str]
     ids: NDArray[np.int32]  # word ids of the sentences one after the other: (tokens,)
     lengths: NDArray[np.int64]  # number of tokens of each sentence: (sentences,)
-
-
-def identity(path: Path, known: dict[str, object] | None = None) -> dict[str, object]:
-    """Return the size and hash of a file; take the hash from `known` if the file is untouched."""
-    status = path.stat()
-    result = {"name": path.name, "bytes": status.st_size, "changed": status.st_mtime_ns}
-    if known and result.items() <= known.items():
-        return result | {"hash": known["hash"]}
-    digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as stream:
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(block)
-    return result | {"hash": digest.hexdigest()}
 
 
 def tokenized_chunks(

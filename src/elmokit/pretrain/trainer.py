@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -355,19 +356,11 @@ class Trainer:
 
     # ---- save
     def save(self) -> None:
-        state = self.group.gather_rows(self.state)
+        extra = state_tensors(self.group.gather_rows(self.state))
         metadata = {name: getattr(self, name) for name in SAVED}
         metadata |= {"settings": self.saved_settings(), "model": self.config.to_dict()}
-        self.group.run_on_main(
-            lambda: checkpoints.save(
-                self.folder / TRAINING,
-                self.step,
-                metadata,
-                model=self.model,
-                optimizer=self.optimizer,
-                extra=state_tensors(state),
-            )
-        )
+        save = partial(checkpoints.save, model=self.model, optimizer=self.optimizer, extra=extra)
+        self.group.run_on_main(lambda: save(self.folder / TRAINING, self.step, metadata))
 
     def resume(self, path: Path) -> None:
         """Resume from a checkpoint; raise if the settings or the model have changed."""
@@ -397,9 +390,7 @@ class Trainer:
             before = metadata["model"].get(name)
             if before != value:
                 return f"the model's {name} was {before!r} and is now {value!r}"
-        return self.settings.find_change(
-            old, step=metadata["step"], steps_per_epoch=self.windows.steps
-        )
+        return self.settings.find_change(old, metadata["step"], self.windows.steps)
 
     def saved_settings(self) -> dict[str, Any]:
         start = self.origin["fingerprint"] if self.origin else None

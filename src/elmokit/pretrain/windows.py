@@ -119,8 +119,7 @@ class Windows:
             copies = np.repeat(blocks, (until - before).astype(np.int64))
             blocks = copies if len(copies) else blocks
         if self.seed is not None:
-            random = np.random.default_rng([self.seed, epoch])
-            blocks = blocks[random.permutation(len(blocks))]
+            blocks = blocks[np.random.default_rng([self.seed, epoch]).permutation(len(blocks))]
         repeats = -(-self.pairs // int(self.sizes[blocks].sum()))
         self._order = np.tile(blocks, repeats)
         self._ends = np.cumsum(self.sizes[self._order])

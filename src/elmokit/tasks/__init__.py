@@ -10,16 +10,9 @@ if TYPE_CHECKING:
     from elmokit.tasks.settings import RunOptions
 
 __all__ = [
-    "Predictions",
-    "RunOptions",
-    "Scores",
-    "TrainResult",
-    "TrainedTask",
-    "load_task",
-    "predict",
-    "score",
-    "train",
-]
+    "Predictions", "RunOptions", "Scores", "TrainResult", "TrainedTask", "load_task", "predict",
+    "score", "train",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # A type checker would accept any misspelled name.
 

@@ -196,14 +196,10 @@ def epoch_batches(examples: Sequence[Any], settings: TrainSettings, epoch: int) 
 
 def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
     """Return AdamW; a biLM that is trained too has its own learning rate."""
-    own: list[nn.Parameter] = []
-    in_bilm: list[nn.Parameter] = []
+    rates = settings.lr, settings.elmo_lr
+    groups: list[dict[str, Any]] = [{"params": [], "initial": rate} for rate in rates]
     for name, parameter in model.named_parameters():
-        (in_bilm if name.startswith("inputs.elmo.bilm.") else own).append(parameter)
-    groups = [
-        {"params": own, "initial": settings.lr},
-        {"params": in_bilm, "initial": settings.elmo_lr},
-    ]
+        groups[name.startswith("inputs.elmo.bilm.")]["params"].append(parameter)
     return optim.make_optimizer(groups, lr=settings.lr, weight_decay=settings.weight_decay)
 
 

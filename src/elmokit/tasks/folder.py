@@ -24,7 +24,7 @@ from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import PACKED, recorded_model
 from elmokit.io.atomic import write_file
-from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.jsonfile import as_json, read_json, read_text
 from elmokit.io.marker import read_marker
 from elmokit.io.paths import is_file, is_folder
 from elmokit.loading import load
@@ -114,8 +114,7 @@ class TrainedTask:
         tensors = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
         write_file(folder / WORDS, json.dumps(self.words, ensure_ascii=False).encode())
         write_file(folder / WEIGHTS, save(tensors))
-        text = json.dumps(config, indent=2, ensure_ascii=False)
-        write_file(folder / CONFIG, (text + "\n").encode())
+        write_file(folder / CONFIG, [as_json(config)])
 
 
 def predict(
@@ -127,8 +126,7 @@ def predict(
     bar = tqdm(total=len(examples), desc="predicting", unit=" texts", disable=quiet, leave=False)
     with bar, torch.inference_mode():
         for indices in _by_length(examples, batch_size):
-            predictions = model.predict([examples[i] for i in indices])
-            result |= zip(indices, predictions, strict=True)
+            result |= zip(indices, model.predict([examples[i] for i in indices]), strict=True)
             bar.update(len(indices))
     return [result[i] for i in range(len(examples))]
 
@@ -193,9 +191,7 @@ def _from_config(
     task = find_task(config["task"])
     settings = task.settings.from_options(config["settings"])
     vectors = static.load(folder / VECTORS) if config["vectors"] is not None else None
-    own = config["elmo"]
-    name = own if elmo is None else elmo
-    bilm = None
+    own, bilm = config["elmo"], None
     try:
         if own is not None:
             bilm = load_elmo(recorded_model(own) if elmo is None else elmo, device)
@@ -208,7 +204,8 @@ def _from_config(
     trained = TrainedTask(task, settings, config["learned"], words, bilm, own, vectors)
     if trained.elmo_fingerprint != config["elmo_fingerprint"]:
         raise ElmokitError(
-            f"{folder} was trained with another biLM than {name}: name the right one with --elmo"
+            f"{folder} was trained with another biLM than {own if elmo is None else elmo}: "
+            "name the right one with --elmo"
         )
     return trained
 

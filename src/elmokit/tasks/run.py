@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError, plural
 from elmokit.formats.detect import lasting_name, own_tokenizer
 from elmokit.io.atomic import write_file
+from elmokit.io.jsonfile import as_json
 from elmokit.io.marker import Command
 from elmokit.progress import use_threads
 from elmokit.store import LayerStore
@@ -109,8 +109,7 @@ class Plan:
             progress = fit(trained, self.data, training, stop, keep, fingerprints, quiet)
         report = make_report(trained, self.data, progress, fingerprints)
         draw_curves(report, folder / "curves.png")
-        text = json.dumps(report, indent=2, ensure_ascii=False)
-        write_file(folder / REPORT, [text + "\n"])
+        write_file(folder / REPORT, [as_json(report)])
         end = f"trained {folder}: epoch {progress.best_epoch} of {progress.epoch} was the best"
         if stop.signal:
             end = f"stopped after epoch {progress.epoch}; run the same command to resume"
@@ -148,16 +147,10 @@ class Plan:
                 static.save(sources.vectors, folder / VECTORS)
             vectors = static.load(folder / VECTORS)  # rounded, as prediction will find them
         texts = (text for example in self.data.train for text in example.texts)
-        trained = TrainedTask(
-            self.task,
-            self.settings,
-            self.data.learned,
-            known_words(texts, self.settings),
-            sources.elmo,
-            None if self.options.elmo is None else lasting_name(self.options.elmo),
-            vectors,
-            sources.store,
-        )
+        learned, words = self.data.learned, known_words(texts, self.settings)
+        elmo, store, name = sources.elmo, sources.store, self.options.elmo
+        name = None if name is None else lasting_name(name)
+        trained = TrainedTask(self.task, self.settings, learned, words, elmo, name, vectors, store)
         trained.model.to(self.options.device)
         return trained
 

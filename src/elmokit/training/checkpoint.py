@@ -7,7 +7,6 @@ Random numbers need no state, because each step derives them from the seed and i
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,7 +19,7 @@ from torch.optim import Optimizer
 
 from elmokit.errors import ElmokitError, reason_of
 from elmokit.io.atomic import atomic_folder, remove_files
-from elmokit.io.jsonfile import read_json
+from elmokit.io.jsonfile import as_json, read_json
 
 KEPT = 2
 FILES = TENSORS, METADATA = "state.safetensors", "state.json"
@@ -56,8 +55,7 @@ def save(
     tensors |= extra or {}
     with atomic_folder(folder / f"step-{step:08d}", replace=FILES) as making:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, making / TENSORS)
-        text = json.dumps(metadata, indent=2, ensure_ascii=False)
-        (making / METADATA).write_text(text + "\n", encoding="utf-8")
+        (making / METADATA).write_text(as_json(metadata), encoding="utf-8")
     remove_old(folder)
 
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from elmokit.figures import ELMO, FAINT, styled, write_figure
+from elmokit.figures import ELMO, FAINT, new_figure, styled, write_figure
 
 PANEL = (3.4, 2.9)  # width and height in inches
 
@@ -43,14 +43,10 @@ def draw_curves(panels: Sequence[Panel], path: Path) -> bool:
     """Draw panels side by side into a PNG; return False if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
         return False
-    from matplotlib.figure import Figure
-
     with styled():
-        size = (PANEL[0] * len(panels), PANEL[1])
-        figure: Any = Figure(figsize=size, layout="constrained")
-        for axes, panel in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
+        figure = new_figure(PANEL[0] * len(panels), PANEL[1])
+        grid = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, panel in zip(grid, panels, strict=True):
             _draw(axes, panel)
     write_figure(figure, str(path))
     return True

@@ -22,8 +22,7 @@ def make_optimizer(
     `groups` are parameter groups as torch takes them; those without parameters are left out.
     """
     groups = [group for group in groups if group["params"]]
-    on_cpu = all(p.device.type == "cpu" for group in groups for p in group["params"])
-    fused = on_cpu or None
+    fused = all(p.device.type == "cpu" for group in groups for p in group["params"]) or None
     if name == "adagrad":
         return torch.optim.Adagrad(groups, lr=lr, initial_accumulator_value=1.0, fused=fused)
     return torch.optim.AdamW(groups, lr=lr, betas=betas, weight_decay=weight_decay, fused=fused)

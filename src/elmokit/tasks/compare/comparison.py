@@ -9,7 +9,6 @@ call ends with the same results however often it was stopped.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -25,7 +24,7 @@ from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError, plural, reason_of
 from elmokit.io.atomic import atomic_folder, write_file
-from elmokit.io.jsonfile import read_json
+from elmokit.io.jsonfile import as_json, read_json
 from elmokit.progress import use_threads
 from elmokit.tasks.compare import conditions
 from elmokit.tasks.compare.conditions import Rows, Run, Tables
@@ -40,11 +39,8 @@ from elmokit.training.folder import TRAINING, open_folder
 
 log = logging.getLogger("elmokit")
 # What the commands in the results name, besides the settings of a run.
-TOKENIZERS = ("tokenizer", "target_tokenizer")
-COMMAND_OPTIONS = (
-    *"train dev dev_fraction skip_bad elmo vectors device jieba_dict".split(),
-    *TOKENIZERS,
-)
+TOKENIZERS = ["tokenizer", "target_tokenizer"]
+COMMAND_OPTIONS = "train dev dev_fraction skip_bad elmo vectors device jieba_dict".split()
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ def compare(
         tables = conditions.make_tables([*vary, "elmo"], plan.settings, top)
         curve = tables["elmo"]
         tables = {name: tables[name] for name in vary}
-        given = {name: options[name] for name in COMMAND_OPTIONS if name in options}
+        given = {name: options[name] for name in COMMAND_OPTIONS + TOKENIZERS if name in options}
         given["out"] = out
         with plan.open_folder(out, "compare") as folder:
             return Comparer(plan, folder, tables, curve, seeds, percents, given).run()
@@ -185,8 +181,7 @@ class Comparer:
         fingerprints = {"data": plan.data.fingerprint, **sources.fingerprints}
         try:
             change = describe_change(report, plan.settings, fingerprints)
-            described = describe_run(run, report, "")
-            summarize(self.tables, self.curve, self.percents, [described])
+            summarize(self.tables, self.curve, self.percents, [describe_run(run, report, "")])
             float(report["seconds"])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ElmokitError(
@@ -224,8 +219,7 @@ class Comparer:
             **summarize(self.tables, self.curve, self.percents, described),
             "runs": described,
         }
-        text = json.dumps(results, indent=2, ensure_ascii=False)
-        write_file(self.folder / "results.json", [text + "\n"])
+        write_file(self.folder / "results.json", [as_json(results)])
         write_file(self.folder / "table.md", [as_markdown(results)])
         return results
 

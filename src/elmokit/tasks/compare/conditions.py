@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import Any
@@ -107,15 +107,9 @@ def check_list(
 
 def all_runs(tables: Tables, curve: Rows, seeds: list[int], percents: list[float]) -> list[Run]:
     """Return every run once, seed by seed, so that tables are complete early."""
-
-    def of(seed: int) -> Iterator[Run]:
-        for rows in tables.values():
-            yield from (Run(condition, seed) for condition in rows.values())
-        for percent in percents:
-            yield from (Run(condition, seed, percent) for condition in curve.values())
-
-    runs = {run.name: run for seed in seeds for run in of(seed)}
-    return list(runs.values())
+    parts = [(100.0, rows) for rows in tables.values()] + [(part, curve) for part in percents]
+    runs = [Run(c, seed, part) for seed in seeds for part, rows in parts for c in rows.values()]
+    return list({run.name: run for run in runs}.values())
 
 
 def seconds_left(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.figures import ELMO, FAINT, FORMATS, INK, SHADES, WIDTH, styled, write_figure
+from elmokit import figures as style
 from elmokit.tasks.compare.conditions import WITH, WITHOUT
 from elmokit.tasks.compare.summary import TITLES, percentage
 
@@ -20,29 +20,27 @@ def draw_all(results: dict[str, Any], folder: Path) -> bool:
     """Write all figures that the results have data for; return False without matplotlib."""
     if find_spec("matplotlib") is None:
         return False
-    with styled():
+    with style.styled():
         drawn = {
             "figure": draw_rows(results),
             "sample_efficiency": draw_curve(results),
             "weights": draw_weights(results),
         }
     for name, figure in drawn.items():
-        for extension in FORMATS if figure is not None else ():
-            write_figure(figure, str(folder / f"{name}{extension}"))
+        for extension in style.FORMATS if figure is not None else ():
+            style.write_figure(figure, str(folder / f"{name}{extension}"))
     return True
 
 
 def draw_rows(results: dict[str, Any]) -> Any:
     """Draw the mean and spread of each condition and its single runs, a panel for each table."""
-    from matplotlib.figure import Figure
-
     tables = {name: [line for line in t if line["n"]] for name, t in results["tables"].items()}
     sizes = [len(lines) + 1.2 for lines in tables.values()]
-    figure: Any = Figure(figsize=(WIDTH, 0.5 + 0.27 * sum(sizes)), layout="constrained")
+    figure = style.new_figure(style.WIDTH, 0.5 + 0.27 * sum(sizes))
     panels = figure.subplots(len(tables), 1, sharex=True, squeeze=False, height_ratios=sizes)
     for axes, (name, lines) in zip(panels[:, 0], tables.items(), strict=True):
         for row, line in enumerate(lines):
-            color = INK if line["label"] == WITHOUT else ELMO
+            color = style.INK if line["label"] == WITHOUT else style.ELMO
             _draw_row(axes, row, line["scores"][results["metric"]], color=color)
         axes.set_yticks(range(len(lines)), [line["label"] for line in lines])
         axes.set_ylim(len(lines) - 0.4, -0.6)  # The first row is at the top.
@@ -50,7 +48,7 @@ def draw_rows(results: dict[str, Any]) -> Any:
         axes.set_title(f"{TITLES[name]}: {results['task']}")
         if lines:
             base = 100 * lines[0]["scores"][results["metric"]]["mean"]
-            axes.axvline(base, color=FAINT, lw=0.8, ls=":", zorder=0)
+            axes.axvline(base, color=style.FAINT, lw=0.8, ls=":", zorder=0)
     panels[-1, 0].set_xlabel(f"dev {results['metric']}, percent")
     return figure
 
@@ -60,28 +58,27 @@ def _draw_row(axes: Any, row: int, value: dict[str, Any], *, color: str) -> None
     single = [100 * v for v in value["values"]]
     axes.plot(single, [row] * len(single), "|", color=color, alpha=0.6, ms=9, zorder=2)
     axes.errorbar(mean, row, xerr=around, fmt="o", color=color, ms=5, capsize=3, lw=1.3, zorder=3)
-    look = {"va": "center", "fontsize": "small", "color": INK}
+    look = {"va": "center", "fontsize": "small", "color": style.INK}
     axes.annotate(percentage(value), (1.01, row), xycoords=("axes fraction", "data"), **look)
 
 
 def draw_curve(results: dict[str, Any]) -> Any:
     """Draw the score over the size of the training data; return None if not measured."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator
 
     points = [p for p in results["sample_efficiency"] if all(r["n"] for r in p["rows"].values())]
     if not points:
         return None
-    figure: Any = Figure(figsize=(0.75 * WIDTH, 3.2), layout="constrained")
+    figure = style.new_figure(0.75 * style.WIDTH, 3.2)
     axes = figure.subplots()
     percents = [point["percent"] for point in points]
-    looks = {WITH: ("s-", ELMO), WITHOUT: ("o--", INK)}
-    for label, (style, color) in looks.items():
+    looks = {WITH: ("s-", style.ELMO), WITHOUT: ("o--", style.INK)}
+    for label, (line, color) in looks.items():
         scores = [point["rows"][label]["scores"][results["metric"]] for point in points]
         means = np.array([100 * score["mean"] for score in scores])
         around = np.array([100 * (score["spread"] or 0) for score in scores])
         axes.fill_between(percents, means - around, means + around, color=color, alpha=0.18, lw=0)
-        axes.plot(percents, means, style, color=color, ms=4.5, lw=1.4, label=label)
+        axes.plot(percents, means, line, color=color, ms=4.5, lw=1.4, label=label)
     axes.set(
         xscale="log", xlabel="training data, percent", ylabel=f"dev {results['metric']}, percent"
     )
@@ -96,16 +93,13 @@ def draw_curve(results: dict[str, Any]) -> Any:
 
 def draw_weights(results: dict[str, Any]) -> Any:
     """Draw the weights of the learned mixes, a panel for each placement; None without any."""
-    from matplotlib.figure import Figure
-
     learned = [line for line in results["weights"] if line["layers"] == "all"]
     if not learned:
         return None
     names = [name for name in ("input", "output") if any(m["mix"] == name for m in learned)]
     groups = {name: [line for line in learned if line["mix"] == name] for name in names}
     sizes = [len(lines) + 0.4 for lines in groups.values()]
-    width = min(WIDTH, 1.6 + 1.15 * sum(sizes))
-    figure: Any = Figure(figsize=(width, 2.9), layout="constrained")
+    figure = style.new_figure(min(style.WIDTH, 1.6 + 1.15 * sum(sizes)), 2.9)
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False, width_ratios=sizes)[0]
     for axes, (name, lines) in zip(panels, groups.items(), strict=True):
         _draw_mixes(axes, lines)
@@ -126,13 +120,13 @@ def _draw_mixes(axes: Any, lines: list[dict[str, Any]]) -> None:
             [share["mean"] for share in shares],
             width,
             yerr=[share["spread"] or 0 for share in shares],
-            color=SHADES[layer % len(SHADES)],
-            edgecolor=INK,
+            color=style.SHADES[layer % len(style.SHADES)],
+            edgecolor=style.INK,
             linewidth=0.6,
-            error_kw={"lw": 0.9, "capsize": 2, "ecolor": INK},
+            error_kw={"lw": 0.9, "capsize": 2, "ecolor": style.INK},
             label=f"layer {layer}",
         )
-    axes.axhline(1 / num_layers, color=FAINT, lw=0.8, ls=":")  # the average, the initial mix
+    axes.axhline(1 / num_layers, color=style.FAINT, lw=0.8, ls=":")  # the average, the initial mix
     labels = [f"{line['placement']}\nλ = {line['l2']:g}" for line in lines]
     axes.set_xticks(range(len(lines)), labels)
     axes.set_xlim(-0.6, len(lines) - 0.4)

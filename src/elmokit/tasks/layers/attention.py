@@ -18,8 +18,7 @@ def masked_softmax(scores: Tensor, mask: Tensor, *, dim: int = -1) -> Tensor:
 
     The mask broadcasts to the scores; where it is False everywhere, all weights are 0.
     """
-    lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill(~mask, lowest).softmax(dim) * mask
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim) * mask
 
 
 class TrilinearScores(nn.Module):
@@ -53,8 +52,7 @@ def align(
 
 def with_matches(vectors: Tensor, texts: Sequence[Tokens], others: Sequence[Tokens]) -> Tensor:
     """Add to the vectors (texts, tokens, dim) which tokens the other text has: MATCHES columns."""
-    pairs = zip(texts, others, strict=True)
-    matched = pad_sequence([matches(*pair) for pair in pairs], batch_first=True)
+    matched = pad_sequence(list(map(matches, texts, others)), batch_first=True)
     return torch.cat([vectors, matched.to(vectors)], dim=-1)
 
 

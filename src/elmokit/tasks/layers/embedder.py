@@ -117,9 +117,7 @@ class Inputs(nn.Module):
 
     def penalty(self) -> Tensor:
         """Return the penalty of the mixes, to be added to the loss."""
-        if self.elmo is None:
-            return torch.zeros((), device=self.device)
-        return self.elmo.penalty()
+        return torch.zeros((), device=self.device) if self.elmo is None else self.elmo.penalty()
 
     def mixes(self) -> dict[str, dict[str, Any]]:
         """Return the layer weights and the scale of each placement's mix, for a report."""

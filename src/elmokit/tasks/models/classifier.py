@@ -21,14 +21,12 @@ class Classifier(LabelModel):
 
     def __init__(self, inputs: Inputs, settings: ClassifierSettings, learned: Learned) -> None:
         super().__init__(inputs, learned)
-        self.lstm: BiLSTM | None = None
-        if settings.encoder == "lstm":
-            self.lstm = BiLSTM(
-                inputs.dim, settings.hidden, depth=settings.depth, dropout=settings.dropout
-            )
+        hidden, depth, dropout = settings.hidden, settings.depth, settings.dropout
+        has_lstm = settings.encoder == "lstm"
+        self.lstm = BiLSTM(inputs.dim, hidden, depth=depth, dropout=dropout) if has_lstm else None
         width = (self.lstm.dim if self.lstm else inputs.dim) + inputs.late_dim
         self.pooling = Pooling(width, settings.pooling if self.lstm else "mean")
-        self.top = self.make_top(width, settings.hidden, settings.dropout)
+        self.top = self.make_top(width, hidden, dropout)
 
     def forward(self, batch: Sequence[Labeled]) -> Tensor:
         encoded = self.inputs([example.texts[0] for example in batch])

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import torch
@@ -111,7 +111,7 @@ def name_features(example: Pronoun) -> list[list[int]]:
     sentence at which the name begins; how often its words occur elsewhere in the passage; whether
     it is nearer to the pronoun than the other name; and whether it precedes the other name.
     """
-    tokens = [token for sentence in example.texts for token in sentence]
+    tokens = [*chain(*example.texts)]
     starts = list(accumulate(map(len, example.texts[:-1]), initial=0))
     described = []
     for name, other in ((example.first, example.second), (example.second, example.first)):
@@ -167,8 +167,7 @@ def learn(examples: Sequence[Pronoun], settings: CoreferenceSettings) -> Learned
 
 def score(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
     """Return GAP's F1 of all, of masculine and of feminine pronouns, and accuracy."""
-    tokens = [[token for sentence in e.texts for token in sentence] for e in examples]
-    pronouns = [text[e.pronoun] for text, e in zip(tokens, examples, strict=True)]
+    pronouns = [[*chain(*example.texts)][example.pronoun] for example in examples]
     return metrics.gap_scores(*gold_and_predicted(examples, predictions), pronouns)
 
 

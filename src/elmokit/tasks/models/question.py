@@ -145,8 +145,7 @@ def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span],
     ends = F.pad(end, (0, width - 1), value=-torch.inf).unfold(1, width, 1)  # (B, P, width)
     best = (start.unsqueeze(2) + ends).flatten(1).max(1)  # at index start * width + further
     pairs = (divmod(index, width) for index in best.indices.tolist())
-    spans = [(first, first + further + 1) for first, further in pairs]
-    return spans, best.values.exp().tolist()
+    return [(first, first + further + 1) for first, further in pairs], best.values.exp().tolist()
 
 
 def learn(examples: Sequence[Question], settings: QuestionSettings) -> Learned:

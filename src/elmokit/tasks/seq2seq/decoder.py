@@ -172,7 +172,6 @@ class Decoder(nn.Module):
             share = self._share(output, written.vectors[-1]).sigmoid().unsqueeze(1)  # (n, 1)
             known = (known * share).scatter_add(1, indices, attention * (1 - share))
         attended = indices.gather(1, attention.argmax(1, keepdim=True))  # (n, 1)
-        unknown = known[:, UNKNOWN : UNKNOWN + 1]
-        moved = known.scatter_add(1, attended, unknown)
+        moved = known.scatter_add(1, attended, known[:, UNKNOWN : UNKNOWN + 1])
         moved[:, UNKNOWN] = 0.0
         return moved

@@ -78,13 +78,10 @@ class Rewriter(nn.Module):
         """Return the best target of each text, with the mean log probability of its words."""
         source, state = self.read(batch)
         rows = torch.arange(len(batch), device=self.inputs.device)
+        writing = Writing(source, state.take(rows.repeat_interleave(self.beam)), self.beam)
+        begin, limit = torch.full_like(rows, BEGIN), self.settings.max_target_tokens
         hypotheses = search(
-            self.next_words,
-            Writing(source, state.take(rows.repeat_interleave(self.beam)), self.beam),
-            torch.full_like(rows, BEGIN),
-            end=END,
-            beam=self.beam,
-            max_words=self.settings.max_target_tokens,
+            self.next_words, writing, begin, end=END, beam=self.beam, max_words=limit
         )
         own_words = [self.words.own_words(example.texts[0]) for example in batch]
         return [
@@ -107,8 +104,7 @@ class Rewriter(nn.Module):
         outputs = self.encoder(encoded.vectors, encoded.mask)  # (B, S, 2 * hidden)
         forward, backward = outputs.chunk(2, dim=2)
         rows = torch.arange(len(batch), device=outputs.device)
-        last = encoded.mask.sum(1) - 1
-        summary = torch.cat([forward[rows, last], backward[:, 0]], dim=1)
+        summary = torch.cat([forward[rows, encoded.mask.sum(1) - 1], backward[:, 0]], dim=1)
         memory = encoded.join(outputs)
         own_words = [self.words.own_words(text) for text in texts]
         source = Source(
