@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from elmokit import allennlp as allennlp
+    from elmokit import analysis as analysis
     from elmokit import hub as hub
     from elmokit import manylangs as manylangs
+    from elmokit import pretrain as pretrain
     from elmokit import simple_elmo as simple_elmo
+    from elmokit import tasks as tasks
     from elmokit.config import BiLMConfig
     from elmokit.embed import Embedder, Sentence
     from elmokit.errors import (
@@ -53,7 +56,7 @@ MODULES = {
 }
 
 # modules that are reached as `elmokit.hub`
-SUBMODULES = ("allennlp", "hub", "manylangs", "simple_elmo")
+SUBMODULES = ("allennlp", "analysis", "hub", "manylangs", "pretrain", "simple_elmo", "tasks")
 
 if not TYPE_CHECKING:  # a type checker would take any misspelt name for granted
 

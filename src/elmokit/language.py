@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import InvalidInput
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.vocabulary import SPECIAL, Vocabulary
 
@@ -126,7 +126,7 @@ def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
     share of a word is that among all words that were tried.
     """
     if k < 1:
-        raise ElmokitError(f"k must be at least 1, not {k}")
+        raise InvalidInput(f"k must be at least 1, not {k}")
     vocabulary = vocabulary_of(elmo)
     tokens = _with_gap(elmo, sentence)
     gap = tokens.index(GAP)
@@ -174,7 +174,7 @@ def perplexity(elmo: Reader, sentences: Iterable[Text]) -> Perplexity:
         sums += losses
         tokens += len(words) + 1
     if not tokens:
-        raise ElmokitError("cannot compute the perplexity: there are no sentences")
+        raise InvalidInput("cannot compute the perplexity: there are no sentences")
     return Perplexity.of(sums, tokens)
 
 
@@ -208,9 +208,9 @@ def _losses(
 def vocabulary_of(elmo: Reader) -> Vocabulary:
     """Return the words that a model predicts; raise if it cannot predict words."""
     if elmo.model.softmax is None:
-        raise ElmokitError(f"{elmo.source} has no softmax and so cannot predict words")
+        raise InvalidInput(f"{elmo.source} has no softmax and so cannot predict words")
     if elmo.vocabulary is None:
-        raise ElmokitError(f"{elmo.source} has no vocabulary and so cannot predict words")
+        raise InvalidInput(f"{elmo.source} has no vocabulary and so cannot predict words")
     return elmo.vocabulary
 
 
@@ -218,8 +218,8 @@ def _with_gap(elmo: Reader, sentence: Text) -> list[str]:
     if isinstance(sentence, str):
         parts = sentence.split(GAP)
         if len(parts) != 2:
-            raise ElmokitError(f"the sentence must have one gap {GAP}, not {len(parts) - 1}")
+            raise InvalidInput(f"the sentence must have one gap {GAP}, not {len(parts) - 1}")
         return [*elmo.tokenize(parts[0]), GAP, *elmo.tokenize(parts[1])]
     if list(sentence).count(GAP) != 1:
-        raise ElmokitError(f"the tokens must have one gap {GAP!r}, not {list(sentence).count(GAP)}")
+        raise InvalidInput(f"the tokens must have one gap {GAP!r}, not {list(sentence).count(GAP)}")
     return list(sentence)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import InvalidInput
 from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLMOutput
 from elmokit.model.scalar_mix import ScalarMix
@@ -63,7 +63,7 @@ class ElmoLayer(nn.Module):
         """
         super().__init__()
         if outputs < 1:
-            raise ElmokitError(f"outputs must be at least 1, not {outputs}")
+            raise InvalidInput(f"outputs must be at least 1, not {outputs}")
         object.__setattr__(self, "elmo", elmo)  # This keeps it from becoming a submodule.
         self.bilm = elmo.model if trainable else None
         self.mixes = nn.ModuleList(

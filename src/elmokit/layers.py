@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -36,7 +36,7 @@ def parse_layers(text: str) -> Layers:
     try:
         return [float(weight) for weight in text.split(",")]
     except ValueError:
-        raise ElmokitError(f"layer weights must be comma-separated numbers, not {text!r}") from None
+        raise InvalidInput(f"layer weights must be comma-separated numbers, not {text!r}") from None
 
 
 def layer_weights(layers: Layers, num_layers: int) -> NDArray[np.float32]:
@@ -55,14 +55,14 @@ def layer_weights(layers: Layers, num_layers: int) -> NDArray[np.float32]:
     if isinstance(layers, int | np.integer) and not isinstance(layers, bool):
         if -num_layers - 1 <= layers <= num_layers:
             return identity[[layers]]
-        raise ElmokitError(f"there is no layer {layers}; this model has layers 0 to {num_layers}")
+        raise InvalidInput(f"there is no layer {layers}; this model has layers 0 to {num_layers}")
     try:
         with np.errstate(over="ignore"):
             weights = np.asarray(layers, np.float32)
     except (ValueError, TypeError, OverflowError):
         weights = np.empty(0, np.float32)
     if weights.shape != (num_layers + 1,) or not np.isfinite(weights).all():
-        raise ElmokitError(
+        raise InvalidInput(
             f"layers must be 'all', 'top', 'average', an index from 0 to {num_layers} "
             f"or {num_layers + 1} weights, not {layers!r}"
         )
@@ -78,7 +78,7 @@ def layer_index(layer: str | int, num_layers: int) -> int:
     known = {str(index): index for index in range(num_layers + 1)}
     known |= {"top": num_layers, "average": num_layers + 1}
     if str(layer) not in known:
-        raise ElmokitError(f"layer must be 0 to {num_layers}, top or average, not {str(layer)!r}")
+        raise InvalidInput(f"layer must be 0 to {num_layers}, top or average, not {str(layer)!r}")
     return known[str(layer)]
 
 
@@ -137,4 +137,4 @@ def pool_and_scale(
 def check_pooling(pooling: str) -> None:
     """Raise if `pooling` is unknown."""
     if pooling not in POOLINGS:
-        raise ElmokitError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
+        raise InvalidInput(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from elmokit.errors import ElmokitError, explained
+from elmokit.errors import ElmokitError, MissingFile, explained
 from elmokit.io.paths import is_folder
 
 # ".old" is added to the temporary name of a folder that is being replaced.
@@ -70,7 +70,7 @@ def atomic_folder(folder: Path, *, replace: Collection[str] | None = None) -> It
     folder = Path(folder).absolute()
     check_replaceable(folder, replace)
     if not is_folder(folder.parent):
-        raise ElmokitError(f"there is no folder {folder.parent} to write {folder.name} into")
+        raise MissingFile(f"there is no folder {folder.parent} to write {folder.name} into")
     with explained(f"cannot write {folder}", OSError):
         remove_leftovers(folder.parent, folder.name)
         temporary = _temporary_name(folder)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import ElmokitError, explained
+from elmokit.errors import UnsupportedFormat, explained
 from elmokit.io.atomic import atomic_file
 from elmokit.io.paths import check_regular
 
@@ -24,7 +24,7 @@ def decode(content: bytes, path: Path) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ElmokitError(f"{path} is not UTF-8 text (byte {error.start})") from None
+        raise UnsupportedFormat(f"{path} is not UTF-8 text (byte {error.start})") from None
 
 
 def read_json(path: Path, *, max_bytes: int | None = None) -> dict[str, Any]:
@@ -33,9 +33,9 @@ def read_json(path: Path, *, max_bytes: int | None = None) -> dict[str, Any]:
     try:
         values = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ElmokitError(f"{path} is not valid JSON: {error}") from None
+        raise UnsupportedFormat(f"{path} is not valid JSON: {error}") from None
     if not isinstance(values, dict):
-        raise ElmokitError(f"{path} is not a JSON object")
+        raise UnsupportedFormat(f"{path} is not a JSON object")
     return values
 
 
@@ -49,11 +49,11 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         values = yaml.safe_load(content.decode("utf-8"))
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ElmokitError(f"{path} is not valid YAML: {reason}") from None
+        raise UnsupportedFormat(f"{path} is not valid YAML: {reason}") from None
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise ElmokitError(f"{path} is not a YAML mapping of option names to values")
+        raise UnsupportedFormat(f"{path} is not a YAML mapping of option names to values")
     return values
 
 
@@ -62,7 +62,7 @@ def read_bytes(path: Path, max_bytes: int, kind: str) -> bytes:
     check_regular(path, missing_ok=True)
     with explained(f"cannot read {path}", OSError, ValueError):  # ValueError: a zero byte in it
         if path.stat().st_size > max_bytes:
-            raise ElmokitError(f"{path} is too large for {kind}")
+            raise UnsupportedFormat(f"{path} is too large for {kind}")
         return path.read_bytes()
 
 

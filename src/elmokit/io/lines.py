@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from elmokit.errors import ElmokitError, require
+from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, require
 
 logger = logging.getLogger("elmokit")
 
@@ -77,11 +77,11 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
     if os.fspath(path) == STANDARD_INPUT:
         return nullcontext(sys.stdin.buffer)
     if os.path.isdir(path):  # noqa: PTH112 Not every system says so when it is opened.
-        raise ElmokitError(f"{name} is a directory, not a file")
+        raise InvalidInput(f"{name} is a directory, not a file")
     try:
         return Path(path).open("rb")
     except FileNotFoundError:
-        raise ElmokitError(f"there is no file {name}") from None
+        raise MissingFile(f"there is no file {name}") from None
     except PermissionError:
         raise ElmokitError(f"cannot read {name}: its permissions forbid it") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
@@ -128,7 +128,7 @@ def _compression(path: FilePath, name: str, start: bytes) -> str | None:
     compression = next(detected, None)
     extension = Path(path).suffix.lower()
     if start and extension in COMPRESSIONS and compression != extension:
-        raise ElmokitError(f"{name} is not a {extension} file, although its name says so")
+        raise UnsupportedFormat(f"{name} is not a {extension} file, although its name says so")
     return compression
 
 
@@ -148,13 +148,13 @@ def _decompress(blocks: Iterable[bytes], name: str, compression: str) -> Iterato
             try:
                 data = decompressor.decompress(part)
             except corrupt:
-                raise ElmokitError(f"{name} is corrupt: it cannot be decompressed") from None
+                raise UnsupportedFormat(f"{name} is corrupt: it cannot be decompressed") from None
             yield data
             part = b""
             if decompressor.eof:
                 part, decompressor = decompressor.unused_data, None
     if decompressor is not None:
-        raise ElmokitError(f"{name} is truncated: its compressed data has no end")
+        raise UnsupportedFormat(f"{name} is truncated: its compressed data has no end")
 
 
 def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
@@ -164,7 +164,7 @@ def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
         if seen < BINARY_CHECK_BYTES and b"\0" in block[: BINARY_CHECK_BYTES - seen]:
             is_utf16 = seen == 0 and block.startswith((b"\xff\xfe", b"\xfe\xff"))
             kind = "UTF-16 text: convert it to UTF-8" if is_utf16 else "a binary file, not text"
-            raise ElmokitError(f"{name} seems to be {kind}")
+            raise UnsupportedFormat(f"{name} seems to be {kind}")
         yield block.removeprefix(BYTE_ORDER_MARK) if seen == 0 else block
         seen += len(block)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat, reason_of
+from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
 from elmokit.io.lines import FilePath
 
 
@@ -26,10 +26,10 @@ def find_files(corpus: FilePath | Sequence[FilePath]) -> list[Path]:
             matches = {Path(p) for p in found if is_file(p)}
         if not matches:
             where = os.fspath(name)
-            raise ElmokitError(f"there is no text at {where!r}: give files, globs or folders")
+            raise MissingFile(f"there is no text at {where!r}: give files, globs or folders")
         files |= matches
     if not files:
-        raise ElmokitError("no corpus was given: name files, globs or folders")
+        raise InvalidInput("no corpus was given: name files, globs or folders")
     return sorted(files)
 
 
@@ -45,7 +45,7 @@ def check_output(
     try:
         output = Path(path).expanduser().absolute()
         if not output.parent.is_dir():
-            raise ElmokitError(f"there is no folder {output.parent} to write {path} to")
+            raise MissingFile(f"there is no folder {output.parent} to write {path} to")
         output.lstat()
     except FileNotFoundError:
         return

@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from elmokit.errors import ElmokitError, explained
+from elmokit.errors import ElmokitError, MissingFile, explained
 from elmokit.io import atomic
 from elmokit.io.atomic import check_replaceable
 from elmokit.io.lines import STANDARD_INPUT, FilePath
@@ -47,7 +47,7 @@ def check_unused(
     with explained(f"cannot write {os.fspath(out)[:99]}", OSError):  # The name is too long.
         parts_folder(out).exists()
     if not out.absolute().parent.is_dir():
-        raise ElmokitError(f"there is no folder {out.parent} to write {out.name} into")
+        raise MissingFile(f"there is no folder {out.parent} to write {out.name} into")
     if os.path.lexists(parts_folder(out)):
         if not (resume or overwrite):
             raise ElmokitError(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import InvalidInput
 from elmokit.model.batch import TokenBatch, token_mask, with_boundaries
 from elmokit.model.encoders import ENCODERS
 from elmokit.model.lstm import LayerState, LSTMLayer, pack
@@ -73,7 +73,7 @@ class BiLMState:
     def take(self, order: Tensor) -> BiLMState:
         """Return the rows of a batch in the order of its packing: order is (sentences,)."""
         if self.rows < len(order):
-            raise ElmokitError(
+            raise InvalidInput(
                 f"the carried state has {self.rows} rows but the batch has {len(order)} "
                 "sentences; start with the largest batch"
             )
@@ -126,7 +126,7 @@ def find_representation(name: str, num_layers: int, dim: int) -> tuple[int, slic
     """Return the layer and the columns of a named representation."""
     names = representation_names(num_layers)
     if name not in names:
-        raise ElmokitError(f"unknown representation {name!r}; choose from {', '.join(names)}")
+        raise InvalidInput(f"unknown representation {name!r}; choose from {', '.join(names)}")
     direction, _, layer = name.partition("_")
     columns = slice(dim // 2, dim) if direction == "backward" else slice(0, dim // 2)
     return int(layer or 0), columns
@@ -204,7 +204,7 @@ def given_state(state: BiLMState | str | None) -> BiLMState | None:
     """Return the state to continue from, None if there is none yet; raise for other strings."""
     if isinstance(state, str):
         if state != "carry":
-            raise ElmokitError(f"state must be 'carry', a returned state or None, not {state!r}")
+            raise InvalidInput(f"state must be 'carry', a returned state or None, not {state!r}")
         return None
     return state
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import InvalidInput
 
 
 class ScalarMix(nn.Module):
@@ -40,9 +40,9 @@ class ScalarMix(nn.Module):
         """
         super().__init__()
         if initial is not None and len(initial) != num_layers:
-            raise ElmokitError(f"{len(initial)} initial weights were given for {num_layers} layers")
+            raise InvalidInput(f"{len(initial)} initial weights were given for {num_layers} layers")
         if only is not None and not -num_layers <= only < num_layers:
-            raise ElmokitError(f"there is no layer {only}; choose from 0 to {num_layers - 1}")
+            raise InvalidInput(f"there is no layer {only}; choose from 0 to {num_layers - 1}")
         weights = torch.zeros(num_layers) if initial is None else torch.tensor(initial).float()
         self.num_layers, self.layer_norm, self.l2 = num_layers, layer_norm, l2
         self.only = None if only is None else only % num_layers
@@ -62,7 +62,7 @@ class ScalarMix(nn.Module):
     def forward(self, hidden_states: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix (num_layers, ..., dim) into (..., dim); mask (...) is True where there is a token."""
         if len(hidden_states) != self.num_layers:
-            raise ElmokitError(
+            raise InvalidInput(
                 f"this mix has weights for {self.num_layers} layers but got {len(hidden_states)}"
             )
         if self.only is not None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import UnsupportedFormat
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 
 UNKNOWN, PADDING = "<oov>", "<pad>"
@@ -49,10 +49,10 @@ def _check(name: str, entries: list[str] | None, needed: Sequence[str]) -> None:
     known = set(entries)
     if len(known) != len(entries):
         repeated = Counter(entries).most_common(1)[0][0]
-        raise ElmokitError(f"the dictionary of {name} has {repeated!r} twice")
+        raise UnsupportedFormat(f"the dictionary of {name} has {repeated!r} twice")
     missing = [mark for mark in needed if mark not in known]
     if missing:
-        raise ElmokitError(f"the dictionary of {name} lacks {', '.join(missing)}")
+        raise UnsupportedFormat(f"the dictionary of {name} lacks {', '.join(missing)}")
 
 
 class UnicodeIndexer:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ElmokitError
+from elmokit.errors import InvalidInput
 from elmokit.text.characters import CharacterIndexer
 from elmokit.text.dictionaries import Dictionaries, UnicodeIndexer
 from elmokit.text.vocabulary import Vocabulary, WordIndexer
@@ -36,11 +36,11 @@ def make_indexer(
         return CharacterIndexer(config.max_characters)
     if config.token_encoder == "unicode":
         if dictionaries is None:
-            raise ElmokitError("a model on Unicode characters needs its dictionaries")
+            raise InvalidInput("a model on Unicode characters needs its dictionaries")
         padded = padded or config.has_filters
         return UnicodeIndexer(dictionaries, max_characters=config.max_characters, padded=padded)
     if vocabulary is None:
-        raise ElmokitError("a model on words needs its vocabulary")
+        raise InvalidInput("a model on words needs its vocabulary")
     return WordIndexer(vocabulary)
 
 
@@ -48,6 +48,6 @@ def refuse_strings(sentences: Sequence[Sequence[str]]) -> None:
     """Raise if a sentence is a string, whose tokens would be its characters."""
     for sentence in [sentences, *sentences]:
         if isinstance(sentence, str):
-            raise ElmokitError(
+            raise InvalidInput(
                 f"give a sentence as a list of tokens, not as the string {reprlib.repr(sentence)}"
             )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import ElmokitError, plural
+from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat, plural
 from elmokit.io import lines
 from elmokit.io.lines import FilePath, OnBytes, Piece, name_of, read_lines
 from elmokit.io.paths import is_file
@@ -99,7 +99,7 @@ def _read(
     path: FilePath, form: Form, tokenize: Tokenize, errors: str, on_bytes: OnBytes = lambda _: None
 ) -> Iterator[Line]:
     if errors not in ("strict", "replace"):
-        raise ElmokitError(f"errors must be 'strict' or 'replace', not {errors!r}")
+        raise InvalidInput(f"errors must be 'strict' or 'replace', not {errors!r}")
     pieces = read_lines(path, errors=errors, on_bytes=on_bytes)
     return sentences_of(pieces, name_of(path), form, tokenize)
 
@@ -142,15 +142,15 @@ class Form:
         kind, column = self.kind, self.column
         if kind not in ("text", *KINDS.values()):
             choices = "auto, text, jsonl, conll, conllu"
-            raise ElmokitError(f"kind must be one of {choices}, not {kind!r}")
+            raise InvalidInput(f"kind must be one of {choices}, not {kind!r}")
         if self.split and kind in WORD_COLUMN:
-            raise ElmokitError(f"split is for running text; a {kind} file is already split")
+            raise InvalidInput(f"split is for running text; a {kind} file is already split")
         if self.id_field is not None and kind != "jsonl":
-            raise ElmokitError(f"id_field is for jsonl files; this one is {kind}")
+            raise InvalidInput(f"id_field is for jsonl files; this one is {kind}")
         if column is not None and kind not in WORD_COLUMN:
-            raise ElmokitError(f"column is for conll and conllu files; this one is {kind}")
+            raise InvalidInput(f"column is for conll and conllu files; this one is {kind}")
         if column is not None and column < 0:
-            raise ElmokitError(f"column must be at least 0, not {column}")
+            raise InvalidInput(f"column must be at least 0, not {column}")
 
 
 def sentences_of(pieces: Pieces, name: str, form: Form, tokenize: Tokenize) -> Iterator[Line]:
@@ -195,7 +195,7 @@ def join_lines(lines: Iterable[Line]) -> Iterator[Line]:
 def chunk_tokens(tokens: Sequence[str], max_tokens: int) -> Iterator[list[str]]:
     """Cut a sentence into consecutive chunks of at most `max_tokens`; an empty one has none."""
     if max_tokens < 1:
-        raise ElmokitError(f"max_tokens must be at least 1, not {max_tokens}")
+        raise InvalidInput(f"max_tokens must be at least 1, not {max_tokens}")
     starts = range(0, len(tokens), max_tokens)
     return (list(tokens[start : start + max_tokens]) for start in starts)
 
@@ -226,7 +226,7 @@ def _not_empty(sentences: Iterable[Line], name: str) -> Iterator[Line]:
         is_empty = False
         yield sentence
     if is_empty:
-        raise ElmokitError(f"{name} has no sentences")
+        raise InvalidInput(f"{name} has no sentences")
 
 
 def _unbroken(pieces: Pieces, name: str) -> Iterator[Piece]:
@@ -297,9 +297,9 @@ def _json_row(text: str, where: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         reason = f"{error.msg} at character {error.colno}"
-        raise ElmokitError(f"{where} is not valid JSON: {reason}") from None
+        raise UnsupportedFormat(f"{where} is not valid JSON: {reason}") from None
     except (ValueError, RecursionError):  # thousands of digits or brackets
-        raise ElmokitError(f"{where} is not JSON that can be read") from None
+        raise UnsupportedFormat(f"{where} is not JSON that can be read") from None
 
 
 def _json_field(value: Any, where: str, field: str) -> Any:

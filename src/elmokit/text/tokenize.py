@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import chain, starmap
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import InvalidInput
 from elmokit.text.chinese import CHINESE, segment_chinese
 
 # Abbreviations that keep their dot. TITLES precede something and never end a sentence,
@@ -159,11 +159,11 @@ def token_offsets(text: str, tokens: Iterable[str]) -> list[tuple[int, int]]:
     for token in tokens:
         start = text.find(token, end)
         if not token or start < 0 or text[end:start].strip():
-            raise ElmokitError(f"the token {token!r} does not follow in the text {text[:60]!r}")
+            raise InvalidInput(f"the token {token!r} does not follow in the text {text[:60]!r}")
         end = start + len(token)
         offsets.append((start, end))
     if text[end:].strip():
-        raise ElmokitError(f"the tokens of {text[:60]!r} end before the text does")
+        raise InvalidInput(f"the tokens of {text[:60]!r} end before the text does")
     return offsets
 
 
@@ -194,7 +194,7 @@ def tokenizer(name: str) -> Callable[[str], list[str]]:
     name, newline, words = name.partition("\n")
     if name not in TOKENIZERS or (newline and name != CHINESE):
         choices = ", ".join(TOKENIZERS)
-        raise ElmokitError(f"tokenizer must be one of {choices}, not {name!r}")
+        raise InvalidInput(f"tokenizer must be one of {choices}, not {name!r}")
     return partial(segment_chinese, words=words) if words else TOKENIZERS[name]
 
 

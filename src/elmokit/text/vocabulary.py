@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ElmokitError, located
+from elmokit.errors import ElmokitError, UnsupportedFormat, located
 from elmokit.io.jsonfile import decode
 from elmokit.io.lines import read_blocks
 from elmokit.io.paths import check_regular
@@ -31,10 +31,10 @@ class Vocabulary:
         self.ids = {word: index for index, word in enumerate(self.words)}
         missing = [word for word in SPECIAL if word not in self.ids]
         if missing:
-            raise ElmokitError(f"the vocabulary lacks {', '.join(missing)}")
+            raise UnsupportedFormat(f"the vocabulary lacks {', '.join(missing)}")
         if len(self.ids) != len(self.words):
             repeated = next(word for i, word in enumerate(self.words) if self.ids[word] != i)
-            raise ElmokitError(f"the vocabulary has the word {repeated!r} twice")
+            raise UnsupportedFormat(f"the vocabulary has the word {repeated!r} twice")
         self.unknown = self.ids[UNKNOWN]
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class Vocabulary:
         for block in read_blocks(path):  # decompressed, if it is a .gz
             content += block
             if len(content) > MAX_BYTES:
-                raise ElmokitError(f"{path} is too large for a list of words")
+                raise UnsupportedFormat(f"{path} is too large for a list of words")
         lines = decode(bytes(content), path).removesuffix("\n").split("\n")
         with located(path, raising=ElmokitError):
             return cls(line.removesuffix("\r") for line in lines)
