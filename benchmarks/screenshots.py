@@ -23,7 +23,7 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 # file: address of the view. The model that ships has read English, so that both show its word.
 PICTURES = {
     "explorer.png": "lang=en&example=bank",
-    "explorer.zh-CN.png": "lang=zh&example=bank",
+    "explorer.zh-CN.png": "lang=zh&model=chinese&example=苹果",
 }
 WIDTH, SCALE, COLORS = 1240, 1.5, 96
 MAX_BYTES = 200_000

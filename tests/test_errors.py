@@ -55,7 +55,7 @@ def test_its_text_is_the_sentence_alone(kind: type[ElmokitError]) -> None:
         (ValueError, lambda elmo: elmo.sentence_vectors("a", pooling="least")),
         (ValueError, lambda elmo: elmo.fill("no gap")),
         (ValueError, lambda _: ScalarMix(3, initial=[1.0])),
-        (ValueError, lambda elmo: elmo.embed_batch([["a"]], state="keep")),  # type: ignore[arg-type]
+        (ValueError, lambda elmo: elmo.embed_batch([["a"]], state="keep")),
     ],
 )
 def test_callers_catch_what_they_would_expect(
