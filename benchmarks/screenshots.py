@@ -20,7 +20,7 @@ from elmokit.serve.app import create_app
 from elmokit.serve.service import load_service
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-# file: address of the view. The model that ships has read English, so that both show its word.
+# file: address of the view
 PICTURES = {
     "explorer.png": "lang=en&example=bank",
     "explorer.zh-CN.png": "lang=zh&model=chinese&example=苹果",
