@@ -3,19 +3,19 @@
     python benchmarks/reliability.py                         # all of it
     python benchmarks/reliability.py --only kills --kills 100
     python benchmarks/reliability.py --only mutants --mutants 2000
+    python benchmarks/reliability.py --only formats --mutants 2000
     python benchmarks/reliability.py --only misuse
 
 kills     Each command is killed before and after each fsync, rename and replace, and at random
           moments, then run again to its end. The result must be that of a run that was never
           killed, without temporary files, and the input must be as it was.
 mutants   Files of task models, indexes and inventories are damaged; loading one must give a result
-          or one sentence. Damaged models of all formats: `ELMOKIT_FUZZ=2000 pytest -m fuzz`.
-misuse    Every command gets every kind of bad file as each of its files, and every kind of bad
-          place as each of its outputs: exit code 2 and one sentence, nothing else changed.
+          or one sentence.
+formats   The same for the models of all formats, by `pytest -m fuzz`.
+misuse    Every command gets bad files, bad places for its outputs, and bad options: see misuse.py.
 
-One process imports torch and forks the others, so that a run takes a second. Results, with the
-number of trials, are in benchmarks/results/reliability.json, where --only replaces its own part;
-faults end it with exit code 1.
+Results, with the number of trials, are in benchmarks/results/reliability.json, where --only
+replaces its own part; faults end it with exit code 1.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,19 +37,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+from misuse import try_misuse
 from parsers import described_parser
+from trials import HERE, READ, SHAPE, TASK, TRAIN, call, make_inputs, tail, wait, write_counts
 
-os.environ["OMP_NUM_THREADS"] = "1"
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests"))
-
-import elmokit.embed  # noqa: E402
-from elmokit.cli.main import main as elmokit_main  # noqa: E402
+import elmokit
 
 STEPS = ("fsync", "rename", "replace")  # functions of `os` to kill before and after
 VOLATILE = {"seconds", "hours", "tokens_per_second", "changed", "elmokit", "started"}
-LIMIT = 90  # seconds of a run, after which it hangs
 
 
 # ---------------------------------------------------------------------- commands
@@ -62,104 +61,32 @@ class Case:
     """Options to add when it runs again after a kill."""
 
 
-SHAPE = [
-    *("--model.lstm-dim", "16", "--model.projection-dim", "8", "--model.character-dim", "4"),
-    *("--model.filters", "1", "4", "2", "8", "--model.max-characters", "12"),
-]
-RUN = ["--threads", "1", "--quiet"]
-TRAIN = [
-    *("--tokenizer", "whitespace", "--batch-size", "4", "--unroll", "10", "--min-count", "1"),
-    *("--max-steps", "12", "--save-every", "4", "--eval-every", "6", *RUN),
-]
-TASK = [
-    *("--elmo", "model", "--hidden", "8", "--word-dim", "4", "--epochs", "2", "--batch-size", "8"),
-    *("--dropout", "0", "--cache", "cache", *RUN),
-]
-
-
 def cases() -> list[Case]:
     """Return every command that writes more than a single small file."""
-    read = ["--model", "model", "--tokenizer", "whitespace", *RUN]
     data = ["--train", "train.tsv", "--dev", "dev.tsv", "--out", "out", *TASK]
+    embed = ["--resume", "--batch-tokens", "40", *READ]
     result = [
-        Case(
-            f"embed {kind}",
-            ["embed", "text.txt", f"out.{kind}", "--resume", "--batch-tokens", "40", *read],
-            f"out.{kind}",
-        )
+        Case(f"embed {kind}", ["embed", "text.txt", f"out.{kind}", *embed], f"out.{kind}")
         for kind in ("h5", "npz", "parquet", "npy")
     ]
+    result += [
+        Case(f"embed {' '.join(words)}", ["embed", "text.txt", "out.h5", *words, *embed], "out.h5")
+        for words in (["--shard", "1/2"], ["--workers", "2"])
+    ]
     commands = {
-        "neighbours index": ["neighbours", "index", "text.txt", "out", "--resume", *read],
+        "neighbours index": ["neighbours", "index", "text.txt", "out", "--resume", *READ],
         "pretrain": ["pretrain", "--corpus", "text.txt", "--out", "out", *SHAPE, *TRAIN],
         "adapt": ["adapt", "model", "--corpus", "text.txt", "--out", "out", *TRAIN],
         "train": ["train", "classifier", *data],
         "compare": ["compare", "classifier", "--vary", "elmo", "--seeds", "1", *data],
-        "senses build": ["senses", "build", "uses.tsv", "out", *read],
+        "senses build": ["senses", "build", "uses.tsv", "out", *READ],
         "convert": ["convert", "model", "out"],
+        "static": ["static", "text.txt", "out", "--resume", "--min-count", "1", *READ],
     }
     return result + [
         Case(name, words, "out", ["--overwrite"] if name in ("senses build", "convert") else [])
         for name, words in commands.items()
     ]
-
-
-def make_inputs(folder: Path) -> None:
-    """Write the small files that all commands read."""
-    from small_text import NOUNS, make_sentences
-    from tiny import softmax_elmo
-
-    sentences = make_sentences(120)
-    text = "".join(" ".join(words) + "\n" for words in sentences)
-    (folder / "text.txt").write_text(text)
-    uses = [
-        f"{' '.join(words)}\t{i}\t{'front' if i < 4 else 'back'}\t{word}\n"
-        for words in sentences[:60]
-        for i, word in enumerate(words)
-        if word in NOUNS
-    ]
-    (folder / "uses.tsv").write_text("".join(uses))
-    for name, part in (("train", sentences[:60]), ("dev", sentences[60:100])):
-        lines = [f"{'dog' if 'dog' in words else 'other'}\t{' '.join(words)}\n" for words in part]
-        (folder / f"{name}.tsv").write_text("".join(lines))
-    softmax_elmo(tokenizer="whitespace").save_pretrained(folder / "model")
-
-
-# ---------------------------------------------------------------------- processes
-def call(arguments: list[str], folder: Path, before: Callable[[], None] = lambda: None) -> int:
-    """Start a command in a forked process, and return its id."""
-    child = os.fork()
-    if child:
-        return child
-    try:
-        os.chdir(folder)
-        log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        elmokit.embed.WINDOW_BYTES = 0  # several parts
-        before()
-        code = elmokit_main(arguments)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        code = 70
-    os._exit(code)
-
-
-def wait(child: int) -> int:
-    """Return the exit code of a process; that of one that hangs is 99."""
-    end = time.monotonic() + LIMIT
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return 99
 
 
 def count_steps(report: Path) -> None:
@@ -240,7 +167,7 @@ def try_kills(
     """Kill each command in many ways; yield its name and what was found."""
     inputs = work / "inputs"
     inputs.mkdir()
-    make_inputs_in_child(inputs)
+    make_inputs(inputs)
     before = content_of(inputs)
     for case in cases():
         whole = work / "trial"  # The same folder as below: some results name absolute paths.
@@ -274,16 +201,6 @@ def try_kills(
                 break
         found = {"points": points, "trials": trials, "killed": killed, "faults": faults}
         yield case.name, found
-
-
-def make_inputs_in_child(folder: Path) -> None:
-    """Write the inputs in another process, so that torch starts no threads in this one."""
-    child = os.fork()
-    if child == 0:
-        make_inputs(folder)
-        os._exit(0)
-    if os.waitpid(child, 0)[1]:
-        raise SystemExit("the inputs could not be written")
 
 
 def kill(case: Case, place: Path, trial: Any, seconds: float, dice: random.Random) -> bool:
@@ -320,12 +237,6 @@ def finish(case: Case, place: Path, expected: dict[str, str], before: dict[str, 
     return f"left over: {', '.join(left[:3])}" if left else ""
 
 
-def tail(folder: Path) -> str:
-    """Return the end of what a command has printed."""
-    log = folder.with_suffix(".log")
-    return " ".join(log.read_text(errors="replace").split())[-300:] if log.exists() else ""
-
-
 # ---------------------------------------------------------------------- mutants
 def try_mutants(work: Path, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Damage folders that commands write and load; yield what came out."""
@@ -333,7 +244,7 @@ def try_mutants(work: Path, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
     inputs = work / "inputs"
     inputs.mkdir()
-    make_inputs_in_child(inputs)
+    make_inputs(inputs)
     loaders = {
         "train": load_task_model,
         "neighbours index": load_index,
@@ -425,68 +336,41 @@ def load_senses(folder: Path) -> object:
     return load_inventory(folder)
 
 
-# ---------------------------------------------------------------------- misuse
-def try_misuse(work: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give every command bad files, and bad places for its outputs."""
-    inputs = work / "inputs"
-    inputs.mkdir()
-    make_inputs_in_child(inputs)
-    make_bad_files(inputs)
-    bad = [
-        "missing.txt",
-        "empty.txt",
-        "binary.bin",
-        "utf16.txt",
-        "broken.gz",
-        "folder",
-        "fifo",
-        "n" * 300,
-    ]
-    places = ["no/such/folder/out", "text.txt", "model", "mine", "n" * 300, "/dev/null/x"]
-    for case in cases():
-        faults: list[str] = []
-        trials = 0
-        files = [i for i, word in enumerate(case.arguments) if (inputs / word).exists()]
-        outs = [i for i, word in enumerate(case.arguments) if word == case.out]
-        variants = [(i, name) for i in files for name in bad] + [
-            (i, name) for i in outs for name in places
-        ]
-        for position, word in variants:
-            place = work / "trial"
-            shutil.copytree(inputs, place)
-            before = content_of(place)
-            arguments = [*case.arguments[:position], word, *case.arguments[position + 1 :]]
-            trials += 1
-            code = wait(call(arguments, place))
-            after = {k: v for k, v in content_of(place).items() if k in before}
-            said = place.with_suffix(".log").read_text(errors="replace")
-            wrong = f"{' '.join(arguments[:2])} with {word[:30]!r}"
-            if after != before:
-                faults.append(f"{wrong}: a file was changed")
-            elif code not in (0, 2):
-                faults.append(f"{wrong}: exit code {code}: {tail(place)}")
-            elif code == 2 and ("Traceback" in said or len(said.strip().splitlines()) > 3):
-                faults.append(f"{wrong}: not one sentence: {tail(place)}")
-            shutil.rmtree(place)
-        yield case.name, {"trials": trials, "faults": faults}
+# ---------------------------------------------------------------------- formats
+def try_formats(work: Path, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Damage models of all formats by the tests that do that; yield what they counted."""
+    report = work / "report.xml"
+    options = ["-q", "-m", "fuzz", "-p", "no:cacheprovider", "-o", "junit_logging=system-out"]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *options, f"--junitxml={report}", "tests/formats"],
+        cwd=HERE.parent,
+        env={**os.environ, "ELMOKIT_FUZZ": str(count)},
+        check=False,  # What has failed is in the report.
+    )
+    for test in ElementTree.parse(report).iter("testcase"):
+        if test.find("skipped") is None:
+            yield counts_of_test(test)
 
 
-def make_bad_files(folder: Path) -> None:
-    """Write files that no command can use, and a folder of a user's."""
-    (folder / "empty.txt").touch()
-    (folder / "binary.bin").write_bytes(bytes(range(256)) * 10)
-    (folder / "utf16.txt").write_text("text", encoding="utf-16")
-    (folder / "broken.gz").write_bytes(b"\x1f\x8b\x08\x00broken")
-    (folder / "folder").mkdir()
-    (folder / "mine").mkdir()
-    (folder / "mine" / "thesis.tex").write_text("mine")
+def counts_of_test(test: ElementTree.Element) -> tuple[str, dict[str, Any]]:
+    """Return the name of the format that a test has damaged, and what the test has printed."""
+    function, _, name = test.get("name", "").rstrip("]").partition("[")
+    if "original" in function:
+        name += " of the original system"
+    printed = test.findtext("system-out", "")
+    outcomes = {key: int(n) for key, n in re.findall(r"'(loaded|refused)': (\d+)", printed)}
+    faults = [line for line in printed.splitlines() if line.startswith("{'seed'")]
+    failure = test.find("failure")
+    if failure is not None and not faults:
+        faults = [failure.get("message", "")[:300]]
+    return name, {"mutants": sum(outcomes.values()), **outcomes, "faults": faults}
 
 
 # ---------------------------------------------------------------------- all together
 def main() -> int:
     """Run the chosen parts, print and write the results."""
     parser = described_parser(__doc__)
-    parser.add_argument("--only", choices=["kills", "mutants", "misuse"])
+    parser.add_argument("--only", choices=["kills", "mutants", "formats", "misuse"])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--points", type=int, default=120, help="most steps to kill at")
     parser.add_argument("--mutants", type=int, default=2000)
@@ -494,11 +378,12 @@ def main() -> int:
     parser.add_argument("--out", default=str(HERE / "results" / "reliability.json"))
     options = parser.parse_args()
     out = Path(options.out)
-    parts = {
+    parts: dict[str, Callable[[Path], Iterator[tuple[str, dict[str, Any]]]]] = {
         "kills": lambda work: try_kills(
             work, options.kills, options.points, random.Random(options.seed)
         ),
         "mutants": lambda work: try_mutants(work, options.mutants),
+        "formats": lambda work: try_formats(work, options.mutants),
         "misuse": try_misuse,
     }
     faults = 0
@@ -506,13 +391,13 @@ def main() -> int:
         if options.only in (None, part):
             counts: dict[str, Any] = {}
             with tempfile.TemporaryDirectory() as folder:
+                os.environ["ELMOKIT_CACHE"] = f"{folder}/cache"
                 for name, found in run(Path(folder)):
                     counts[name] = found
                     faults += len(found["faults"])
                     print(part, name, json.dumps(found), flush=True)
-            results = json.loads(out.read_text()) if out.exists() else {}
-            results |= {"seed": options.seed, part: counts}
-            out.write_text(json.dumps(results, indent=1) + "\n")
+            settings = {"max_points": options.points} if part == "kills" else {}
+            write_counts(out, {"seed": options.seed, **settings, part: counts})
     print(f"{faults} faults")
     return 1 if faults else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,24 @@ repository: run them one by one with the texts as options.
 
 
 def main() -> None:
-    """Write README.md from all results that exist."""
+    """Write README.md from all results that exist, and draw the speed."""
+    (RESULTS / "README.md").write_text(render(), encoding="utf-8")
+    plot()
+
+
+def render() -> str:
+    """Return README.md: the introduction and a section for each result that exists."""
     sections = [INTRODUCTION]
-    for name, section in (
-        ("speed", speed), ("precision", precision), ("peak", peak), ("startup", startup),
-        ("memory", memory), ("ray_engine", ray_engine), ("training_speed", training_speed),
-        ("training_memory", training_memory), ("shapes", shapes), ("ngram", ngram), ("ptb", ptb),
-        ("movies", movies), ("chinese", chinese), ("export", export), ("task_speed", task_speed),
-        ("polysemy", polysemy), ("senses", senses), ("neighbours", neighbours), ("probe", probe),
-        ("static", static), ("spacy_ner", spacy_ner), ("serve", serve),
-        ("reliability", reliability),
-    ):  # fmt: skip
-        path = RESULTS / f"{name}.json"
+    for section in SECTIONS:
+        path = RESULTS / f"{result_name(section)}.json"
         if path.exists():
             sections.append(section(json.loads(path.read_text(encoding="utf-8"))))
-    (RESULTS / "README.md").write_text("\n".join(sections), encoding="utf-8")
-    plot()
+    return "\n".join(sections)
+
+
+def result_name(section: Callable[..., str]) -> str:
+    """Return the name of the result that a section shows: `ngram.zh` for `ngram_zh`."""
+    return section.__name__.replace("_zh", ".zh")
 
 
 def speed(result: dict[str, Any]) -> str:
@@ -79,6 +82,42 @@ def precision(result: dict[str, Any]) -> str:
     for row in result["rows"]:
         name = f"| `{row['size']}` | {row['precision']}"
         lines.append(f"{name} | {row['mean']:.6f} | {row['lowest']:.6f} |")
+    return "\n".join(lines) + "\n"
+
+
+def invariance(result: dict[str, Any]) -> str:
+    lines = [
+        *head("A sentence alone and in a batch (`benchmarks/invariance.py`)", result),
+        f"Largest difference of any value of any layer of `{result['model'] or 'english'}` when "
+        f"{result['sentences']} sentences are embedded",
+        "alone and in one batch: *ordinary* are those of `examples/senses.tsv`, *odd* have 2 to 80",
+        f"tokens of random characters ({result['seeds']} seeds).",
+        "",
+        "| weights | ordinary | odd |",
+        "|---|---:|---:|",
+    ]
+    for name, row in result["difference"].items():
+        lines.append(f"| {name} | {row['ordinary']:.1e} | {row['odd']:.1e} |")
+    return "\n".join(lines) + "\n"
+
+
+def latency(result: dict[str, Any]) -> str:
+    lines = [
+        *head("One sentence of 20 tokens (`benchmarks/latency.py`)", result),
+        f"Milliseconds of a call with one sentence of 18 to 22 tokens, all layers, for "
+        f"{result['sentences']} sentences: median",
+        "and, in brackets, 99th percentile. *cold*: no vectors of words are kept; *warm*: all",
+        "words were met before. *Python*: the share of a warm call that is spent outside of torch.",
+        "",
+        "| model | threads | cold | warm | Python |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in result["rows"]:
+        times = (
+            f"{row[f'{kind}_p50']:.2f} ({row[f'{kind}_p99']:.2f})" for kind in ("cold", "warm")
+        )
+        share = f"{row['python_share']:.0%}"
+        lines.append(f"| `{row['model']}` | {row['threads']} | {' | '.join(times)} | {share} |")
     return "\n".join(lines) + "\n"
 
 
@@ -277,17 +316,33 @@ def ngram(result: dict[str, Any]) -> str:
     lines = [
         *head("Perplexity of an n-gram model (`benchmarks/ngram.py`)", result),
         f"Interpolated modified Kneser-Ney of order {result['order']}, trained on the text of the "
-        f"shipped model ({result['train_tokens']:,} tokens, {result['words']:,} words,",
+        f"English model ({result['train_tokens']:,} tokens, {result['words']:,} words,",
         f"{count:,} n-grams) in {result['minutes']:g} minutes with "
         f"{result['peak_rss_mb'] / 1000:.1f} GB. It predicts what the biLM predicts: words,",
         "including `<UNK>`, and sentence ends. The results of the biLM are in its model card.",
         "",
-        "| text | predictions | forward | backward | average |",
-        "|---|---:|---:|---:|---:|",
+        *ngram_table(result),
     ]
+    return "\n".join(lines) + "\n"
+
+
+def ngram_zh(result: dict[str, Any]) -> str:
+    lines = [
+        *head("Perplexity of an n-gram model of Chinese (`benchmarks/ngram.py`)", result),
+        f"The same on the text of the Chinese model ({result['train_tokens']:,} tokens, "
+        f"{result['words']:,} words, {sum(result['forward']['ngrams']):,} n-grams).",
+        "",
+        *ngram_table(result),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def ngram_table(result: dict[str, Any]) -> list[str]:
+    """Return the perplexity of each text."""
+    lines = ["| text | predictions | forward | backward | average |", "|---|---:|---:|---:|---:|"]
     for row in result["texts"]:
         lines.append(f"| {row['text']} | {row['tokens']:,} | {perplexity_cells(row)} |")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def ptb(result: dict[str, Any]) -> str:
@@ -443,14 +498,41 @@ def task_speed(result: dict[str, Any]) -> str:
 def polysemy(result: dict[str, Any]) -> str:
     lines = [
         "## Senses in the layers (`benchmarks/polysemy.py`)\n",
-        f"The model is `{result['model']}`. The uses are those of `examples/senses.tsv`: 20 "
-        "sentences per word, 10 per sense.",
+        f"The model is `{result['model']}`. The uses are those of `examples/senses.tsv`: "
+        f"{polysemy_extent(result)}.",
         "*purity*: how often the nearest other use has the same sense; *silhouette* of "
         "the senses; both by cosine,",
         "with the mean of all tokens subtracted. *chance*: 95% of random permutations of the "
         f"senses over the same vectors give at most this ({result['deals']:,} permutations).",
         "Layer 0 sees only the form of a word, such as *banks*. *as drawn*: of the points drawn.",
         "",
+        *polysemy_table(result),
+    ]
+    return "\n".join(lines) + "\n\n![uses of the words](polysemy.png)\n"
+
+
+def polysemy_zh(result: dict[str, Any]) -> str:
+    lines = [
+        "## Senses in the layers of Chinese (`benchmarks/polysemy.py`)\n",
+        f"The same with the model `{result['model']}` and the uses of `examples/senses.zh.tsv`: "
+        f"{polysemy_extent(result)}.",
+        "",
+        *polysemy_table(result),
+    ]
+    return "\n".join(lines) + "\n\n![uses of the words](polysemy.zh.png)\n"
+
+
+def polysemy_extent(result: dict[str, Any]) -> str:
+    """Return how many words, senses and sentences were measured."""
+    sizes = [size for own in result["words"].values() for size in own["senses"].values()]
+    least, most = min(sizes), max(sizes)
+    each = f"{least}" if least == most else f"{least} to {most}"
+    return f"{len(result['words'])} words, {len(sizes)} senses, {each} sentences per sense"
+
+
+def polysemy_table(result: dict[str, Any]) -> list[str]:
+    """Return the measures of each word by layer."""
+    lines = [
         f"| | {' | '.join(result['layers'])} | chance |",
         f"|---|{'---:|' * (len(result['layers']) + 1)}",
     ]
@@ -461,7 +543,7 @@ def polysemy(result: dict[str, Any]) -> str:
             lines.append(f"| {word}: {name} | {row} | {chance:.2f} |")
         drawn = " | ".join(f"{value:.2f}" for value in numbers["drawn"])
         lines.append(f"| {word}: purity as drawn | {drawn} | |")
-    return "\n".join(lines) + "\n\n![uses of ten words](polysemy.png)\n"
+    return lines
 
 
 def senses(result: dict[str, Any]) -> str:
@@ -641,38 +723,61 @@ def spacy_ner(result: dict[str, Any]) -> str:
 
 
 def reliability(result: dict[str, Any]) -> str:
-    kills, mutants = result["kills"], result["mutants"]
-    misuse = sum(own["trials"] for own in result["misuse"].values())
-    faults = sum(
-        len(own["faults"]) for part in (kills, mutants, result["misuse"]) for own in part.values()
-    )
-    lines = [
-        "## Attempts to lose data (`benchmarks/reliability.py`)\n",
-        "Each command was killed before and after every `fsync`, `rename` and `replace` (at most "
-        "120 of these",
-        "moments, evenly spread) and at random ones, then run again to its end. The result has to "
-        "be that of a run",
-        "that was never killed, without temporary files, and the input has to be as it was.",
-        "",
-        "| command | steps of a run | kills |",
-        "|---|---:|---:|",
-        *(f"| {name} | {own['points']} | {own['killed']} |" for name, own in kills.items()),
-        "",
-        "Files of folders were damaged; loading them gives a result or an error of one sentence.",
-        "",
-        "| folder of | damaged | loaded | refused |",
-        "|---|---:|---:|---:|",
-        *(
-            f"| {name} | {own['mutants']:,} | {own['loaded']:,} | {own['refused']:,} |"
-            for name, own in mutants.items()
-        ),
-        "",
-        "Bad files in place of the inputs and bad places for the outputs of "
-        f"{len(result['misuse'])} commands: {misuse} trials.",
-        f"Faults in all of this: {faults}. `ELMOKIT_FUZZ=2000 pytest -m fuzz` damages models.",
-        "",
-    ]
+    """Return what was tried; a part that was not run is left out."""
+    lines = ["## Attempts to lose data (`benchmarks/reliability.py`)\n"]
+    if "kills" in result:
+        columns = {"points": "steps of a run", "killed": "kills"}
+        lines += [
+            "Each command was killed before and after every `fsync`, `rename` and `replace` (at "
+            f"most {result.get('max_points', 120)} of these",
+            "moments, evenly spread) and at random ones, then run again to its end. The result has "
+            "to be that of a run",
+            "that was never killed, without temporary files, and the input has to be as it was.",
+            "",
+            *counts_table("command", columns, result["kills"]),
+        ]
+    for part, first, about in (
+        ("mutants", "folder of", "Files of folders were damaged"),
+        ("formats", "model", "Files of models were damaged (`pytest -m fuzz`)"),
+    ):
+        if part in result:
+            columns = {"mutants": "damaged", "loaded": "loaded", "refused": "refused"}
+            lines += [
+                f"{about}; loading them gives a result or an error of one sentence.",
+                "",
+                *counts_table(first, columns, result[part]),
+            ]
+    if "misuse" in result:
+        found = result["misuse"].values()
+        kinds = {
+            "files": "bad files as inputs",
+            "places": "bad places for outputs",
+            "options": "bad options",
+        }
+        tried = (
+            f"{sum(own[key] for own in found if key in own):,} {name}"
+            for key, name in kinds.items()
+            if any(key in own for own in found)
+        )
+        lines += [
+            f"Misuse of {len(found)} commands, {', '.join(tried) or 'of several kinds'}: "
+            f"{sum(own.get('trials', 0) for own in found):,} trials.",
+            "A command has to refuse in one sentence, or to do what it was told, and to change "
+            "nothing else.",
+            "",
+        ]
+    every = [own for part in result.values() if isinstance(part, dict) for own in part.values()]
+    lines += [f"Faults in all of this: {sum(len(own['faults']) for own in every)}.", ""]
     return "\n".join(lines)
+
+
+def counts_table(first: str, columns: dict[str, str], rows: dict[str, Any]) -> list[str]:
+    """Return a table of the counts that exist of each row."""
+    lines = [f"| {first} | {' | '.join(columns.values())} |", "|---|" + "---:|" * len(columns)]
+    for name, own in rows.items():
+        cells = (f"{own[key]:,}" if key in own else "" for key in columns)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def head(title: str, result: dict[str, Any]) -> list[str]:
@@ -714,6 +819,13 @@ def plot() -> None:
         axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(RESULTS / "speed.png", dpi=130)
+
+
+SECTIONS: list[Callable[[dict[str, Any]], str]] = [
+    speed, latency, precision, invariance, peak, startup, memory, ray_engine, training_speed,
+    training_memory, shapes, ngram, ngram_zh, ptb, movies, chinese, export, task_speed, polysemy,
+    polysemy_zh, senses, neighbours, probe, static, spacy_ner, serve, reliability,
+]  # fmt: skip
 
 
 if __name__ == "__main__":

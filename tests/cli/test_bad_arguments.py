@@ -118,6 +118,14 @@ def test_numbers_are_finite(
         ("drift text.txt text.txt --seed 99999999999999999999", "--seed"),
         ("embed text.txt out.h5 --threads 99999999", "threads must be at most 4096"),
         ("embed text.txt out.h5 --batch-tokens nan", "--batch-tokens must be an integer"),
+        ("embed text.txt out.h5 --threads 1.5", "--threads must be an integer, not '1.5'"),
+        ("adapt model --corpus text.txt --out out --epochs 2.5", "--epochs must be an integer"),
+        ("compare pair --train a --out out --seeds 1 2.5", "--seeds must be an integer, not '2.5'"),
+        ("embed text.txt .", ". is a folder"),
+        ("static text.txt .", ". is a folder"),
+        ("export model .", ". would overwrite the input model"),
+        ("drift text.txt text.txt --skip-words=-7", "--skip-words must be at least 0, not -7"),
+        ("drift text.txt text.txt --examples=-7", "--examples must be at least 0, not -7"),
         ("embed text.txt out.h5 --model=", "the name of the model is empty"),
         ("fill ___ --model=", "the name of the model is empty"),
         ("senses tag model text.txt --model=", "the name of the model is empty"),
@@ -127,6 +135,18 @@ def test_values_that_make_no_sense_are_a_sentence(
     command: str, sentence: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sentence in error_of(capsys, *command.split())
+
+
+def test_an_integer_may_be_written_with_a_point(folder: Path) -> None:
+    assert main(["embed", "text.txt", "out.h5", "--model", "model", "--threads=1.0"]) == 0
+
+
+@pytest.mark.parametrize("command", ["embed text.txt link.h5", "static text.txt link.h5"])
+def test_a_link_that_leads_nowhere_is_not_replaced(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("link.h5").symlink_to("nowhere")
+    assert "already exists" in error_of(capsys, *command.split())
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,19 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from elmokit.errors import ElmokitError
 from elmokit.io.paths import check_no_input, is_file
 from elmokit.progress import log_to_stderr
 
 if TYPE_CHECKING:
-    from cyclopts import App, CycloptsError
+    from cyclopts import App, ArgumentCollection, CycloptsError
 
 ABOUT = "ELMo: contextual word vectors, from raw text to task models."
 # Commands of one family have two words, such as `senses build`.
@@ -182,7 +183,10 @@ def build_app(config: str | None = None) -> App:
         default_parameter=Parameter(
             negative_iterable=(), consume_multiple=True, validator=check_number
         ),
-        config=[Dict(read_yaml(f), use_commands_as_keys=False, source=f) for f in files],
+        config=[
+            *(Dict(read_yaml(f), use_commands_as_keys=False, source=f) for f in files),
+            check_integers,
+        ],
     )
     parents = {"": app} | {name: App(name=name, help=line) for name, line in FAMILIES.items()}
     for name in FAMILIES:
@@ -201,6 +205,30 @@ def build_app(config: str | None = None) -> App:
 
     app.command(completion, help="print the completion script of a shell")
     return app
+
+
+def check_integers(_app: App, _commands: object, arguments: ArgumentCollection) -> None:
+    """Raise if an integer has a fraction, such as 1.5, which cyclopts would round."""
+    from cyclopts import CoercionError
+
+    for argument in arguments:
+        if int in leaf_types(argument.hint):
+            for token in argument.tokens:
+                if re.fullmatch(r"[-+]?\d*\.\d*[1-9]\d*", token.value):
+                    raise CoercionError(argument=argument, token=token, target_type=int)
+
+
+def leaf_types(hint: Any) -> Iterator[Any]:
+    """Yield the types that a type is made of.
+
+    >>> list(leaf_types(list[tuple[int, str]] | None))
+    [<class 'int'>, <class 'str'>, <class 'NoneType'>]
+    """
+    parts = get_args(hint)
+    for part in parts:
+        yield from leaf_types(part)
+    if not parts:
+        yield hint
 
 
 def check_number(_: type, value: object) -> None:

@@ -105,8 +105,9 @@ def export(
     """
     from elmokit.integrations import onnx
 
-    for path in (output, Path(output).with_suffix(".json")):
-        check_output(path, inputs=model_files(model), overwrite=overwrite)
+    inputs = model_files(model)
+    check_output(output, inputs=inputs, overwrite=overwrite)
+    check_output(Path(output).with_suffix(".json"), inputs=inputs, overwrite=overwrite)
     result = onnx.export(model, output, dtype=dtype, softmax=softmax, overwrite=overwrite)
     size, difference = f"{result.graph_bytes / 1e6:.1f} MB", f"{result.max_difference:.1e}"
     print(f"{result.graph}: {size}, {result.dtype} weights; vectors differ by at most {difference}")

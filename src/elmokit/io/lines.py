@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import lzma
 import os
+import stat
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -24,6 +26,7 @@ logger = logging.getLogger("elmokit")
 
 STANDARD_INPUT = "-"
 BLOCK_BYTES = 1 << 16  # small enough for a progress bar to move often
+PIPE_SECONDS = 5.0  # to wait for a process that writes into a named pipe
 MAX_LINE_BYTES = 8 << 20  # more than a million words
 # One byte of a compressed file can expand to 32 KB: small blocks keep even that bounded.
 COMPRESSED_BLOCK_BYTES = 256
@@ -60,7 +63,7 @@ def read_blocks(path: FilePath, *, on_bytes: OnBytes = lambda _: None) -> Iterat
     """Yield the bytes of a file block by block, decompressed."""
     name = name_of(path)
     with _open(path, name) as stream:
-        blocks = _raw_blocks(stream, name, on_bytes)
+        blocks = _raw_blocks(stream, name, on_bytes, _start_of_pipe(path, stream, name))
         first = next(blocks, b"")
         compression = _compression(path, name, first)
         blocks = chain([first], blocks)
@@ -79,7 +82,7 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
     if os.path.isdir(path):  # noqa: PTH112 Not every system says so when it is opened.
         raise InvalidInput(f"{name} is a directory, not a file")
     try:
-        return Path(path).open("rb")
+        return open(path, "rb", opener=_open_at_once if _is_pipe(path) else None)
     except FileNotFoundError:
         raise MissingFile(f"there is no file {name}") from None
     except PermissionError:
@@ -88,16 +91,40 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
         raise ElmokitError(f"cannot open {name}: {error}") from None
 
 
-def _raw_blocks(stream: BinaryIO, name: str, on_bytes: OnBytes) -> Iterator[bytes]:
+def _is_pipe(path: FilePath) -> bool:
+    """Tell whether a path is a named pipe, such as those of `<(command)` in a shell."""
+    return stat.S_ISFIFO(os.stat(path).st_mode)  # noqa: PTH116
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a named pipe without waiting for the process that writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _start_of_pipe(path: FilePath, stream: BinaryIO, name: str) -> bytes:
+    """Return the first byte of a named pipe, if it is one; raise if no process writes into it."""
+    if os.fspath(path) == STANDARD_INPUT or not _is_pipe(path):
+        return b""
+    end = time.monotonic() + PIPE_SECONDS
+    while (start := stream.read(1)) == b"":  # It is None if there is a process, but no byte yet.
+        if time.monotonic() > end:
+            raise ElmokitError(f"{name} is a pipe that no process writes into")
+        time.sleep(0.01)
+    os.set_blocking(stream.fileno(), True)
+    return start or b""
+
+
+def _raw_blocks(stream: BinaryIO, name: str, on_bytes: OnBytes, start: bytes) -> Iterator[bytes]:
     while True:
         try:
-            block = stream.read(BLOCK_BYTES)
+            block = start + stream.read(BLOCK_BYTES - len(start))
         except OSError as error:
             raise ElmokitError(f"cannot read {name} to its end: {error}") from None
         if not block:
             return
         yield block
         on_bytes(len(block))
+        start = b""
 
 
 # extension: first bytes of such a file

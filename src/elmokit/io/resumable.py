@@ -41,6 +41,8 @@ def check_unused(
 
     Neither may be one of the `inputs`: see `check_no_input`.
     """
+    if not out.name:
+        raise ElmokitError(f"{out} is a folder: name an output in it")
     inputs = list(inputs)
     for path in (out, parts_folder(out)):
         check_no_input(path, inputs)
@@ -54,7 +56,7 @@ def check_unused(
                 f"{parts_folder(out)} holds an unfinished run: continue it with --resume, or start "
                 "again with --overwrite"
             )
-    elif out.exists() and not overwrite:
+    elif os.path.lexists(out) and not overwrite:
         if resume:
             raise ElmokitError(f"{out} is complete: there is nothing to resume")
         raise ElmokitError(

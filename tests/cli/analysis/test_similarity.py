@@ -88,6 +88,7 @@ def test_chinese_sentences_are_split_as_the_option_says(
         (SCWS.replace("<b> dog </b>", "dog"), {}, "line 3: no word of the context"),
         (SCWS + "4\tdog\n", {}, "line 4: the line has 2 columns"),
         (WIC, {}, "needs its answers"),
+        (WIC, {"gold": ""}, "there is no file"),
         (WIC, {"gold": "one.txt"}, "line 2: the gold file has no line"),
         (WIC, {"gold": "many.txt"}, "its gold file has more"),
         (WIC, {"gold": "odd.txt"}, "line 2: the answer must be T or F"),

@@ -136,7 +136,7 @@ def read_wic(path: FilePath, gold: FilePath | None = None, *, errors: str = "str
     the sentences, tokenized with spaces. `gold` has a line with T or F for each pair; by default it
     is the file beside the data: dev.gold.txt for dev.data.txt.
     """
-    answers = _read_answers(gold or _find_gold(path), errors)
+    answers = _read_answers(_find_gold(path) if gold is None else gold, errors)
     pairs = []
     for where, text in _read_filled(path, errors):
         cells = text.split("\t")

@@ -233,9 +233,11 @@ def drift(
     """
     settings = dict(locals())
     writing.check(a, b, model=options.model)
-    for name, value in {"--max-words": max_words, "--show": show}.items():
-        if value < 1:
-            raise ElmokitError(f"{name} must be at least 1, not {value}")
+    limits = {"--max-words": (max_words, 1), "--show": (show, 1)}
+    limits |= {"--skip-words": (skip_words, 0), "--examples": (examples, 0)}
+    for name, (value, least) in limits.items():
+        if value < least:
+            raise ElmokitError(f"{name} must be at least {least}, not {value}")
     if min_count < 2 or max_uses < min_count:
         raise ElmokitError("--min-count must be at least 2, and --max-uses at least --min-count")
 
