@@ -38,10 +38,12 @@ LIBRARIES = [
     "sentence_transformers",
     "schemathesis",
     "sklearn",
+    "sklearn_crfsuite",
     "spacy",
     "usearch",
 ]
 LIBRARIES += ["mteb", "transformers"] if sys.version_info >= (3, 11) else ["transformers"]
+PROGRAMS = ["hadolint"]  # likewise
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
