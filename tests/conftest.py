@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from programs import find_program
 
 # Threads that wait for each other sleep instead of spinning: tests often share their cores with
 # processes that they start, and spinning makes both many times slower. Read when torch is loaded.
@@ -38,10 +39,12 @@ LIBRARIES = [
     "sentence_transformers",
     "schemathesis",
     "sklearn",
+    "sklearn_crfsuite",
     "spacy",
     "usearch",
 ]
 LIBRARIES += ["mteb", "transformers"] if sys.version_info >= (3, 11) else ["transformers"]
+PROGRAMS = ["hadolint"]  # likewise
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,10 +53,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Stop if CI would skip the tests of an integration."""
+    """Stop if CI would skip tests because something is not installed."""
     missing = [name for name in LIBRARIES if find_spec(name) is None]
+    missing += [name for name in PROGRAMS if find_program(name) is None]
     if os.environ.get("CI") and missing:
-        raise pytest.UsageError(f"not installed, but CI tests their integrations: {missing}")
+        raise pytest.UsageError(f"not installed, but CI runs their tests: {missing}")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

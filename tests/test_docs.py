@@ -42,7 +42,7 @@ NEEDED = {
     "how-to/datasets.md": ("datasets",),
     "how-to/many-machines.md": ("pyarrow", "fsspec"),
     "how-to/onnx.md": ("onnx", "onnxruntime"),
-    "how-to/scikit-learn.md": ("sklearn", "pandas"),
+    "how-to/scikit-learn.md": ("sklearn", "sklearn_crfsuite", "pandas"),
     "how-to/serve.md": ("fastapi", "httptools", "orjson", "prometheus_client"),
     "how-to/search.md": ("duckdb", "faiss", "pandas", "pyarrow", "usearch"),
     "how-to/spacy.md": ("spacy",),

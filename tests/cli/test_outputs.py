@@ -47,6 +47,7 @@ CASES = [
     "probe tags.conll tags.conll --epochs 1 --json OUT --vectors words.vec --model model",
     "similarity pairs.tsv --kind sentences --json OUT --vectors words.vec --model model",
     "drift text.txt text.txt --words bank --json OUT --model model",
+    "models --language french --json OUT",
 ]
 # What can be resumed is replaced only if it is the output of such a command.
 RESUMABLE = [
@@ -160,10 +161,11 @@ def test_with_overwrite_the_file_is_replaced(
     monkeypatch.setenv("ELMOKIT_CACHE", str(inputs / "cache"))
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     out = "P.png" if "P.png" in command else "OUT"
-    assert run(command, out, "--quiet") == 0
+    quiet = () if command.startswith("models") else ("--quiet",)
+    assert run(command, out, *quiet) == 0
     content = Path(out).read_bytes()
     Path(out).write_text("mine")
-    assert run(command, out, "--quiet", "--overwrite") == 0
+    assert run(command, out, *quiet, "--overwrite") == 0
     assert Path(out).read_bytes()[:4] == content[:4] != b"mine"
     assert {path: path.read_bytes() for path in before} == before
 
@@ -250,7 +252,7 @@ def test_the_table_has_every_command_that_writes() -> None:
     tested |= {"embed", "static", "convert", "export"}
     folders = {c for c in COMMANDS if c.startswith(("train ", "compare ", "pretrain", "adapt"))}
     outputs = {"--json", "--out", "--sentences", "--figure"}
-    for command in set(COMMANDS) - folders - {"info", "models"}:
+    for command in set(COMMANDS) - folders - {"info"}:
         given = names(command)
         writes = bool(outputs & given) or command in tested
         assert ("--overwrite" in given) == writes, command

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_hub import FakeHub
 from reference import make_reference
 from tiny import difference
 
@@ -113,6 +114,20 @@ def test_the_fingerprint_depends_on_the_settings_and_on_nothing_else(
     assert Hasher.hash(EmbedColumn(model=str(weights))) != Hasher.hash(same_name)
     with pytest.raises(ElmokitError, match="is not the one that this object was made with"):
         same_name({"text": TEXTS})
+
+
+def test_the_hub_is_asked_for_a_new_callable_but_not_for_a_stored_one(hub: FakeHub) -> None:
+    embed = EmbedColumn(model="bank/river")
+    expected = embed({"text": TEXTS})["vector"]
+    assert hub.asked == ["bank/river"]
+    content = pickle.dumps(embed)
+    hub.forget()
+    again = pickle.loads(content)
+    with pytest.raises(ElmokitError, match="a model that only a file names is not downloaded"):
+        again({"text": TEXTS})
+    hub.has_cached = True
+    assert np.array_equal(again({"text": TEXTS})["vector"], expected)
+    assert hub.asked == []
 
 
 def test_a_streamed_dataset_is_embedded_batch_by_batch(dataset: Any, model: str) -> None:

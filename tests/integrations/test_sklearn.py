@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_hub import FakeHub
 from reference import make_reference
 
 import elmokit
@@ -160,6 +161,22 @@ def test_a_fitted_pipeline_is_a_pickle_of_kilobytes_that_other_processes_load(
     command = [sys.executable, "-c", code, str(tmp_path / "pipeline.pickle"), *TEXTS[:3]]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[1 0 0]"
+
+
+@pytest.mark.parametrize("kind", [ElmoVectorizer, ElmoTokenFeatures])
+def test_fit_asks_the_hub_once_and_an_unpickled_transformer_never(hub: FakeHub, kind: Any) -> None:
+    fitted = kind("bank/river").fit([["the", "river"]])
+    expected = fitted.transform([["the", "river"]])
+    clone(fitted).fit([["the", "river"]])
+    assert hub.asked == ["bank/river"]
+    content = pickle.dumps(fitted)
+    hub.forget()
+    again = pickle.loads(content)
+    with pytest.raises(ElmokitError, match="a model that only a file names is not downloaded"):
+        again.transform([["the", "river"]])
+    hub.has_cached = True
+    assert np.array_equal(again.transform([["the", "river"]]), expected)
+    assert hub.asked == []
 
 
 def test_a_changed_model_is_loaded_again_and_rejected_until_it_is_fitted(model: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from documents import ROOT
+from fake_hub import FakeHub
 from reference import make_reference
 from tiny import difference
 
@@ -183,7 +185,75 @@ def test_wrong_settings_are_one_sentence(model: str) -> None:
             spacy.blank("en").add_pipe("elmo", config={"model": model, **settings})
 
 
+def test_the_hub_is_asked_for_a_pipe_of_the_users_but_never_for_a_stored_one(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo", config={"model": "bank/river"})
+    assert hub.asked == []
+    tensor = nlp("The bank closed.").tensor
+    assert difference(tensor, REFERENCE.embed("The bank closed .".split()).mean(axis=0)) < 1e-5
+    assert hub.asked == ["bank/river"]
+    nlp.to_disk(tmp_path / "nlp")
+    content, pickled = nlp.to_bytes(), pickle.dumps(nlp.get_pipe("elmo"))
+
+    def stored() -> Iterator[Any]:
+        yield lambda: spacy.load(tmp_path / "nlp")("The bank closed.")
+        yield (
+            lambda: (
+                spacy.blank("en").from_config(nlp.config).from_bytes(content)("The bank closed.")
+            )
+        )
+        yield lambda: pickle.loads(pickled)(nlp.make_doc("The bank closed."))
+
+    for use in stored():
+        hub.forget()
+        with pytest.raises(ElmokitError, match="a model that only a file names is not downloaded"):
+            use()
+        hub.has_cached = True
+        assert np.array_equal(use().tensor, tensor)
+        assert hub.asked == []
+
+
+@pytest.mark.parametrize(
+    "content", ['{"fingerprint": null}', '{"fingerprint": 3}', "{}", "[", None]
+)
+def test_a_damaged_pipe_does_not_make_its_user_download_a_model(
+    hub: FakeHub, tmp_path: Path, content: str | None
+) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo", config={"model": "bank/river"})
+    nlp.to_disk(tmp_path / "nlp")
+    (tmp_path / "nlp" / "elmo" / "elmo.json").unlink()
+    if content is not None:
+        (tmp_path / "nlp" / "elmo" / "elmo.json").write_text(content)
+    hub.forget()
+    with pytest.raises(ElmokitError, match=r"not downloaded|the stored pipe elmo is damaged"):
+        spacy.load(tmp_path / "nlp")
+    assert hub.asked == []
+
+
 # ---- the trainable layer
+
+
+def test_the_hub_is_never_asked_for_the_model_of_a_layer(hub: FakeHub) -> None:
+    layer = {"@architectures": "elmokit.ElmoTok2Vec.v1", "width": 5, "model": "bank/river"}
+    nlp = spacy.blank("en")
+    with pytest.raises(ElmokitError, match="a model that only a file names is not downloaded"):
+        nlp.add_pipe("tok2vec", config={"model": layer})
+    hub.has_cached = True
+    nlp.add_pipe("tok2vec", config={"model": layer}).model.initialize(X=[nlp.make_doc("A text.")])
+    assert nlp("A text.").tensor.shape == (3, 5)
+    content = nlp.to_bytes()
+    hub.forget()
+    with pytest.raises(ElmokitError, match="a model that only a file names is not downloaded"):
+        nlp("A text.")
+    with pytest.raises(ElmokitError, match="a model that only a file names is not downloaded"):
+        spacy.blank("en").from_config(nlp.config)
+    hub.has_cached = True
+    again = spacy.blank("en").from_config(nlp.config).from_bytes(content)
+    assert np.array_equal(again("A text.").tensor, nlp("A text.").tensor)
+    assert hub.asked == []
 
 
 def test_the_layer_is_a_mix_and_its_gradients_are_right(model: str, nlp: Any) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from documents import ROOT
+from programs import find_program
 
 from elmokit.serve.run import Settings
 
@@ -17,12 +17,25 @@ FILE = ROOT / "Dockerfile"
 
 
 def test_the_dockerfile_has_nothing_that_hadolint_finds() -> None:
-    beside = Path(sys.executable).with_name("hadolint")
-    linter = str(beside) if beside.is_file() else shutil.which("hadolint")
+    linter = find_program("hadolint")
     if linter is None:
         pytest.skip("hadolint is not installed")
     done = subprocess.run([linter, str(FILE)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_ci_stops_without_hadolint_instead_of_skipping_its_test(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plugins = pytestconfig.pluginmanager.get_plugins()
+    (conftest,) = (plugin for plugin in plugins if hasattr(plugin, "LIBRARIES"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CI", raising=False)
+    conftest.pytest_configure()
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.UsageError, match="hadolint"):
+        conftest.pytest_configure()
 
 
 def test_the_container_is_not_root_and_checks_its_health() -> None:

@@ -121,6 +121,25 @@ def places(page: Page, figure: str) -> np.ndarray:
     return np.array([[float(x) for x in re.findall(r"-?[\d.]+", one)] for one in transforms])
 
 
+def reach(page: Page, selector: str, key: str = "Tab") -> None:
+    """Move the focus with the keyboard alone, until it is on an element."""
+    for _ in range(60):
+        page.keyboard.press(key)
+        if is_focused(page, selector):
+            return
+    raise AssertionError(f"{key} does not lead to {selector}")
+
+
+def is_focused(page: Page, selector: str) -> bool:
+    return bool(page.evaluate("one => document.activeElement.matches(one)", selector))
+
+
+def write(page: Page, text: str) -> None:
+    """Write a text instead of the one that stands in the field with the focus."""
+    page.keyboard.press("Control+A")
+    page.keyboard.type(text)
+
+
 def spread(points: np.ndarray) -> np.ndarray:
     """Products of centered points: the same however a map is turned, mirrored or scaled."""
     centered = points - points.mean(axis=0)
@@ -335,6 +354,106 @@ def test_tabs_are_opened_with_the_keyboard_alone(window: Open) -> None:
     assert page.get_attribute("#tab-uses", "aria-selected") == "true"
 
 
+def test_a_model_is_chosen_with_the_keyboard_alone(window: Open) -> None:
+    page = window().show("pair")
+    reach(page, ".model select")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector(READY["pair"])
+    assert "model=chinese" in page.url
+    assert is_focused(page, ".model select")
+
+
+def test_two_sentences_are_compared_with_the_keyboard_alone(window: Open) -> None:
+    page = window().show("pair")
+    press = page.keyboard.press
+    reach(page, "input[type=text]")
+    write(page, "The bank lent money .")
+    press("Tab")
+    write(page, "A river bank .")
+    press("Enter")
+    page.wait_for_selector(".two button:has-text('lent')")
+    reach(page, "[data-word='1.1']")
+    press("Enter")
+    assert page.text_content(".panel h3 bdi") == "river"
+    assert page.get_attribute("[data-word='1.1']", "aria-pressed") == "true"
+    assert is_focused(page, "[data-word='1.1']")
+    assert "word=1.1" in page.url
+    before = page.locator(".cell-text").all_text_contents()
+    reach(page, "input[type=radio]", "Shift+Tab")
+    press("ArrowLeft")
+    assert page.is_checked("input[value='layer 1']")
+    assert page.locator(".cell-text").all_text_contents() != before != []
+    reach(page, ".drawing.scroll")  # The arrow keys scroll a table that is too wide.
+    reach(page, "figure summary")
+    press("Enter")
+    page.wait_for_selector("figure table :text-is('river')")
+
+
+def test_anatomy_is_shown_with_the_keyboard_alone(window: Open) -> None:
+    page = window().show("anatomy")
+    press = page.keyboard.press
+    reach(page, "input[type=text]")
+    write(page, "He sat by the river .")
+    press("Enter")
+    page.wait_for_selector(".words button:has-text('by')")
+    reach(page, ".words button:nth-child(5)")
+    press("Space")
+    assert page.locator(".unit-text").all_text_contents()[1:6] == list("river")
+    assert is_focused(page, ".words button:nth-child(5)[aria-pressed=true]")
+    reach(page, "[data-weight='0']")
+    press("Home")
+    assert page.locator(".mix output").all_text_contents()[0] == "0.00"
+    assert "s=0%2C50%2C50" in page.url
+    reach(page, "[data-gamma]")
+    press("ArrowLeft")
+    assert page.locator(".mix output").all_text_contents()[3] == "0.95"
+    reach(page, ".parts button")
+    press("Enter")
+    assert page.locator(".anatomy.focused .part.active").count() > 0
+    assert page.get_attribute(".parts button >> nth=0", "aria-pressed") == "true"
+    press("Enter")
+    assert page.locator(".anatomy.focused").count() == 0
+
+
+def test_tasks_are_chosen_and_asked_with_the_keyboard_alone(window: Open) -> None:
+    page = window().show("tasks")
+    press = page.keyboard.press
+    reach(page, "form select")
+    press("ArrowDown")
+    page.wait_for_selector(".tagged")
+    assert page.input_value("form select") == "tagger"
+    assert is_focused(page, "form select")
+    reach(page, "textarea")
+    write(page, "the river bank and the boat .")
+    reach(page, "button.primary")
+    press("Enter")
+    page.wait_for_function("() => document.querySelector('.tagged').textContent.includes('boat')")
+    reach(page, "figure summary")
+    press("Enter")
+    page.wait_for_selector("figure table :text-is('boat')")
+
+
+def test_uses_are_searched_with_the_keyboard_alone(window: Open) -> None:
+    page = window().show("search")
+    press = page.keyboard.press
+    reach(page, "form input[type=text]")
+    write(page, "the *boat* sat .")
+    press("Enter")
+    page.wait_for_selector("h3:has-text('boat')")
+    reach(page, "form select")
+    press("ArrowDown")
+    reach(page, "input[type=number]")
+    write(page, "1")
+    reach(page, "button.primary")
+    press("Enter")
+    page.wait_for_function("() => document.querySelectorAll('.hits li').length === 1")
+    assert page.locator(".hits mark").all_text_contents() == ["boat"]
+    assert "only=same-word" in page.url
+    reach(page, "figure summary")
+    press("Enter")
+    page.wait_for_selector("figure table :text-is('boat')")
+
+
 # ---------------------------------------------------------------------- the other views
 def test_similarities_are_the_cosines_of_embed(window: Open, elmo: Embedder) -> None:
     one = window()
@@ -495,9 +614,10 @@ def test_what_is_not_loaded_is_told_with_the_command_that_loads_it(window: Open)
         route.fulfill(response=answer, json={**answer.json(), "tasks": [], "index": None})
 
     one.page.route("**/v1/models", without)
-    for view, command in (("tasks", "elmokit serve --task"), ("search", "elmokit serve --index")):
+    search = "elmokit neighbours index text.txt FOLDER\nelmokit serve --index FOLDER"
+    for view, command in (("tasks", "elmokit serve --task FOLDER"), ("search", search)):
         page = one.open(f"view={view}", ".empty")
-        assert command in (page.text_content(".empty") or "")
+        assert page.text_content(".empty code") == command
 
 
 # ---------------------------------------------------------------------- saved and shared

@@ -10,13 +10,13 @@ from fastapi import FastAPI
 schemathesis = pytest.importorskip("schemathesis")
 engine = pytest.importorskip("schemathesis.engine")
 
-# What these routes take depends on several fields together, or on the text itself (a gap, a mark),
-# so that a request may be valid by its schema and still be refused.
-BY_MEANING = [f"/v1/{name}" for name in ("fill", "layers", "neighbours", "predict/{task}", "uses")]
+# What these routes take depends on the text itself (a gap, a mark, how often it has a word) or on
+# the kind of a task, which no schema can say: a request may be valid by its schema and be refused.
+BY_MEANING = [f"/v1/{name}" for name in ("fill", "neighbours", "predict/{task}", "uses")]
 ACCEPTED = ["2xx", "401", "403", "404", "409", "429"]
 CONFIG: dict[str, Any] = {
     "seed": 1,
-    "generation": {"max-examples": 8, "deterministic": True},
+    "generation": {"max-examples": 250, "deterministic": True},
     "phases": {"stateful": {"enabled": False}},
     "checks": {"positive_data_acceptance": {"expected-statuses": ACCEPTED}},
     "operations": [

@@ -65,11 +65,19 @@ def recorded_model(name: object) -> str:
     """Return what to load for a model that a file names: nothing is downloaded for it."""
     if not isinstance(name, str):
         raise UnsupportedFormat(f"the name of a model must be a text, not {name!r:.80}")
-    if name in SHIPPED or not _is_hub_name(name) or _exists(_path(name)):
-        return name
+    return hub_folder(name, local_files_only=True) if is_on_hub(name) else name
+
+
+def is_on_hub(name: str) -> bool:
+    """Tell whether a name means a repository, and nothing that is here."""
+    return name not in SHIPPED and _is_hub_name(name) and not _exists(_path(name))
+
+
+def hub_folder(name: str, *, local_files_only: bool = False) -> str:
+    """Return the folder of a repository in the Hub's cache, downloading it if that is allowed."""
     from elmokit.formats.containers import hf_hub
 
-    return str(hf_hub.download(name, local_files_only=True))
+    return str(hf_hub.download(name, local_files_only=local_files_only))
 
 
 def _is_hub_name(model: str | Path) -> bool:

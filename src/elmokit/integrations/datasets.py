@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from elmokit.errors import InvalidInput, require
-from elmokit.integrations.models import ModelSettings, shared_model
+from elmokit.integrations.models import ModelSettings, recorded_model, shared_model
 from elmokit.layers import Layers, Pooling, check_pooling, layer_weights
 from elmokit.model.kernels.linear import Precision
 
@@ -72,7 +72,7 @@ class EmbedColumn:
         return {self.output: self._vectors(list(texts))}
 
     def _vectors(self, texts: list[Any]) -> list[Any]:
-        embedder, _ = shared_model(self.settings, self.fingerprint)
+        embedder, _ = recorded_model(self.settings, self.fingerprint)
         if self.pooling is not None:
             return list(embedder.sentence_vectors(texts, self.layers, pooling=self.pooling))
         sentences = embedder.stream(texts, self.layers)

@@ -2,6 +2,9 @@
 
 Objects of other libraries are cloned, pickled and sent to other processes. They hold the settings
 of a model instead of the model, and take it from here when they compute.
+
+    shared_model     the user has named the model: it may be downloaded from the Hub
+    recorded_model   an object or a file has noted it: it is never downloaded
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import NamedTuple
 
 from elmokit.embed import Embedder
 from elmokit.errors import InvalidInput
+from elmokit.formats import detect
 from elmokit.loading import load
 from elmokit.model.kernels.linear import Precision
 
@@ -37,14 +41,34 @@ class SharedModel(NamedTuple):
     """Hash of everything that determines its vectors."""
 
 
-def shared_model(settings: ModelSettings, fingerprint: str | None = None) -> SharedModel:
+# The folder of each repository of the Hub that this process has asked for, so that all objects
+# have the same version of it.
+_downloaded: dict[str, str] = {}
+
+
+def shared_model(settings: ModelSettings) -> SharedModel:
     """Return the model with these settings, which is loaded again only if its files have changed.
+
+    Args:
+        settings: Name and settings of the model, as the user has given them.
+    """
+    name = settings.model
+    if detect.is_on_hub(name):
+        if name not in _downloaded:
+            _downloaded[name] = detect.hub_folder(name)
+        name = _downloaded[name]
+    return _load(settings._replace(model=name), _version(name))
+
+
+def recorded_model(settings: ModelSettings, fingerprint: str | None = None) -> SharedModel:
+    """Return the model that an object or a file names; nothing is downloaded for it.
 
     Args:
         settings: Name and settings of the model.
         fingerprint: Raise if the model does not have this one, which it had before.
     """
-    shared = _load(settings, _version(settings.model))
+    name = _downloaded.get(settings.model) or detect.recorded_model(settings.model)
+    shared = _load(settings._replace(model=name), _version(name))
     if fingerprint not in (None, shared.fingerprint):
         raise InvalidInput(
             f"the model {settings.model} is not the one that this object was made with "

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import InvalidInput, require
-from elmokit.integrations.models import ModelSettings, shared_model
+from elmokit.integrations.models import ModelSettings, recorded_model, shared_model
 from elmokit.layers import Layers, Pooling, check_pooling, layer_weights
 from elmokit.model.kernels.linear import Precision
 from elmokit.text.indexers import refuse_strings
@@ -32,7 +32,8 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     """Transforms texts into one vector each, like `Embedder.sentence_vectors`.
 
     `fit` does not train anything: it loads the model and notes its fingerprint. A pickle has the
-    name of the model, and after unpickling a different model with that name is rejected.
+    name of the model, and after unpickling a different model with that name is rejected. Only
+    `fit` downloads a model from the Hub; `transform` never does.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             X: Texts: a list, an array or a Series of strings, or of lists of tokens.
         """
         check_is_fitted(self, "fingerprint_")
-        embedder, _ = shared_model(_settings(self), self.fingerprint_)
+        embedder, _ = recorded_model(_settings(self), self.fingerprint_)
         return embedder.sentence_vectors(
             check_texts(X), self.layers, pooling=self.pooling, batch_size=self.batch_size
         )
@@ -148,7 +149,7 @@ class ElmoTokenFeatures(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "fingerprint_")
         sentences = check_texts(X)
         refuse_strings(sentences)
-        embedder, _ = shared_model(_settings(self), self.fingerprint_)
+        embedder, _ = recorded_model(_settings(self), self.fingerprint_)
         results = []
         for sentence in embedder.stream(sentences, self.layers, batch_size=self.batch_size):
             vectors = np.concatenate(list(sentence.layers), axis=1)  # (tokens, columns)

@@ -3,6 +3,10 @@
 spaCy finds both by entry points. The tokens are spaCy's own; each sentence is read alone if
 sentences are known, otherwise the whole document is one sentence.
 
+`spacy.load` makes a pipe just as `nlp.add_pipe` does, and then calls `from_disk`. So a pipe asks
+the Hub only at its first document, and not at all if `from_disk` has come before. The name of a
+layer's model always stands in a configuration: the Hub is never asked for it.
+
     pipe     doc ─► layers ─► doc._.elmo, doc.tensor, hooks for vectors and similarity
     layer    docs ─► layers ─► scalar mix ─► maxout ─► tagger, parser, ner, textcat
 """
@@ -18,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import InvalidInput, require
-from elmokit.integrations.models import ModelSettings, shared_model
+from elmokit.errors import InvalidInput, UnsupportedFormat, explained, require
+from elmokit.formats import detect
+from elmokit.integrations.models import ModelSettings, recorded_model, shared_model
 from elmokit.layers import Layers, layer_weights
 from elmokit.model.kernels.linear import Precision
 
@@ -37,7 +42,7 @@ def embed_docs(
     settings: ModelSettings, fingerprint: str, docs: Sequence[Doc], layers: Layers = "all"
 ) -> list[Floats]:
     """Return the layers of each document: (layers, tokens, dim), with 0 for whitespace."""
-    embedder = shared_model(settings, fingerprint).embedder
+    embedder = recorded_model(settings, fingerprint).embedder
     rows = len(layer_weights(layers, embedder.config.num_layers))
     results = [np.zeros((rows, len(doc), embedder.dim), np.float32) for doc in docs]
     places = [
@@ -64,7 +69,7 @@ class ElmoPipe:
     def __init__(
         self, settings: ModelSettings, *, layers: Layers = "average", keep_layers: bool = False
     ) -> None:
-        """Load the model.
+        """Load the model, unless the Hub would be asked for it: `load` does that.
 
         Args:
             settings: Name and settings of the model.
@@ -72,14 +77,29 @@ class ElmoPipe:
                 layer.
             keep_layers: Whether `doc._.elmo` has all layers instead of the vectors alone.
         """
-        embedder, self.fingerprint = shared_model(settings)
-        self.weights = layer_weights(layers, embedder.config.num_layers)  # (1, L + 1)
-        if len(self.weights) != 1:
+        self.settings, self.layers, self.keep_layers = settings, layers, keep_layers
+        self.fingerprint: str | None = None
+        if not detect.is_on_hub(settings.model):
+            self.load()
+
+    def load(self) -> tuple[str, Floats]:
+        """Return the fingerprint of the model and the weights of its layers: (1, L + 1)."""
+        if self.fingerprint is None:
+            shared = shared_model(self.settings)
+        else:
+            shared = recorded_model(self.settings, self.fingerprint)
+        weights = layer_weights(self.layers, shared.embedder.config.num_layers)
+        if len(weights) != 1:
             raise InvalidInput(
                 "a token has one vector: choose one layer or 'average'; with keep_layers "
                 "doc._.elmo has all layers"
             )
-        self.settings, self.keep_layers = settings, keep_layers
+        self.fingerprint = shared.fingerprint
+        return shared.fingerprint, weights
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.load()  # A pickle has the fingerprint, so that whoever reads it downloads nothing.
+        return self.__dict__
 
     def __call__(self, doc: Doc) -> Doc:
         """Embed one document.
@@ -98,23 +118,27 @@ class ElmoPipe:
         """
         remaining = iter(stream)
         while docs := list(itertools.islice(remaining, batch_size)):
-            selector = "all" if self.keep_layers else self.weights[0].tolist()
-            results = embed_docs(self.settings, self.fingerprint, docs, selector)
+            fingerprint, weights = self.load()
+            selector = "all" if self.keep_layers else weights[0].tolist()
+            results = embed_docs(self.settings, fingerprint, docs, selector)
             for doc, layers in zip(docs, results, strict=True):
                 doc._.elmo = layers
                 doc.tensor = layers[0]
                 if self.keep_layers:
-                    doc.tensor = np.einsum("l,ltd->td", self.weights[0], layers)
+                    doc.tensor = np.einsum("l,ltd->td", weights[0], layers)
                 set_hooks(doc)
                 yield doc
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Return the fingerprint of the model; its name is in the configuration."""
-        return json.dumps({"fingerprint": self.fingerprint}).encode()
+        return json.dumps({"fingerprint": self.load()[0]}).encode()
 
     def from_bytes(self, content: bytes, *, exclude: Iterable[str] = ()) -> ElmoPipe:
-        """Raise if the model is not the one that `to_bytes` was called with."""
-        shared_model(self.settings, json.loads(content)["fingerprint"])
+        """Raise if the model is not here, or not the one that `to_bytes` was called with."""
+        damage = (ValueError, KeyError, TypeError)
+        with explained("the stored pipe elmo is damaged", *damage, raising=UnsupportedFormat):
+            self.fingerprint = str(json.loads(content)["fingerprint"])
+        self.load()
         return self
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
@@ -123,8 +147,10 @@ class ElmoPipe:
         (Path(path) / "elmo.json").write_bytes(self.to_bytes())
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> ElmoPipe:
-        """Raise if the model is not the one that the folder was written with."""
-        return self.from_bytes((Path(path) / "elmo.json").read_bytes())
+        """Raise if the model is not here, or not the one that the folder was written with."""
+        with explained("the stored pipe elmo is damaged", OSError, raising=UnsupportedFormat):
+            content = (Path(path) / "elmo.json").read_bytes()
+        return self.from_bytes(content)
 
 
 def make_pipe(
@@ -209,7 +235,8 @@ def build_tok2vec(
     """Return a layer from documents to a matrix for each: (tokens, width).
 
     The biLM is frozen and not stored. The scalar mix is trained, and so is the maxout layer with
-    layer normalization that follows it, as in spaCy's own embedding layer.
+    layer normalization that follows it, as in spaCy's own embedding layer. A model on the Hub must
+    have been downloaded before.
 
     Args:
         width: Number of columns.
@@ -225,7 +252,7 @@ def build_tok2vec(
 
 def _mix_layer(settings: ModelSettings) -> Any:
     """Return the layer that mixes the hidden states: gamma * sum over l of softmax(w)_l h_l."""
-    embedder, fingerprint = shared_model(settings)
+    embedder, fingerprint = recorded_model(settings)
     weights = np.zeros(embedder.config.num_layers + 1, np.float32)
     return Model(
         "elmo_mix",

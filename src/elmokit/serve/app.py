@@ -492,6 +492,7 @@ def describe(app: FastAPI, service: Service, *, has_keys: bool) -> dict[str, Any
         for schema in document["components"]["schemas"].values():
             for name, field in schema.get("properties", {}).items():
                 narrow(name, field, service)
+        narrow_tasks(document["paths"]["/v1/predict/{task}"]["post"], service)
         for path, methods in document["paths"].items():
             for operation in methods.values():
                 if path.startswith("/v1/"):  # pydantic's complaints are 400 there.
@@ -503,6 +504,13 @@ def describe(app: FastAPI, service: Service, *, has_keys: bool) -> dict[str, Any
             document["components"]["securitySchemes"] = {"key": scheme}
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def narrow_tasks(operation: dict[str, Any], service: Service) -> None:
+    """Limit the name of a task to those that are loaded."""
+    (parameter,) = operation["parameters"]
+    if service.tasks:
+        parameter["schema"]["enum"] = list(service.tasks)
 
 
 def narrow(name: str, field: dict[str, Any], service: Service) -> None:

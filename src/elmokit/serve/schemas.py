@@ -17,6 +17,7 @@ MAX_TEXTS = 2048  # texts of a request, as many as at OpenAI
 MAX_NEIGHBOURS = 100
 MAX_USES = 500  # sentences of a map: cosines of all pairs are computed
 MAX_WEIGHT = 1e6
+MARKED = r"^[^*]*[*][^*]*[^*\s][^*]*[*][^*]*$"  # a text with one word between asterisks
 MAX_LAYERS = 64  # weights of a mix; each model says how many it has
 
 
@@ -68,6 +69,24 @@ class Request(BaseModel):
     """What a client sends."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
+
+
+def together(*cases: dict[str, dict[str, Any]]) -> ConfigDict:
+    """Say in the OpenAPI document that several fields must be as in one of these cases.
+
+    The service itself checks that, with a sentence. A field may be missing where it may be null or
+    has a constant.
+    """
+    choices = [
+        {
+            "properties": case,
+            "required": [
+                name for name, field in case.items() if field.get("type", "null") != "null"
+            ],
+        }
+        for case in cases
+    ]
+    return ConfigDict(json_schema_extra={"anyOf": choices})
 
 
 class Answer(BaseModel):
@@ -314,6 +333,10 @@ class InfoAnswer(Answer):
 class LayersRequest(Request):
     """Texts whose layers are wanted."""
 
+    model_config = together(
+        {"similarity": {"const": False}},
+        {"inputs": {"type": "array", "minItems": 2, "maxItems": 2}},
+    )
     inputs: Input
     model: ModelName = None
     layers: Selector = "all"
@@ -387,6 +410,11 @@ class SurprisalAnswer(Answer):
 class FillRequest(Request):
     """A sentence with a gap: `___` in the text, or the position of a token."""
 
+    model_config = together(
+        {"position": {"type": "integer"}},
+        {"position": {"type": "null"}, "input": {"type": "string", "pattern": "___"}},
+        {"position": {"type": "null"}, "input": {"type": "array", "contains": {"const": "___"}}},
+    )
     input: str | Tokens = Field(
         description="A text or its tokens, with one gap ___ unless position is given.",
         examples=["He sat on the ___ ."],
@@ -416,6 +444,10 @@ class FillAnswer(Answer):
 class UsesRequest(Request):
     """A word in many sentences."""
 
+    model_config = together(
+        {"word": {"type": "string"}, "positions": {"type": "null"}},
+        {"positions": {"type": "array"}, "word": {"type": "null"}},
+    )
     sentences: (
         Annotated[list[str], Field(min_length=1)] | Annotated[list[Tokens], Field(min_length=1)]
     ) = Field(
@@ -605,6 +637,10 @@ class SensesAnswer(Answer):
 class NeighboursRequest(Request):
     """A word in a sentence, to find similar uses in the index."""
 
+    model_config = together(
+        {"position": {"type": ["integer", "array"]}},
+        {"position": {"type": "null"}, "input": {"type": "string", "pattern": MARKED}},
+    )
     input: str | Tokens = Field(
         description="A text with the word between asterisks; or tokens, with position.",
         examples=["She sat on the river *bank* ."],

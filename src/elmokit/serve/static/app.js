@@ -171,6 +171,7 @@ function modelChoice(current) {
       change: () => {
         state.set({ model: select.value });
         showPage();
+        document.querySelector(".model select")?.focus();
       },
     },
     loaded.data.map(({ id }) => h("option", { value: id, selected: id === current.id }, id)),

@@ -14,7 +14,7 @@ export function render(root, context) {
       root,
       emptyView(
         t("noIndex"),
-        "elmokit neighbours index text.txt --output FOLDER\nelmokit serve --index FOLDER",
+        "elmokit neighbours index text.txt FOLDER\nelmokit serve --index FOLDER",
       ),
     );
     return;

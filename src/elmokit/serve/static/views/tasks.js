@@ -23,6 +23,7 @@ export function render(root, context) {
       change: () => {
         context.set({ task: select.value });
         render(root, context);
+        root.querySelector("select").focus();
       },
     },
     tasks.map(({ name, task: kind }) =>
