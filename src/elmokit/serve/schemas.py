@@ -77,7 +77,7 @@ def together(*cases: dict[str, dict[str, Any]]) -> ConfigDict:
     The service itself checks that, with a sentence. A field may be missing where it may be null or
     has a constant.
     """
-    choices = [
+    choices: list[Any] = [
         {
             "properties": case,
             "required": [
