@@ -123,6 +123,7 @@ def test_numbers_are_finite(
         ("compare pair --train a --out out --seeds 1 2.5", "--seeds must be an integer, not '2.5'"),
         ("embed text.txt .", ". is a folder"),
         ("static text.txt .", ". is a folder"),
+        ("plot surprisal model out.png", "model is a directory"),
         ("export model .", ". would overwrite the input model"),
         ("drift text.txt text.txt --skip-words=-7", "--skip-words must be at least 0, not -7"),
         ("drift text.txt text.txt --examples=-7", "--examples must be at least 0, not -7"),

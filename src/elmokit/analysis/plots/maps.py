@@ -7,6 +7,7 @@ two sentences ─► cosines of all their tokens ─► TokenPair
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,6 @@ from elmokit.analysis.sampling import sample_uses
 from elmokit.analysis.senses.induce import induce_senses
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses, read_uses, with_average
 from elmokit.errors import ElmokitError
-from elmokit.io.paths import is_file
 from elmokit.layers import layer_names
 from elmokit.text.readers import kind_of, read_sentences
 from elmokit.text.tokenize import split_sentences
@@ -210,9 +210,9 @@ def sample_text_uses(path: str, word: str, max_uses: int, **reading: Any) -> lis
 
 
 def read_text(text: str, tokenizer: str) -> Iterator[list[str]]:
-    """Yield the tokenized sentences of a file, or of the text itself if it is not a file name."""
+    """Yield the tokenized sentences of a file, or of the text itself if it names no file."""
     looks_like_file = re.fullmatch(r"\S+\.\w{1,7}|\S*[/\\]\S*", text) is not None
-    if text == "-" or looks_like_file or is_file(Path(text)):
+    if text == "-" or looks_like_file or os.path.lexists(text):
         is_running = kind_of(text) in ("text", "jsonl")
         lines = read_sentences(text, tokenizer=tokenizer, split=is_running)
         return (line.tokens for line in lines if line.tokens)
