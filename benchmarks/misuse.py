@@ -38,6 +38,7 @@ PLACES = [
 NUMBERS = {int: ["three", "1.5", "nan", "9" * 30, "-7"], float: ["three", "nan", "inf", "-7"]}
 # Options whose value is a word of a small set, which is no Literal: other words are refused.
 WORDS = {"--device", "--host", "--layer", "--layers", "--method", "--shard", "--tokenizer"}
+EXTENSIONS = {"translate": ".tsv", "summarize": ".jsonl"}  # of tasks that look at it
 # Folders that some commands write and others read.
 MADE = {"train classifier": "task", "senses build": "senses", "neighbours index": "index"}
 PRELOADED = (
@@ -119,7 +120,8 @@ def command_lines() -> dict[str, list[list[str]]]:
                    "--api-key-file", "keys.txt", "--port", "0", "--threads", "1"]],
     }  # fmt: skip
     for task in TASKS:
-        data = ["--train", f"train.{task}", "--dev", f"dev.{task}", "--out", "out", *TASK]
+        train, dev = (f"{part}.{task}{EXTENSIONS.get(task, '')}" for part in ("train", "dev"))
+        data = ["--train", train, "--dev", dev, "--out", "out", *TASK]
         lines[f"train {task}"] = [["train", task, *data, *vectors]]
         lines[f"compare {task}"] = [
             ["compare", task, "--vary", "elmo", "--seeds", "1", *data, *vectors]
@@ -134,7 +136,7 @@ def write_more_inputs(folder: Path) -> None:
     sentences = make_sentences(100)
     for name, part in (("train", sentences[:60]), ("dev", sentences[60:])):
         for task, lines in task_data(part, NOUNS).items():
-            (folder / f"{name}.{task}").write_text("".join(lines))
+            (folder / f"{name}.{task}{EXTENSIONS.get(task, '')}").write_text("".join(lines))
         shutil.copy(folder / f"{name}.tsv", folder / f"{name}.classifier")
     text = [" ".join(words) + "\n" for words in sentences]
     (folder / "a.txt").write_text("".join(text[:50]))
