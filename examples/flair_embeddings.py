@@ -51,7 +51,7 @@ class ElmoEmbeddings(TokenEmbeddings):
 embeddings = ElmoEmbeddings()
 sentence = Sentence("Rain fell on the river bank .")
 embeddings.embed(sentence)
-print(sentence[5].text, tuple(sentence[5].embedding.shape))  # bank (256,)
+print(sentence[5].text, tuple(sentence[5].embedding.shape))  # bank (384,)
 
 flair.set_seed(1)
 corpus = ColumnCorpus(

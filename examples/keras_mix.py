@@ -28,7 +28,7 @@ class ScalarMix(keras.layers.Layer):
         return self.gamma * keras.ops.einsum("l,btld->btd", self.shares(), layers)
 
 
-layers = np.random.default_rng(1).normal(size=(2, 5, 3, 256)).astype("float32")
+layers = np.random.default_rng(1).normal(size=(2, 5, 3, 384)).astype("float32")
 print(np.allclose(ScalarMix()(layers), layers.mean(axis=2), atol=1e-5))  # True
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG"]
@@ -49,7 +49,7 @@ def batches(name):
             yield layers.transpose(1, 0, 2), labels[index], np.ones(len(labels[index]))
 
     types = (
-        tf.TensorSpec((None, 3, 256), tf.float32),  # (T, L, D)
+        tf.TensorSpec((None, 3, 384), tf.float32),  # (T, L, D)
         tf.TensorSpec((None,), tf.int32),  # (T,)
         tf.TensorSpec((None,), tf.float32),  # (T,)
     )
@@ -61,7 +61,7 @@ def batches(name):
 keras.utils.set_random_seed(1)
 model = keras.Sequential(
     [
-        keras.Input((None, 3, 256)),
+        keras.Input((None, 3, 384)),
         ScalarMix(name="mix"),
         keras.layers.Masking(),  # Tokens whose vector is 0 are padding.
         keras.layers.Dropout(0.3),

@@ -39,6 +39,7 @@ from elmokit.cli.main import main
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.M | re.S)
 DECIMAL = re.compile(r"-?\d+\.\d+")
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 TOLERANCE, TRAINED_TOLERANCE = 0.02, 0.4
 TRAINED = ("train", "compare", "score", "evaluate", "probe", "plot weights")
 IMAGE = re.compile(r"!\[[^\]]*\]\(((?:\.\./)?images/(\w+)/([\w-]+\.png))\)")
@@ -141,12 +142,15 @@ class Printed:
 
 def is_close(shown: str, printed: str, tolerance: float = TOLERANCE) -> bool:
     """Tell whether two words are the same but for small differences of decimal numbers."""
-    numbers = [DECIMAL.findall(word) for word in (shown, printed)]
-    if DECIMAL.sub("#", shown) != DECIMAL.sub("#", printed):
+    is_trained = tolerance == TRAINED_TOLERANCE
+    pattern = NUMBER if is_trained else DECIMAL
+    shown, printed = (re.sub("-{3,}", "---", word) for word in (shown, printed))  # of tables
+    numbers = [pattern.findall(word) for word in (shown, printed)]
+    if pattern.sub("#", shown) != pattern.sub("#", printed):
         return False
     for first, second in zip(*numbers, strict=True):
         digits = len(first.partition(".")[2])
-        least = 15 if tolerance == TRAINED_TOLERANCE and digits == 2 else 2.01 * 10**-digits
+        least = 15 if is_trained and digits in (0, 2) else 2.01 * 10**-digits
         bound = max(tolerance * abs(float(first)), least)
         if len(second.partition(".")[2]) != digits or abs(float(first) - float(second)) > bound:
             return False

@@ -66,7 +66,7 @@ def test_the_included_model_gives_the_same_vectors_for_any_batch_and_length(
 ) -> None:
     result = export("english", tmp_path / "elmo.onnx")
     assert result.max_difference < 2e-6
-    assert result.graph_bytes == (tmp_path / "elmo.onnx").stat().st_size < 13e6
+    assert result.graph_bytes == (tmp_path / "elmo.onnx").stat().st_size < 30e6
     elmo = elmokit.load()
     english = [list(use.tokens) for use in read_uses(ROOT / "examples" / "senses.tsv")]
     ordinary = [(english[:count], 2e-6) for count in (1, 7, 50)]
