@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, reason_of
+from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, explained
 from elmokit.io.lines import FilePath
 
 
@@ -42,15 +42,15 @@ def check_output(
     """
     if path is None:
         return
-    try:
+    problem = f"cannot write {os.fspath(path)[:99]}"  # such as a name that is too long
+    with explained(problem, OSError, RuntimeError, ValueError):
         output = Path(path).expanduser().absolute()
         if not output.parent.is_dir():
             raise MissingFile(f"there is no folder {output.parent} to write {path} to")
-        output.lstat()
-    except FileNotFoundError:
-        return
-    except (OSError, RuntimeError, ValueError) as error:  # such as a name that is too long
-        raise ElmokitError(f"cannot write {os.fspath(path)[:99]}: {reason_of(error)}") from None
+        try:
+            output.lstat()
+        except FileNotFoundError:
+            return
     check_no_input(path, inputs)
     if output.exists() and not output.is_file():
         kind = "a folder" if output.is_dir() else "not a regular file"
