@@ -321,7 +321,7 @@ def test_any_model_on_characters_is_taken_and_the_shipped_one_without_files() ->
     elmo = Elmo(None, None, 1, dropout=0.0)
     expected = elmokit.load().embed([BATCH[1]], layers="average")[0].vectors
     assert difference(output(elmo, BATCH[1:2])[0], expected) < 1e-5
-    assert ElmoEmbedder().embed_sentence(BATCH[1]).shape == (3, 2, 256)
+    assert ElmoEmbedder().embed_sentence(BATCH[1]).shape == (3, 2, 384)
 
 
 # ---------------------------------------------------------------------- the embedder

@@ -354,11 +354,11 @@ def test_a_config_file_trains_all_components_on_the_layer(model: str, tmp_path: 
         "tok2vec": LISTENING,
     }
     config["nlp"]["pipeline"] = list(config["components"])
-    config["training"] |= {"max_epochs": 40, "eval_frequency": 200}
+    config["training"] |= {"max_epochs": 30, "eval_frequency": 390}
     config["training"]["optimizer"]["learn_rate"] = 0.01
     config.to_disk(tmp_path / "config.cfg")
     blank = spacy.blank("en")
-    for name, count, seed in (("train", 40, 1), ("dev", 15, 2)):
+    for name, count, seed in (("train", 100, 1), ("dev", 15, 2)):
         DocBin(docs=annotated(blank, count, seed)).to_disk(tmp_path / f"{name}.spacy")
     paths = {f"paths.{name}": str(tmp_path / f"{name}.spacy") for name in ("train", "dev")}
     train(tmp_path / "config.cfg", tmp_path / "out", overrides=paths)

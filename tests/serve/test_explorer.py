@@ -539,7 +539,7 @@ def test_anatomy_shows_the_vectors_of_the_token_and_their_mix(window: Open, elmo
     assert page.locator(".unit-text").all_text_contents()[:6] == ["⟨", *"bank", "⟩"]
     assert page.locator(".parts li").count() == 10
     assert page.locator(".parts math").count() >= 10
-    assert "512 filters" in (page.text_content(".parts") or "")
+    assert "768 filters" in (page.text_content(".parts") or "")
     page.click(".parts button >> nth=5")
     assert page.locator(".anatomy.focused .part.active").count() > 0
     page.click(".words button:has-text('river')")

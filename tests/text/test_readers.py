@@ -497,11 +497,11 @@ def test_a_missing_file_and_a_directory_are_errors(tmp_path: Path) -> None:
 def test_a_file_without_permission_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forbid(*_: object) -> None:
+    def forbid(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     path = write(tmp_path, "secret.txt", "x")
-    monkeypatch.setattr(Path, "open", forbid)  # root, who may run this, is forbidden nothing
+    monkeypatch.setattr("builtins.open", forbid)  # root, who may run this, is forbidden nothing
     with pytest.raises(ElmokitError, match=r"cannot read .*secret\.txt: its permissions"):
         list(read_sentences(path))
 

@@ -278,6 +278,9 @@ def test_four_views_are_drawn_for_everybody_from_the_own_origin(
             check_access(page)
             check_width(page, width)
         assert "elmokit serve" in page.inner_text("footer")
+        # A page in Chinese opens with the Chinese model.
+        assert ("jieba" in page.inner_text("footer")) == (locale == "zh-CN")
+        page.select_option("header select", "english")
         assert "jieba" not in page.inner_text("footer")
         page.select_option("header select", "tiny")
         assert "jieba" in page.inner_text("footer")

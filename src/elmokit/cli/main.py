@@ -286,6 +286,9 @@ def usage_error(error: CycloptsError, app: App, arguments: Sequence[str]) -> str
     message = message[:1].lower() + message[1:]
     if unknown := unknown_option(app, chain, arguments):
         message = unknown
+    elif isinstance(error, cyclopts.UnknownOptionError):  # of another task, for instance
+        message = message.replace("unknown option: ", "there is no option ")
+        message = message.replace(". Did you mean", ": did you mean")
     elif isinstance(error, cyclopts.UnusedCliTokensError):
         message = f"unexpected argument {' '.join(error.unused_tokens or [])!r}"
     elif isinstance(error, cyclopts.MissingArgumentError) and error.argument is not None:
