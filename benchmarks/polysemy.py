@@ -7,7 +7,7 @@ The uses are those of examples/senses.tsv, written by hand: ten words with two s
 sentences per sense. For each word and layer: how often the nearest other use has the same sense
 (1-NN purity) and the silhouette of the senses, both by cosine after the mean of all tokens is
 subtracted. The baseline is chance: the same measures with the senses permuted at random over the
-same vectors, 2,000 times. The figure shows the first two principal components of each layer; the
+same vectors, 2,000 times. The figure shows the first two principal components of the top layer; the
 purity of the drawn points is measured too.
 """
 
@@ -22,15 +22,16 @@ import numpy as np
 from parsers import described_parser
 
 from elmokit.analysis.geometry import Array, cosine_matrix, purity, silhouette
-from elmokit.analysis.plots.draw import draw_uses
-from elmokit.analysis.plots.maps import map_word
+from elmokit.analysis.plots.draw import group_style
+from elmokit.analysis.plots.maps import WordMap, map_word
 from elmokit.analysis.uses import embed_uses, read_uses
 from elmokit.cli.options import ModelOptions
-from elmokit.figures import write_figure
+from elmokit.figures import WIDTH, new_figure, styled, write_figure
 from elmokit.layers import layer_names
 
 HERE = Path(__file__).parent
 DEALS = 2000
+COLUMNS = 5  # of the figure
 
 
 def main() -> None:
@@ -61,9 +62,27 @@ def main() -> None:
         "words": words,
     }
     Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
-    write_figure(draw_uses(maps), str(Path(arguments.out).with_suffix(".png")))
+    figure = draw_top_layer(maps, store.elmo.config.num_layers)
+    write_figure(figure, str(Path(arguments.out).with_suffix(".png")))
     for word, numbers in words.items():
         print(word, json.dumps({name: numbers[name]["value"] for name in MEASURES}))
+
+
+@styled()
+def draw_top_layer(maps: Sequence[WordMap], layer: int) -> Any:
+    """Draw the uses of all words in the top layer, five words in a row."""
+    rows = -(-len(maps) // COLUMNS)
+    figure = new_figure(WIDTH, 1.75 * rows)
+    panels = figure.subplots(rows, COLUMNS, squeeze=False).flat
+    for axes, word_map in zip(panels, maps, strict=False):
+        for i, sense in enumerate(word_map.senses):
+            mine = [use.sense == sense for use in word_map.uses]
+            axes.scatter(*word_map.points[layer][mine].T, s=14, label=sense, **group_style(i))
+        assert word_map.purity is not None
+        axes.set_title(f"{word_map.word} {word_map.purity[layer]:.2f}")
+        axes.set(xticks=[], yticks=[])
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, fontsize=6)
+    return figure
 
 
 def measure(vectors: Array, senses: Sequence[str]) -> dict[str, Any]:
