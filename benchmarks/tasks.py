@@ -295,8 +295,9 @@ HEAD = """# Tasks with and without ELMo
 Dev scores in per cent, mean and standard deviation over the seeds {seeds}, each run at its best
 epoch. The biLM is an English one of 2 x 512/128 that had read 15 M tokens, frozen; both
 columns have the same static word vectors (the first 100,000 words of GloVe, 50 columns), the same
-model and the same settings. Where there is no dev file, a tenth of the training data was set apart. "Fewer errors" is
-the gain as a share of what was left to gain. The dev score also chose the epoch, on both sides.
+model and the same settings. Where there is no dev file, a tenth of the training data was
+set apart. "Fewer errors" is the gain as a share of what was left to gain. The dev score also chose
+the epoch, on both sides.
 
 | task | score | examples | without ELMo | with ELMo | gain | fewer errors |
 |---|---|---:|---:|---:|---:|---:|
