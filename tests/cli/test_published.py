@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from documents import ROOT
 
+import elmokit
 from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.formats.detect import SHIPPED
@@ -21,6 +22,15 @@ def test_every_model_in_the_package_is_listed() -> None:
     included = {path for model in published_models() for path in model.load.values() if path}
     assert set(SHIPPED) <= included
     assert [m.name for m in published_models() if not m.address] == list(SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_size_of_an_included_model_is_what_its_files_have(name: str) -> None:
+    (model,) = (model for model in published_models() if model.name == name)
+    elmo = elmokit.load(name)
+    config, count = elmo.config, sum(p.numel() for p in elmo.model.parameters())
+    shape = f"{config.num_layers} × {config.lstm_dim}/{config.projection_dim}"
+    assert model.size == f"{shape}, {count / 1e6:.1f} M parameters"
 
 
 def test_a_model_is_shown_with_what_to_download_and_how_to_load_it(

@@ -38,10 +38,10 @@ def models(
     from elmokit.formats.published import published_models
 
     check_output(json, overwrite=overwrite)
-    found = published_models(language, domain)
-    _print("\n".join(_published_lines(model)) + "\n" for model in found)
+    listed = published_models(language, domain)
+    _print("\n".join(_published_lines(model)) + "\n" for model in listed)
     settings = {"language": language, "domain": domain}
-    write_result(json, "models", settings, {"models": [asdict(model) for model in found]})
+    write_result(json, "models", settings, {"models": [asdict(model) for model in listed]})
 
 
 def info(model: str, /, *, json: Flag = False) -> None:
@@ -124,8 +124,8 @@ def _published_lines(model: PublishedModel) -> Iterator[str]:
     languages, first = list(model.load), next(iter(model.load.values()))
     yield f"{model.name}: {_names(languages)}; {model.domain} ({model.system})"
     yield f"  size: {model.size or 'see its page'}; license: {model.license}"
-    place = f"download {_names(model.files)} from {model.address}" if model.address else "included"
-    yield f"  {place}"
+    files = f"download {_names(model.files)} from {model.address}"
+    yield f"  {files if model.address else 'included'}"
     yield f'  elmokit.load("{first}")'
     if model.note:
         yield f"  {model.note}"
