@@ -2,9 +2,10 @@
 
     python benchmarks/release_model.py english my-elmo --heldout NAME=news.txt --ngram ngram.json
 
-Weights are stored as float16. The card has the metadata of the training folder and the perplexity
-of the stored model on the held-out texts, each sentence read from a fresh state. With --ngram, the
-result of ngram.py on the same folder and texts, the card also has a 5-gram model.
+Weights are stored as float16. The card has the metadata of the training folder, and of the runs
+that it goes on from by `elmokit adapt`, and the perplexity of the stored model on the held-out
+texts, each sentence read from a fresh state. With --ngram, the result of ngram.py on the same
+folder and texts, the card also has a 5-gram model.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ CARD = """{introduction}
 | vocabulary of the softmax | {words:,} words; any word can be embedded |
 | text | {train_tokens:,} tokens, see below |
 | training | {tokens_read:,} tokens read in {hours:.1f} hours on 2 CPU cores |
-| settings | {settings} |
+{settings}
 
 Perplexity by the full softmax, words outside the vocabulary counted as `<UNK>`:
 
@@ -172,7 +173,8 @@ def main() -> None:
 def model_card(arguments: argparse.Namespace, folder: Path) -> str:
     """Return the model card of the stored model."""
     elmo = elmokit.load(folder, tokenizer="whitespace")
-    training, config = elmo.metadata["training"], elmo.config
+    runs, config = training_runs(elmo.metadata), elmo.config
+    training = runs[-1]
     ngram = json.loads(Path(arguments.ngram).read_text()) if arguments.ngram else None
     if ngram:
         check_same(ngram, training, config.vocabulary_size)
@@ -190,9 +192,13 @@ def model_card(arguments: argparse.Namespace, folder: Path) -> str:
         megabytes=sum(file.stat().st_size for file in folder.iterdir()) / 1e6,
         words=config.vocabulary_size,
         train_tokens=training["train_tokens"],
-        tokens_read=training["tokens_read"],
-        hours=training["hours"],
-        settings="`" + json.dumps(training["settings"]) + "`",
+        tokens_read=sum(run["tokens_read"] for run in runs),
+        hours=sum(run["hours"] for run in runs),
+        settings="\n".join(
+            f"| settings{f' of run {i}' if len(runs) > 1 else ''} "
+            f"| {run['tokens_read']:,} tokens: `{json.dumps(run['settings'])}` |"
+            for i, run in enumerate(runs, 1)
+        ),
         rows="\n".join(rows),
         ngram=NGRAM.format(order=ngram["order"]) if ngram else "",
         introduction=text.introduction,
@@ -202,6 +208,13 @@ def model_card(arguments: argparse.Namespace, folder: Path) -> str:
         ),
         name=arguments.name,
     )
+
+
+def training_runs(metadata: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the training of a model and before it those of the models that it goes on from."""
+    origin = metadata.get("adapted_from")
+    earlier = training_runs(origin["metadata"]) if origin else []
+    return [*earlier, metadata["training"]]
 
 
 def check_same(ngram: dict[str, Any], training: dict[str, Any], words: int) -> None:
