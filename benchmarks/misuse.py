@@ -204,9 +204,14 @@ def make_place(inputs: Path, place: Path) -> None:
 
 
 def snapshot(folder: Path) -> dict[str, str]:
-    """Return what is in a folder: the hashes of files, and the kind of everything else."""
+    """Return what is in a folder: the hashes of files, and the kind of everything else.
+
+    Every command may write into the cache of hidden states.
+    """
     found = {}
     for path in sorted(folder.rglob("*")):
+        if path.relative_to(folder).parts[0] == "cache":
+            continue
         if path.is_symlink():
             kind = f"link to {os.readlink(path)}"  # noqa: PTH115
         elif path.is_file():

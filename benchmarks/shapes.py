@@ -111,6 +111,7 @@ def train(
         schedule="trapezoid",
         decay_steps=steps // 4,
         warmup=steps // 10,
+        precision="float32",  # on any processor
         threads=arguments.threads,
         eval_every=1_000_000,
     )

@@ -215,6 +215,12 @@ def test_what_only_a_new_softmax_takes_is_not_ignored(
         adapt(model, domain | {option: 8})
 
 
+def test_a_wrong_dropout_leaves_no_folder_behind(model: str, domain: Options) -> None:
+    with pytest.raises(ElmokitError, match="dropout must be at least 0 and below 1, not -7"):
+        adapt(model, domain | {"dropout": -7.0})
+    assert not Path(domain["out"]).exists()
+
+
 def test_text_and_folder_are_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["adapt", "english", "--out", "model"]) == 2
     assert "--corpus" in capsys.readouterr().err

@@ -188,6 +188,13 @@ def test_bad_text_is_one_sentence_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["bad.txt"]
 
 
+def test_held_out_text_without_a_sentence_is_refused(tmp_path: Path) -> None:
+    text, empty = write(tmp_path / "text.txt", "some words ."), write(tmp_path / "empty.txt", "")
+    with pytest.raises(ElmokitError, match="the held-out text has no sentences in 1 file"):
+        prepare(text, tmp_path / "c", valid=empty)
+    assert not (tmp_path / "c").exists()
+
+
 def test_text_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ElmokitError, match=r"no text at '.*nothing\*'"):
         prepare(str(tmp_path / "nothing*"), tmp_path / "c")

@@ -284,9 +284,14 @@ def test_text_and_folder_are_required(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--corpus" in capsys.readouterr().err
 
 
-def test_a_wrong_number_of_threads_is_reported_before_the_text_is_read(tmp_path: Path) -> None:
-    with pytest.raises(ElmokitError, match="threads must be at least 1"):
-        pretrain({"corpus": tmp_path / "none.txt", "out": tmp_path / "out", "threads": 0})
+@pytest.mark.parametrize(
+    ("name", "value"), [("threads", 0), ("workers", -7), ("max_minutes", -7.0)]
+)
+def test_a_wrong_number_is_reported_before_the_text_is_read(
+    tmp_path: Path, name: str, value: float
+) -> None:
+    with pytest.raises(ElmokitError, match=f"^{name} must be "):
+        pretrain({"corpus": tmp_path / "none.txt", "out": tmp_path / "out", name: value})
     assert not list(tmp_path.iterdir())
 
 

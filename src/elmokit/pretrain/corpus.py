@@ -222,6 +222,10 @@ def _encode(
     for source in (source for source, size in zip(sources, sizes, strict=True) if not size):
         raise ElmokitError(f"{source.name} has no sentences in {plural(len(source.files), 'file')}")
     everything, given = Sentences.open(folder, "all"), Sentences.open(folder, "given")
+    if heldout_files and not len(given):
+        raise ElmokitError(
+            f"the held-out text has no sentences in {plural(len(heldout_files), 'file')}"
+        )
     train, heldout = split_sources(sizes, manifest["valid_fraction"])
     ranges = list(chain(*train))
     heldout_from = (given, [(0, len(given))]) if heldout_files else (everything, heldout)

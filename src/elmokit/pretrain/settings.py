@@ -98,7 +98,8 @@ class PretrainSettings:
     """Number of processes that tokenize the text (default: all cores)."""
 
     def __post_init__(self) -> None:
-        check_settings(self, _MINIMUM, positive=("lr", "clip"))
+        positive = ("lr", "clip", "max_minutes")
+        check_settings(self, _MINIMUM, positive=positive, fractions=("dropout",))
         check_threads(self.threads)
         for name in ("decay_steps", "decay_from") if self.course != "trapezoid" else ():
             if getattr(self, name) is not None:
@@ -198,6 +199,7 @@ class AdaptSettings(PretrainSettings):
 _MINIMUM = {
     **dict.fromkeys(("epochs", "batch_size", "unroll", "samples", "min_count"), 1),
     **dict.fromkeys(("max_steps", "accumulate", "eval_every", "save_every", "decay_steps"), 1),
+    "workers": 1,
     **dict.fromkeys(("warmup", "weight_decay", "seed", "softmax_steps", "decay_from"), 0),
     "vocab_size": 4,
 }
