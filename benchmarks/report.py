@@ -479,6 +479,23 @@ def serve(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def first_map(result: dict[str, Any]) -> str:
+    lines = [
+        *head("The explorer without a server (`benchmarks/first_map.py`)", result),
+        "Seconds from the request of the page to the first map, in Chromium "
+        f"{result['chromium'].partition('.')[0]}, from a static",
+        f"server on the same machine: median of {result['rounds']}. *slow*: the server sends "
+        f"{result['megabits']:g} megabits a second.",
+        "",
+        "| model | fetched | first visit | first visit, slow | next visit |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for model, row in result["rows"].items():
+        cells = " | ".join(f"{row['seconds'][kind]:.1f}" for kind in ("first", "slow", "next"))
+        lines.append(f"| {model} | {row['fetched_mb']:.1f} MB | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
 def task_speed(result: dict[str, Any]) -> str:
     lines = [
         *head("An epoch of a task with and without ELMo (`benchmarks/task_speed.py`)", result),
@@ -827,7 +844,7 @@ def plot() -> None:
 SECTIONS: list[Callable[[dict[str, Any]], str]] = [
     speed, latency, precision, invariance, peak, startup, memory, ray_engine, training_speed,
     training_memory, shapes, ngram, ngram_zh, ptb, movies, chinese, export, task_speed, polysemy,
-    polysemy_zh, senses, neighbours, probe, static, spacy_ner, serve, reliability,
+    polysemy_zh, senses, neighbours, probe, static, spacy_ner, serve, first_map, reliability,
 ]  # fmt: skip
 
 
