@@ -114,20 +114,18 @@ def fonts() -> list[str]:
     """
     from matplotlib.font_manager import findSystemFonts, fontManager
 
-    chinese = _chinese_font()
-    if chinese is None:
+    if not _chinese_fonts():
         listed = {Path(entry.fname) for entry in fontManager.ttflist}
         for path in sorted(findSystemFonts()):
             if Path(path) not in listed:
                 with suppress(OSError, RuntimeError, ValueError):  # if matplotlib cannot read it
                     fontManager.addfont(path)
-        chinese = _chinese_font()
-    return [LATIN] if chinese is None else [LATIN, chinese]
+    return [LATIN, *_chinese_fonts()[:1]]
 
 
-def _chinese_font() -> str | None:
+def _chinese_fonts() -> list[str]:
     from matplotlib.font_manager import fontManager
 
     names = sorted({entry.name for entry in fontManager.ttflist})
     begins = [begin.strip() for begin in CHINESE.split(",")]
-    return next((name for begin in begins for name in names if name.startswith(begin)), None)
+    return [name for begin in begins for name in names if name.startswith(begin)]

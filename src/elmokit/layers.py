@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from elmokit.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from torch import Tensor
 
 Layers: TypeAlias = "str | int | Sequence[float]"

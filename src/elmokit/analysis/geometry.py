@@ -1,8 +1,5 @@
 """Vectors and scores as numbers: cosines, clusters, principal components, correlations.
 
-    vectors (layers, n, dim) ─► unit ─► cosines (layers, n, n) ─► purity, silhouette, k-means
-    two columns of scores ─► Pearson, Spearman, the best threshold
-
 Everything here is NumPy; nothing knows of words or models.
 """
 
@@ -48,8 +45,7 @@ def subtract_mean(vectors: Array) -> Array:
 def purity(cosines: Array, labels: Sequence[str]) -> Array:
     """Return how often the nearest other vector has the same label, for each layer: (layers,).
 
-    If several are equally near, the share of them with that label counts, so that a layer with one
-    vector for all scores as a guess does.
+    If several are equally near, as in a layer with one vector for all, their share counts.
     """
     same = np.equal.outer(np.array(labels), np.array(labels))  # (n, n)
     others = np.where(np.eye(len(same), dtype=bool), -np.inf, cosines)  # (layers, n, n)
@@ -61,9 +57,8 @@ def purity(cosines: Array, labels: Sequence[str]) -> Array:
 def silhouette(cosines: Array, labels: Sequence[str]) -> Array:
     """Return the mean silhouette of the labels by cosine distance, for each layer: (layers,).
 
-    With a the mean distance to vectors of the same label and b that to the nearest other label, it
-    is (b - a) / max(a, b), and 0 for a vector that is alone with its label. Distances that are only
-    rounding count as 0, so that a layer with one vector for all has silhouette 0.
+    It is 0 for a vector that is alone with its label, and for a layer with one vector for all:
+    distances that are only rounding count as 0.
     """
     names, indices = np.unique(np.array(labels), return_inverse=True)
     if len(names) < 2:

@@ -2,10 +2,9 @@
 
     corpus ─► counts ─► which words ─► windows ─► biLM ─► sums of one layer ─► word2vec file
 
-The corpus is read twice, to count and to embed. Memory holds the different words, and one sum of
-8 bytes a column for each word that is kept. The sums are saved every minute: a run that was stopped
-resumes to the same bytes, since neither the windows nor the order of additions depend on where it
-was stopped.
+The corpus is read twice, to count and to embed. The sums are saved every minute: a run that was
+stopped resumes to the same bytes, since neither the windows nor the order of additions depend on
+where it was stopped.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from elmokit.embed import Embedder
 
 STATE, ASSEMBLED = "state.npz", "assembled.tmp"
+SAVED = ("words", "counts", "uses", "done", "digest")
 SAVE_SECONDS = 60.0
 
 
@@ -191,8 +191,8 @@ class UseSums(ResumableFolder):
             ):
                 saved = json.loads(str(state["metadata"]))
                 self.sums = state["sums"]
-            self.words, self.counts = saved["words"], saved["counts"]
-            self.uses, self.done, self.digest = saved["uses"], saved["done"], saved["digest"]
+            for name in SAVED:
+                setattr(self, name, saved[name])
             settings = saved["settings"]
         except (ValueError, LookupError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise resumable.damaged(self.folder, f"{STATE}: {error}") from None
@@ -208,8 +208,7 @@ class UseSums(ResumableFolder):
 
     def save(self) -> None:
         """Write the state of the run: when this returns, it is safe on the disk."""
-        names = ("words", "counts", "uses", "done", "digest", "settings")
-        metadata = json.dumps({name: getattr(self, name) for name in names})
+        metadata = json.dumps({name: getattr(self, name) for name in (*SAVED, "settings")})
         temporary = self.folder / f"{STATE}.tmp"
         with (
             explain_disk_errors(self.out),

@@ -3,8 +3,7 @@
     sentences ─► windows ─► biLM ─► one layer, minus the mean, unit length, float16 ─► files
 
 After each window index.json is replaced; it says how much of each file is safe. A run that is
-resumed truncates the files to that and continues to the same bytes, since neither the windows nor
-the mean depend on where it was stopped. The folder gets its name when everything is done.
+resumed truncates the files to that and continues to the same bytes.
 """
 
 from __future__ import annotations

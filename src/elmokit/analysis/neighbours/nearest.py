@@ -137,16 +137,12 @@ def nearest_uses(
     only: Only | None,
     graphs: Graphs | None,
 ) -> list[list[Neighbour]]:
-    """Return the `k` uses nearest to each query (uses, dim), one per sentence but not its own.
-
-    Queries that search among the same uses are searched for together. If graphs or sentences with
-    several candidates give fewer than `k` uses, more candidates are looked for.
-    """
+    """Return the `k` uses nearest to each query (uses, dim), one per sentence but not its own."""
     groups: dict[str, list[int]] = {}
     for i, use in enumerate(uses):
         groups.setdefault(use.lemma if only else "", []).append(i)
     results: dict[int, list[Neighbour]] = {}
-    for lemma, members in groups.items():
+    for lemma, members in groups.items():  # They search among the same uses.
         keep = None if only is None else index.uses_of(lemma) == (only == "same-word")
         missing, count = members, OVERSAMPLING * k
         while missing:

@@ -1,15 +1,13 @@
 """Read tokens with a label each for probes, and score guesses that need no vectors.
 
-    CoNLL, CoNLL-U ─► TaggedText ─► majority label, each word's majority label ─► Score
-
-The labels of a column are taken as they are; spans are not converted. The texts are in memory,
-their vectors are not.
+The labels of a column are taken as they are; spans are not converted.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
 from sys import intern
 from typing import Any
 
@@ -37,12 +35,12 @@ class TaggedText:
         return sum(map(len, self.sentences))
 
     def words(self) -> list[str]:
-        """Return all tokens, one after the other."""
-        return [word for sentence in self.sentences for word in sentence]
+        """Return all tokens."""
+        return list(chain.from_iterable(self.sentences))
 
     def tags(self) -> list[str]:
         """Return the labels of all tokens."""
-        return [label for labels in self.labels for label in labels]
+        return list(chain.from_iterable(self.labels))
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,7 @@ def seen_words(train: TaggedText, text: TaggedText) -> NDArray[np.bool_]:
 def word_majorities(train: TaggedText) -> tuple[dict[str, str], str]:
     """Return each word's most frequent label, and a label for unseen words.
 
-    That is the most frequent label of words that occur once, because new words are like them. If
-    there are none, it is the most frequent label of all.
+    That is the most frequent label of words that occur once, if any: new words are like them.
     """
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for word, label in zip(train.words(), train.tags(), strict=True):

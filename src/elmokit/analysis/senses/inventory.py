@@ -54,7 +54,6 @@ class Mix:
     shares: tuple[float, ...]
     """Weights of layers 0..L; their sum is 1."""
     scale: float
-    """Factor of the weighted cosines."""
     frequency: float = 0.0
     """b, the weight of a sense's log frequency in the training text; 0 ignores it."""
 
@@ -65,10 +64,7 @@ class Mix:
 
 
 def cosines_to(averages: Array, vector: Array, mean: Array) -> Array:
-    """Return the cosines of a use (L + 1, dim) to senses (senses, L + 1, dim), minus `mean`.
-
-    Shape (L + 2, senses): the last row is of the layers' average.
-    """
+    """Return cosines of a use (L + 1, dim) and senses (senses, L + 1, dim): (L + 2, senses)."""
     senses = unit(with_average((averages - mean).swapaxes(0, 1)))  # (L + 2, senses, dim)
     use = unit(with_average((vector - mean)[:, None]))[:, 0]  # (L + 2, dim)
     return np.einsum("lsd,ld->ls", senses, use)  # type: ignore[no-any-return]
@@ -160,10 +156,8 @@ class Inventory:
         """Write the inventory as a folder, which appears complete or not at all."""
         from safetensors.numpy import save_file
 
-        config: dict[str, Any] = {"format": FORMAT, "model": self.model}
-        config |= {"fingerprint": self.fingerprint, "centered": self.centered}
-        config["mixes"] = {name: vars(mix) for name, mix in self.mixes.items()}
-        config["metadata"] = self.metadata
+        names = ("model", "fingerprint", "centered", "mixes", "metadata")
+        config = {"format": FORMAT, **{name: getattr(self, name) for name in names}}
         lines = [
             f"{lemma}\t{pos}\t{self.senses[row]}\t{self.counts[row]}\n"
             for (lemma, pos), rows in self.words.items()
@@ -171,7 +165,7 @@ class Inventory:
         ]
         check_output_folder(folder, overwrite)
         with atomic_folder(Path(folder), replace=FILES if overwrite else None) as making:
-            text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
+            text = json.dumps(config, indent=1, ensure_ascii=False, default=vars) + "\n"
             (making / CONFIG).write_bytes(text.encode())
             (making / SENSES).write_bytes("".join([f"{COLUMNS}\n", *lines]).encode())
             save_file({"senses": self.vectors, "mean": self.mean}, making / VECTORS)
