@@ -1,7 +1,4 @@
-"""`elmokit train`, `compare`, `predict` and `score`: task models from files.
-
-`train` and `compare` have a command for each task, with the options of that task and no others.
-"""
+"""`elmokit train`, `compare`, `predict` and `score`: task models from files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`elmokit neighbours index | find`: where a corpus uses words as a sentence uses one.
-
-index: corpus ─► a vector for every word of every sentence ─► a folder
-find:  sentence with a marked word ─► its vector ─► nearest uses, each with its sentence
-"""
+"""`elmokit neighbours index | find`: where a corpus uses words as a sentence uses one."""
 
 from __future__ import annotations
 
