@@ -1,8 +1,4 @@
-"""The style of all figures, and how they are written to files.
-
-Figures are as wide as the text of a printed page, can be read without colors, use a font for
-Chinese if one is installed, and the same figure gives the same file.
-"""
+"""The style of all figures, and how they are written: the same figure gives the same file."""
 
 from __future__ import annotations
 
@@ -105,16 +101,12 @@ def write_figure(figure: Any, path: str) -> None:
     write_file(Path(path).expanduser(), content.getvalue())
 
 
-# ---------------------------------------------------------------------- fonts
 @cache
 def fonts() -> list[str]:
-    """Return the font families to look for a character in: Latin, and Chinese if installed.
-
-    matplotlib caches a list of fonts; also look for fonts that were installed since.
-    """
+    """Return the font families to look for a character in: Latin, and Chinese if installed."""
     from matplotlib.font_manager import findSystemFonts, fontManager
 
-    if not _chinese_fonts():
+    if not _chinese_fonts():  # matplotlib caches a list: look for fonts installed since.
         listed = {Path(entry.fname) for entry in fontManager.ttflist}
         for path in sorted(findSystemFonts()):
             if Path(path) not in listed:

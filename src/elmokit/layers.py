@@ -1,7 +1,6 @@
 """Select layers and pool tokens: what to keep of the layers that the biLM computes.
 
-A layer selector is "all", "top", "average", a layer index, or one weight per layer. This module
-is the only parser of selectors.
+A layer selector is "all", "top", "average", a layer index, or one weight per layer.
 """
 
 from __future__ import annotations

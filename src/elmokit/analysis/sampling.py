@@ -33,7 +33,6 @@ class Reservoir(Generic[T]):
         self._kept: list[tuple[int, T]] = []
 
     def add(self, item: T) -> None:
-        """Take the next item of the stream."""
         self.seen += 1
         if self.seen <= self.limit:
             self._kept.append((self.seen, item))
@@ -68,10 +67,7 @@ def find_uses(sentences: Iterable[Sequence[str]], word: Sequence[str]) -> Iterat
 def read_with_progress(
     path: FilePath, *, name: str | None = None, quiet: bool = True, **reading: Any
 ) -> Iterator[Line]:
-    """Yield the lines that `read_sentences` yields with these options, with a bar over the bytes.
-
-    The bar has the name of the file by default.
-    """
+    """Yield the lines of `read_sentences` with a progress bar, by default named like the file."""
     size, name = total_bytes(path), name or name_of(path)
     with tqdm(total=size, unit="B", unit_scale=True, desc=name, disable=quiet) as bar:
         yield from read_sentences(path, on_bytes=bar.update, **reading)
@@ -123,10 +119,8 @@ class Corpus:
     def sample(
         self, words: Iterable[str], *, max_uses: int, seed: int = 1
     ) -> tuple[dict[str, list[Use]], Counter[str]]:
-        """Return at most `max_uses` uses of each word, in their order, and how many there are.
-
-        Which ones these are does not depend on the other words.
-        """
+        """Return at most `max_uses` uses of each word, in their order, and how many there are."""
+        # By these seeds, the sample of a word does not depend on the other words.
         reservoirs = {word: Reservoir[Use](max_uses, f"{seed} {word}") for word in words}
         for sentence in self:
             for position, token in enumerate(sentence):

@@ -3,8 +3,7 @@
     corpus ─► counts ─► which words ─► windows ─► biLM ─► sums of one layer ─► word2vec file
 
 The corpus is read twice, to count and to embed. The sums are saved every minute: a run that was
-stopped resumes to the same bytes, since neither the windows nor the order of additions depend on
-where it was stopped.
+stopped resumes to the same bytes.
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ import zipfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from elmokit.analysis.sampling import Corpus
+from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.io import resumable
 from elmokit.io.atomic import atomic_file, locked
@@ -30,9 +30,6 @@ from elmokit.io.lines import FilePath, name_of
 from elmokit.io.resumable import ResumableFolder, explain_disk_errors
 from elmokit.layers import Layers, layer_weights, parse_layers
 from elmokit.vectors.static.writer import check_name, is_writable, write_static_vectors
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
 
 STATE, ASSEMBLED = "state.npz", "assembled.tmp"
 SAVED = ("words", "counts", "uses", "done", "digest")
@@ -164,12 +161,9 @@ class UseSums(ResumableFolder):
         check_name(Path(out))
         self.words: list[str] = []
         self.counts: list[int] = []
-        self.sums: NDArray[np.float64] = np.zeros((0, 0))
-        """Sums of the vectors of the uses so far: (words, dim)."""
-        self.uses = self.done = 0
-        """Number of uses, and of sentences that have one, so far."""
-        self.digest = ""
-        """Hash of these sentences."""
+        self.sums: NDArray[np.float64] = np.zeros((0, 0))  # of the vectors so far: (words, dim)
+        self.uses = self.done = 0  # uses so far, and sentences that have one
+        self.digest = ""  # of these sentences
         super().__init__(Path(out), settings, resume=resume, overwrite=overwrite)
 
     def _is_replaceable(self, out: Path) -> bool:
@@ -217,7 +211,6 @@ class UseSums(ResumableFolder):
             np.savez(file, sums=self.sums, metadata=np.array(metadata))
 
     def finish(self) -> None:
-        """Write the means, and delete the state."""
         means = (self.sums / np.array(self.counts)[:, None]).astype(np.float32)
         with explain_disk_errors(self.out):
             temporary = self.folder / ASSEMBLED
@@ -226,5 +219,4 @@ class UseSums(ResumableFolder):
 
 
 def _hash(content: Sequence[Any]) -> Any:
-    """Return a hash, to be updated, of what JSON can hold."""
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16)

@@ -76,19 +76,17 @@ def read_uses(path: FilePath) -> Iterator[Use]:
     """
     for i, (where, text) in enumerate(good_lines(path, BadLines())):
         cells = text.split("\t")
-        if text.strip() and (i or cells[1:2] != ["position"]):
-            yield _parse_use(where, cells)
-
-
-def _parse_use(where: str, cells: Sequence[str]) -> Use:
-    if len(cells) not in (3, 4):
-        raise ElmokitError(
-            f"{where}: the line has {plural(len(cells), 'column')}; expected a sentence, a "
-            "position, a sense and optionally a lemma, separated by tabs"
-        )
-    if not cells[2].strip():
-        raise ElmokitError(f"{where}: the sense is empty")
-    return use_at(where, cells[0], cells[1], "".join(cells[3:]).strip(), cells[2].strip())
+        if not text.strip() or (i == 0 and cells[1:2] == ["position"]):
+            continue
+        if len(cells) not in (3, 4):
+            raise ElmokitError(
+                f"{where}: the line has {plural(len(cells), 'column')}; expected a sentence, a "
+                "position, a sense and optionally a lemma, separated by tabs"
+            )
+        use = use_at(where, cells[0], cells[1], "".join(cells[3:]).strip(), cells[2].strip())
+        if not use.sense:
+            raise ElmokitError(f"{where}: the sense is empty")
+        yield use
 
 
 def use_at(where: str, text: str, position: str, lemma: str = "", sense: str = "") -> Use:

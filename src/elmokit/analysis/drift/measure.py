@@ -48,8 +48,7 @@ class WordChange:
     halves: tuple[Distances, Distances]
     """Distance of the mean vectors of random halves of each corpus."""
     typical: tuple[list[int], list[int]]
-    """Indices of the uses in each corpus, the most typical first: near to the mean vector of their
-    own corpus and far from that of the other."""
+    """Indices of the uses in each corpus, the most typical first (see `typical_uses`)."""
     words: tuple[list[str], list[str]]
     """Words that are near the uses in one corpus more than near those in the other."""
 

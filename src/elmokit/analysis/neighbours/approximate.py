@@ -108,8 +108,7 @@ class Graphs:
     """The graphs of an index, memory-mapped."""
 
     index: Index
-    graphs: list[tuple[int, Any]]
-    """The row of the first use of each graph, and the graph."""
+    graphs: list[tuple[int, Any]]  # the row of the first use of each graph, and the graph
 
     def search(self, queries: Array, count: int) -> list[tuple[Array, Rows]]:
         """Return most of what `exact_search` returns for each query (q, dim): (n,) and (n,)."""

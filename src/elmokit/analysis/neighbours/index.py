@@ -164,7 +164,6 @@ class Index:
 
 
 def _strings(content: bytes) -> list[str]:
-    """Return the strings of a list in JSON."""
     values = json.loads(content)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError("it is not a list of strings")

@@ -113,17 +113,14 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
 def map_clusters(
     model: Model, uses: Sequence[Use], clusters: int | None = None, *, quiet: bool = True
 ) -> WordMap:
-    """Return the map of one word whose senses are unknown, by the clusters of `induce_senses`.
-
-    The clusters were found in the vectors that the map shows, so there is no purity.
-    """
+    """Return the map of one word whose senses are unknown, by the clusters of `induce_senses`."""
     induced = induce_senses(model, uses, clusters=clusters, quiet=quiet)
     named = []
     for cluster in induced.clusters:
         sense = ": ".join(filter(None, [cluster.name, ", ".join(cluster.typical[:3])]))
         named += [replace(use, sense=sense) for use in cluster.uses]
     (word_map,) = map_uses(model, named, quiet=quiet)
-    return replace(word_map, purity=None)
+    return replace(word_map, purity=None)  # The clusters were found in the same vectors.
 
 
 # ---------------------------------------------------------------------- two sentences
@@ -188,7 +185,6 @@ def read_table_uses(path: str, words: list[str] | None, max_uses: int) -> list[U
 
 
 def _check_count(path: str, word: str, count: int) -> None:
-    """Raise if a word has too few uses for a map."""
     if count < MIN_USES:
         uses = {0: "no use", 1: "only one use"}.get(count, f"only {count} uses")
         raise ElmokitError(f"{path} has {uses} of {word!r}, and a map needs at least {MIN_USES}")

@@ -1,8 +1,6 @@
 """Train linear classifiers on frozen vectors, one for each layer, all in the same passes.
 
 Adam updates every number independently, so each of them is the same as if it were trained alone.
-Only a block of vectors is in memory at a time.
-
 Shapes: P classifiers, n tokens of a minibatch, D dimensions.
 """
 
@@ -70,7 +68,6 @@ class Block:
     labels: Tensor  # (tokens,)
 
     def standardized(self, scale: Scale) -> Block:
-        """Subtract the mean of every dimension, and divide by its deviation."""
         parts = zip((self.layers, self.static), scale, strict=True)
         layers, static = ((part - mean) / deviation for part, (mean, deviation) in parts)
         return Block(layers, static, self.labels)
@@ -130,7 +127,6 @@ class Probes(nn.Module):
         return torch.cat([scores, self.static(block.static)[None]])
 
     def loss(self, block: Block) -> Tensor:
-        """Return the sum of all classifiers' cross entropies."""
         scores = self(block)  # (P, n, labels)
         gold = block.labels.repeat(len(scores))
         return functional.cross_entropy(scores.flatten(0, 1), gold) * len(scores)

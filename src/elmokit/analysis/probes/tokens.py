@@ -1,7 +1,4 @@
-"""Read tokens with a label each for probes, and score guesses that need no vectors.
-
-The labels of a column are taken as they are; spans are not converted.
-"""
+"""Read tokens with a label each for probes, and score guesses that need no vectors."""
 
 from __future__ import annotations
 
@@ -48,9 +45,7 @@ class Score:
     """The accuracy of a classifier or a guess on the dev text."""
 
     name: str
-    """Name of the layer or of the guess."""
     accuracy: float
-    """Share of the tokens with the correct label."""
     unseen: float | None
     """The same for words that the training text does not have; None if there are none."""
 
@@ -69,7 +64,7 @@ def read_tagged_text(
     kind: str = "auto",
     bad: BadLines | None = None,
 ) -> TaggedText:
-    """Read the sentences of a file and their labels.
+    """Read the sentences of a file and their labels as they are; spans are not converted.
 
     Args:
         path: A CoNLL or CoNLL-U file, also .gz, .xz, .zst.
@@ -112,15 +107,12 @@ def seen_words(train: TaggedText, text: TaggedText) -> NDArray[np.bool_]:
 
 
 def word_majorities(train: TaggedText) -> tuple[dict[str, str], str]:
-    """Return each word's most frequent label, and a label for unseen words.
-
-    That is the most frequent label of words that occur once, if any: new words are like them.
-    """
+    """Return each word's most frequent label, and that of words that occur once, if any."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for word, label in zip(train.words(), train.tags(), strict=True):
         counts[word][label] += 1
     once = Counter(next(iter(c)) for c in counts.values() if c.total() == 1)
-    unseen = most_frequent(once or Counter(train.tags()))
+    unseen = most_frequent(once or Counter(train.tags()))  # New words are like rare ones.
     return {word: most_frequent(c) for word, c in counts.items()}, unseen
 
 

@@ -3,8 +3,7 @@
 first pass: sums and counts of each sense's uses ─► averages
 second pass: each use against the averages without it ─► how much each layer should count
 
-The correct sense should score highest (see inventory.py); cross-entropy over the word's senses
-learns scale, shares and b.
+Cross-entropy over the word's senses learns scale, shares and b of the scores in inventory.py.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from elmokit.analysis.senses import inventory
 from elmokit.analysis.senses.data import Instance, TaggedCorpus, TaggedSentence
 from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, Mix, Word
 from elmokit.analysis.uses import Model, TokenMean, as_store, span_vector
+from elmokit.layers import layer_names
 
 if TYPE_CHECKING:
     from elmokit.store import LayerStore
@@ -77,7 +77,6 @@ class SenseSums:
     """Sums of the vectors of each sense's uses: memory grows with the senses, not with the text."""
 
     def __init__(self, store: LayerStore, sentences: Iterable[TaggedSentence]) -> None:
-        """Sum the vectors of all senses of a text."""
         self.words: dict[Word, dict[str, tuple[int, Array]]] = {}
         """Number of uses of each sense of a word, and the sum of their vectors (L + 1, dim)."""
         self.tokens = TokenMean(store.elmo)
@@ -131,9 +130,9 @@ def leave_one_out(choices: Sequence[Choice], mixes: dict[str, Mix]) -> dict[str,
     if not choices:
         return {}
     num_layers = choices[0].cosines.shape[0] - 2
-    correct = dict.fromkeys([*inventory.method_names(num_layers), MOST_FREQUENT], 0.0)
+    correct = dict.fromkeys([*layer_names(num_layers), *mixes, MOST_FREQUENT], 0.0)
     for choice in choices:
-        mixed = [mixes[m].scores(choice.cosines, choice.counts) for m in (MIX, WITH_FREQUENCY)]
+        mixed = [mix.scores(choice.cosines, choice.counts) for mix in mixes.values()]
         senses = map(inventory.nearest, [*choice.cosines, *mixed])
         for name, sense in zip(correct, senses, strict=False):
             correct[name] += bool(choice.correct[sense])

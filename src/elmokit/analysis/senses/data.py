@@ -87,9 +87,7 @@ class TaggedCorpus:
         return self.sentences
 
 
-# ---------------------------------------------------------------------- XML
 def _read_keys(path: FilePath) -> dict[str, tuple[str, ...]]:
-    """Return the senses of instances by their ids."""
     senses: dict[str, tuple[str, ...]] = {}
     for where, text in good_lines(path, BadLines()):
         name, *keys = text.split() or [""]
@@ -141,7 +139,6 @@ class _XmlReader:
         return done
 
     def error(self, problem: str) -> ElmokitError:
-        """Return the error for a problem at the current line."""
         return ElmokitError(f"{self.name}, line {self.parser.CurrentLineNumber}: {problem}")
 
     def reject_entity(self, name: str, *_: Any) -> None:
@@ -177,7 +174,6 @@ class _XmlReader:
                 self.instances.append(Instance(start, end, lemma, word["pos"], keys))
 
 
-# ---------------------------------------------------------------------- WordNet
 def read_first_senses(path: FilePath) -> dict[tuple[str, str], str]:
     """Return the first sense of each lemma and part of speech, from WordNet's `index.sense`."""
     first: dict[tuple[str, str], str] = {}

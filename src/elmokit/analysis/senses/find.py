@@ -2,9 +2,8 @@
 
 A word of running text is looked up in lower case as it is written, then without an English ending;
 irregular forms such as "went" are not found. The senses of all parts of speech are candidates.
-
-Precision, recall and F1 are counted as Raganato's scorer does. An answer is correct if it is one of
-the senses that the instance has. Precision is over instances with an answer, recall over all.
+Precision, recall and F1 are counted as Raganato's scorer does: an answer is correct if it is one of
+the senses that the instance has.
 """
 
 from __future__ import annotations
@@ -203,8 +202,7 @@ def score_senses(
         model: The model that the inventory was built with.
         inventory: The senses.
         sentences: Sense-tagged sentences, such as a `TaggedCorpus`.
-        first_senses: WordNet's first senses (see `read_first_senses`): answers for words that the
-            inventory does not know, and one more method to score.
+        first_senses: WordNet's first senses, for unknown words and as one more method to score.
     """
     scores = SenseScores()
     methods = [*inventory.methods, MOST_FREQUENT]

@@ -181,6 +181,5 @@ def typical_words(
 
 
 def _count_near(uses: Sequence[Use]) -> Counter[str]:
-    """Count the uses that each word is near."""
     near = ({token.lower() for token in use.shortened(CONTEXT).tokens} for use in uses)
     return Counter(word for words in near for word in words)

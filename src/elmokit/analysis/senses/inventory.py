@@ -9,8 +9,6 @@ INVENTORY/vectors.safetensors   senses (senses, L + 1, dim), mean (L + 1, dim), 
 The score of a sense that a use may have is
 
     score(sense) = scale · Σ_l share_l · cos_l(use, average of the sense) + b · log(its uses)
-
-`build.py` learns scale, shares and b.
 """
 
 from __future__ import annotations
@@ -75,11 +73,6 @@ def nearest(scores: Array) -> int:
     return int(np.argmax(scores >= scores.max() - TIE))
 
 
-def method_names(num_layers: int) -> list[str]:
-    """Return the methods to choose a sense: layers 0..L, their average, and the two mixes."""
-    return [*layer_names(num_layers), MIX, WITH_FREQUENCY]
-
-
 @dataclass
 class Inventory:
     """The senses of words, each with the average of its uses in every layer."""
@@ -115,7 +108,7 @@ class Inventory:
     @property
     def methods(self) -> list[str]:
         """Methods to choose a sense, in the order of `scores`."""
-        return method_names(self.vectors.shape[1] - 1)
+        return [*layer_names(self.vectors.shape[1] - 1), MIX, WITH_FREQUENCY]
 
     def rows(self, lemma: str, pos: str = "") -> NDArray[np.intp]:
         """Return the rows of a word's senses, of any part of speech if none is given, by count."""

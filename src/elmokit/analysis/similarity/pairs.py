@@ -64,8 +64,7 @@ def read_pairs(
         tokenize: Function that splits texts into tokens; the texts of WiC are split at spaces.
         gold: Answers to a WiC file (default: dev.gold.txt beside dev.data.txt).
         errors: How to handle bytes of SCWS and WiC that are not UTF-8: "strict" or "replace".
-        columns: Columns of the first sentence, the second sentence and the score in a table: names,
-            numbers from 1, or None to find them.
+        columns: Names or numbers from 1 of a table's first sentence, second sentence and score.
     """
     if kind == "scws":
         pairs = read_scws(path, tokenize, errors=errors)
@@ -80,7 +79,6 @@ def read_pairs(
 
 
 def _read_filled(path: FilePath, errors: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines that are not blank, each with its position in the file."""
     for piece in read_lines(path, errors=errors):
         if not piece.ended:
             raise ElmokitError(f"{location(path, piece.line)}: the line is too long")
@@ -88,7 +86,6 @@ def _read_filled(path: FilePath, errors: str) -> Iterator[tuple[str, str]]:
             yield location(path, piece.line), piece.text
 
 
-# ---------------------------------------------------------------------- SCWS
 def read_scws(path: FilePath, tokenize: Tokenize, *, errors: str = "strict") -> list[Pair]:
     """Read Stanford's contextual word similarities: id, two words with their parts of speech, two
     contexts in which they are marked with <b>, the average rating, and single ratings.
@@ -123,12 +120,10 @@ def _parse_number(where: str, text: str) -> float:
     raise ElmokitError(f"{where}: {text.strip()!r} is not a number")
 
 
-# ---------------------------------------------------------------------- WiC
 def read_wic(path: FilePath, gold: FilePath | None = None, *, errors: str = "strict") -> list[Pair]:
     """Read Word in Context: does a word have the same sense in two sentences?
 
-    The columns are the word, its part of speech, the positions in both sentences as "2-5", and
-    the sentences, tokenized with spaces.
+    The columns are the word, its part of speech, positions as "2-5" and the tokenized sentences.
     """
     answers = _read_answers(_find_gold(path) if gold is None else gold, errors)
     pairs = []
@@ -172,7 +167,6 @@ def _read_answers(path: FilePath, errors: str) -> Iterator[float]:
         yield float(letter == "T")
 
 
-# ---------------------------------------------------------------------- sentences
 def read_sentence_pairs(
     path: FilePath, tokenize: Tokenize, columns: Columns = (None, None, None)
 ) -> list[Pair]:

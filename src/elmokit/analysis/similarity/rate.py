@@ -2,8 +2,7 @@
 
     pairs ─► pass 1: mean vector of all tokens ─► pass 2: pooled vectors of both sides ─► cosines
 
-The store keeps the layers on disk, so the second pass computes nothing again. Only one number per
-pair stays in memory.
+The store keeps the layers on disk, so the second pass computes nothing again.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ class SimilarityRow:
     """How well the cosines of one layer, or of static vectors, agree with people."""
 
     name: str
-    """Name of the layer or of the baseline."""
     pooling: str
     """How tokens are pooled; empty for a baseline without vectors."""
     raw: dict[str, float | None]
@@ -141,24 +139,17 @@ def texts_of(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
 def pair_cosines(
     store: LayerStore, pairs: Sequence[Pair], mean: Array, poolings: Sequence[str], *, quiet: bool
 ) -> NDArray[np.float64]:
-    """Return the cosines of the two sides: (poolings, 2, L + 2, pairs), raw and centered.
-
-    Subtracting the mean (L + 2, 1, dim) after pooling equals subtracting it from every token.
-    """
+    """Return the cosines of the two sides: (poolings, 2, L + 2, pairs), raw and centered."""
     cosines = np.empty((len(poolings), 2, store.elmo.config.num_layers + 2, len(pairs)))
     stream = store.stream(texts_of(pairs))
     for i, pair in enumerate(tqdm(pairs, unit=" pairs", desc="cosines", disable=quiet)):
-        first = _pool(next(stream), pair.first, poolings)  # (poolings, L + 2, dim)
-        second = _pool(next(stream), pair.second, poolings)
+        spans = (next(stream)[:, use.start : use.end] for use in (pair.first, pair.second))
+        sides = (with_average(span.astype(np.float32)) for span in spans)  # (L + 2, tokens, dim)
+        first, second = (np.stack([pool(side, name) for name in poolings]) for side in sides)
         cosines[:, 0, :, i] = cosine(first, second)
+        # With any pooling, this equals subtracting the mean from every token.
         cosines[:, 1, :, i] = cosine(first - mean[:, 0], second - mean[:, 0])
     return cosines.round(DIGITS)
-
-
-def _pool(layers: NDArray[np.float16], use: Use, poolings: Sequence[str]) -> Array:
-    """Return the pooled vectors of one side: (poolings, L + 2, dim)."""
-    span = with_average(layers[:, use.start : use.end].astype(np.float32))
-    return np.stack([pool(span, name) for name in poolings])  # type: ignore[arg-type]
 
 
 def static_cosines(
