@@ -53,7 +53,7 @@ def index_uses(
         sentences: Tokenized sentences; empty ones are skipped.
         out: Folder to write.
         layer: Layer of the vectors: "top", "average" or a number from 0.
-        words: Index only uses of these words, in upper or lower case (default: all).
+        words: Index only these words, in upper or lower case, and their sentences (default: all).
         settings: What else must be the same in a run that is resumed, such as the corpus.
         resume: Resume a run that was stopped.
         overwrite: Replace an index.
