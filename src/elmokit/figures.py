@@ -1,8 +1,4 @@
-"""The style of all figures, and how they are written to files.
-
-Figures are as wide as the text of a printed page, can be read without colors, use a font for
-Chinese if one is installed, and the same figure gives the same file.
-"""
+"""The style of all figures, and how they are written: the same figure gives the same file."""
 
 from __future__ import annotations
 
@@ -105,29 +101,23 @@ def write_figure(figure: Any, path: str) -> None:
     write_file(Path(path).expanduser(), content.getvalue())
 
 
-# ---------------------------------------------------------------------- fonts
 @cache
 def fonts() -> list[str]:
-    """Return the font families to look for a character in: Latin, and Chinese if installed.
-
-    matplotlib caches a list of fonts; also look for fonts that were installed since.
-    """
+    """Return the font families to look for a character in: Latin, and Chinese if installed."""
     from matplotlib.font_manager import findSystemFonts, fontManager
 
-    chinese = _chinese_font()
-    if chinese is None:
+    if not _chinese_fonts():  # matplotlib caches a list: look for fonts installed since.
         listed = {Path(entry.fname) for entry in fontManager.ttflist}
         for path in sorted(findSystemFonts()):
             if Path(path) not in listed:
                 with suppress(OSError, RuntimeError, ValueError):  # if matplotlib cannot read it
                     fontManager.addfont(path)
-        chinese = _chinese_font()
-    return [LATIN] if chinese is None else [LATIN, chinese]
+    return [LATIN, *_chinese_fonts()[:1]]
 
 
-def _chinese_font() -> str | None:
+def _chinese_fonts() -> list[str]:
     from matplotlib.font_manager import fontManager
 
     names = sorted({entry.name for entry in fontManager.ttflist})
     begins = [begin.strip() for begin in CHINESE.split(",")]
-    return next((name for begin in begins for name in names if name.startswith(begin)), None)
+    return [name for begin in begins for name in names if name.startswith(begin)]

@@ -1,14 +1,13 @@
 """Select layers and pool tokens: what to keep of the layers that the biLM computes.
 
-A layer selector is "all", "top", "average", a layer index, or one weight per layer. This module
-is the only parser of selectors.
+A layer selector is "all", "top", "average", a layer index, or one weight per layer.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,6 @@ from numpy.typing import NDArray
 from elmokit.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from torch import Tensor
 
 Layers: TypeAlias = "str | int | Sequence[float]"

@@ -2,9 +2,8 @@
 
     texts ─► prepare: biLM, float16 ─► records on disk ─► layers: a padded batch, float32
 
-The key of a record is the biLM's fingerprint and a hash of the text. Texts that are not stored,
-because the limit is reached or the disk is full, are computed each time and rounded to float16 as
-well, so that a model sees the same numbers.
+Texts that are not stored, because the limit is reached or the disk is full, are computed each time
+and rounded to float16 as well, so that a model sees the same numbers.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ class LayerStore:
     ) -> None:
         """Open the store of a model in `folder` (default: in ELMOKIT_CACHE or ~/.cache/elmokit).
 
-        All models share a database of at most `limit_bytes`. Least recently used ones are evicted
-        first; texts that do not fit are computed each time.
+        All models share a database of at most `limit_bytes`; the least recently used are evicted.
         """
         self.elmo, self.limit_bytes = elmo, limit_bytes
         self.folder = folder or cache_folder("layers")
@@ -59,7 +57,6 @@ class LayerStore:
         return new, (self.elmo,)
 
     def _open(self) -> None:
-        """Open the records of the model with its current weights."""
         self._weights = weights_version(self.elmo.model)
         self._token_bytes = 2 * (self.elmo.config.num_layers + 1) * self.elmo.dim
         self._records: Records | None = None
@@ -106,10 +103,9 @@ class LayerStore:
             return 0
         try:
             fitting = self._fitting(missing, self._records)
-            hidden = quiet or not fitting
             tokens = sum(map(len, fitting.values()))
-            bar = tqdm(total=tokens, unit=" tokens", unit_scale=True, desc="ELMo", disable=hidden)
-            with bar:
+            look: Any = {"unit": " tokens", "unit_scale": True, "disable": quiet or not fitting}
+            with tqdm(total=tokens, desc="ELMo", **look) as bar:
                 self._compute(fitting, self._records, bar)
         except sqlite3.Error as error:  # It is read-only, for example, or the disk is full.
             self._stop_storing(reason_of(error))
@@ -133,7 +129,6 @@ class LayerStore:
         return dict(islice(missing.items(), fitting))
 
     def _compute(self, texts: dict[bytes, Sequence[str]], records: Records, bar: tqdm[Any]) -> None:
-        """Run the biLM and store its layers, some at a time."""
         size, batch = 0, dict[bytes, bytes]()
         sentences = self.elmo.stream(texts.values(), "all", dtype="float16")
         for key, sentence in zip(texts, sentences, strict=True):
@@ -161,10 +156,7 @@ class LayerStore:
         return BiLMOutput(padded.to(device).float(), lengths.to(device))
 
     def stream(self, texts: Iterable[Sequence[str]]) -> Iterator[NDArray[np.float16]]:
-        """Yield the layers of any number of texts, (L + 1, tokens, dim), in bounded memory.
-
-        Those that are not stored yet are stored on the way.
-        """
+        """Yield, and store, the layers of any number of texts, (L + 1, tokens, dim) each."""
         some: list[Sequence[str]] = []
         tokens = 0
         for text in texts:

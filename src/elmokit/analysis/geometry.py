@@ -1,10 +1,4 @@
-"""Vectors and scores as numbers: cosines, clusters, principal components, correlations.
-
-    vectors (layers, n, dim) ─► unit ─► cosines (layers, n, n) ─► purity, silhouette, k-means
-    two columns of scores ─► Pearson, Spearman, the best threshold
-
-Everything here is NumPy; nothing knows of words or models.
-"""
+"""Vectors and scores as numbers: cosines, clusters, principal components, correlations."""
 
 from __future__ import annotations
 
@@ -46,29 +40,21 @@ def subtract_mean(vectors: Array) -> Array:
 
 # ---------------------------------------------------------------------- labels
 def purity(cosines: Array, labels: Sequence[str]) -> Array:
-    """Return how often the nearest other vector has the same label, for each layer: (layers,).
-
-    If several are equally near, the share of them with that label counts, so that a layer with one
-    vector for all scores as a guess does.
-    """
+    """Return how often the nearest other vector has the same label, for each layer: (layers,)."""
     same = np.equal.outer(np.array(labels), np.array(labels))  # (n, n)
     others = np.where(np.eye(len(same), dtype=bool), -np.inf, cosines)  # (layers, n, n)
-    nearest = others >= others.max(axis=2, keepdims=True) - TIE
+    nearest = others >= others.max(axis=2, keepdims=True) - TIE  # several, if equally near
     shares = (nearest & same).sum(axis=2) / nearest.sum(axis=2)  # (layers, n)
     return shares.mean(axis=1)  # type: ignore[no-any-return]
 
 
 def silhouette(cosines: Array, labels: Sequence[str]) -> Array:
-    """Return the mean silhouette of the labels by cosine distance, for each layer: (layers,).
-
-    With a the mean distance to vectors of the same label and b that to the nearest other label, it
-    is (b - a) / max(a, b), and 0 for a vector that is alone with its label. Distances that are only
-    rounding count as 0, so that a layer with one vector for all has silhouette 0.
-    """
+    """Return the mean silhouette of the labels by cosine distance, for each layer: (layers,)."""
     names, indices = np.unique(np.array(labels), return_inverse=True)
     if len(names) < 2:
         raise ElmokitError("a silhouette needs at least two labels")
     member = np.eye(len(names), dtype=np.float32)[indices]  # (n, labels)
+    # Without those that are only rounding, a layer with one vector for all has silhouette 0.
     distances = np.where(cosines > 1 - TIE, 0, 1 - cosines)  # (layers, n, n)
     sums = distances @ member  # (layers, n, labels)
     count, own = member.sum(axis=0), member.astype(bool)
@@ -89,10 +75,7 @@ def principal_components(vectors: Array) -> tuple[Array, Array]:
 
 
 def spherical_kmeans(vectors: Array, clusters: int, seed: int) -> tuple[NDArray[np.intp], Array]:
-    """Cluster unit vectors (n, dim) by cosine; keep the best of several random starts.
-
-    Return the cluster of each vector (n,) and the centers (clusters, dim), which have length 1.
-    """
+    """Cluster unit vectors (n, dim) by cosine: clusters (n,) and unit centers (clusters, dim)."""
     rng = np.random.default_rng(seed)
     runs = (_run_kmeans(vectors, clusters, rng) for _ in range(RESTARTS))
     labels, centers, _ = max(runs, key=lambda run: run[2])
@@ -167,8 +150,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float | None:
 def best_threshold(scores: ArrayLike, gold: ArrayLike) -> float:
     """Return the threshold t for which `score >= t` agrees with `gold` most often.
 
-    It lies halfway between two scores, or beyond the last of them; of thresholds that are equally
-    good it is the middle one.
+    It lies halfway between two scores, or beyond the last one; of several it is the middle one.
 
     >>> best_threshold([0.1, 0.2, 0.6, 0.8], [False, False, True, True])
     0.4

@@ -1,9 +1,6 @@
 """Find, count and sample the uses of words in a corpus of any size, in bounded memory.
 
-    corpus ─► sentences, streamed ─► counts ─► which words ─► at most so many uses of each
-
-A reservoir keeps every use with the same probability, whatever the size of the corpus. The random
-numbers of a word in a `Corpus` do not depend on the other words that are sampled with it.
+corpus ─► sentences, streamed ─► counts ─► which words ─► at most so many uses of each
 """
 
 from __future__ import annotations
@@ -36,7 +33,6 @@ class Reservoir(Generic[T]):
         self._kept: list[tuple[int, T]] = []
 
     def add(self, item: T) -> None:
-        """Take the next item of the stream."""
         self.seen += 1
         if self.seen <= self.limit:
             self._kept.append((self.seen, item))
@@ -71,10 +67,7 @@ def find_uses(sentences: Iterable[Sequence[str]], word: Sequence[str]) -> Iterat
 def read_with_progress(
     path: FilePath, *, name: str | None = None, quiet: bool = True, **reading: Any
 ) -> Iterator[Line]:
-    """Yield the lines of a text as `read_sentences` reads them, with a progress bar over its bytes.
-
-    The bar has the name of the file by default; `reading` are options of `read_sentences`.
-    """
+    """Yield the lines of `read_sentences` with a progress bar, by default named like the file."""
     size, name = total_bytes(path), name or name_of(path)
     with tqdm(total=size, unit="B", unit_scale=True, desc=name, disable=quiet) as bar:
         yield from read_sentences(path, on_bytes=bar.update, **reading)
@@ -83,10 +76,7 @@ def read_with_progress(
 def sample_uses(
     path: FilePath, word: str, max_uses: int, seed: int, *, tokenizer: str, **reading: Any
 ) -> tuple[list[Use], int]:
-    """Return a fair sample of the uses of a word in a text, and how many there are.
-
-    `reading` are options of `read_with_progress`.
-    """
+    """Return a fair sample of the uses of a word in a text, and how many there are."""
     tokens = find_tokenizer(tokenizer)(word)
     if not tokens:
         raise ElmokitError("the word is empty")
@@ -130,6 +120,7 @@ class Corpus:
         self, words: Iterable[str], *, max_uses: int, seed: int = 1
     ) -> tuple[dict[str, list[Use]], Counter[str]]:
         """Return at most `max_uses` uses of each word, in their order, and how many there are."""
+        # By these seeds, the sample of a word does not depend on the other words.
         reservoirs = {word: Reservoir[Use](max_uses, f"{seed} {word}") for word in words}
         for sentence in self:
             for position, token in enumerate(sentence):
@@ -150,9 +141,8 @@ def frequent_words(
 ) -> list[str]:
     """Return words that are frequent in both corpora, the most frequent first.
 
-    Only words of letters and hyphens count. The frequency of a word is its relative frequency in
-    the corpus that has it less often. `skip` words at the top of the list, where function words
-    are, are left out, but at most half of the list.
+    Only words of letters and hyphens count, by their relative frequency in the corpus that has them
+    less often. The first `skip` words, but at most half of all, are left out: function words.
     """
     totals = first.total(), second.total()
     shares = {

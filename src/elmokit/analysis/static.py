@@ -2,10 +2,8 @@
 
     corpus ─► counts ─► which words ─► windows ─► biLM ─► sums of one layer ─► word2vec file
 
-The corpus is read twice, to count and to embed. Memory holds the different words, and one sum of
-8 bytes a column for each word that is kept. The sums are saved every minute: a run that was stopped
-resumes to the same bytes, since neither the windows nor the order of additions depend on where it
-was stopped.
+The corpus is read twice, to count and to embed. The sums are saved every minute: a run that was
+stopped resumes to the same bytes.
 """
 
 from __future__ import annotations
@@ -17,13 +15,14 @@ import zipfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from elmokit.analysis.sampling import Corpus
+from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.io import resumable
 from elmokit.io.atomic import atomic_file, locked
@@ -32,10 +31,8 @@ from elmokit.io.resumable import ResumableFolder, explain_disk_errors
 from elmokit.layers import Layers, layer_weights, parse_layers
 from elmokit.vectors.static.writer import check_name, is_writable, write_static_vectors
 
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
-
 STATE, ASSEMBLED = "state.npz", "assembled.tmp"
+SAVED = ("words", "counts", "uses", "done", "digest")
 SAVE_SECONDS = 60.0
 
 
@@ -164,12 +161,9 @@ class UseSums(ResumableFolder):
         check_name(Path(out))
         self.words: list[str] = []
         self.counts: list[int] = []
-        self.sums: NDArray[np.float64] = np.zeros((0, 0))
-        """Sums of the vectors of the uses so far: (words, dim)."""
-        self.uses = self.done = 0
-        """Number of uses, and of sentences that have one, so far."""
-        self.digest = ""
-        """Hash of these sentences."""
+        self.sums: NDArray[np.float64] = np.zeros((0, 0))  # of the vectors so far: (words, dim)
+        self.uses = self.done = 0  # uses so far, and sentences that have one
+        self.digest = ""  # of these sentences
         super().__init__(Path(out), settings, resume=resume, overwrite=overwrite)
 
     def _is_replaceable(self, out: Path) -> bool:
@@ -191,8 +185,8 @@ class UseSums(ResumableFolder):
             ):
                 saved = json.loads(str(state["metadata"]))
                 self.sums = state["sums"]
-            self.words, self.counts = saved["words"], saved["counts"]
-            self.uses, self.done, self.digest = saved["uses"], saved["done"], saved["digest"]
+            for name in SAVED:
+                setattr(self, name, saved[name])
             settings = saved["settings"]
         except (ValueError, LookupError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise resumable.damaged(self.folder, f"{STATE}: {error}") from None
@@ -208,8 +202,7 @@ class UseSums(ResumableFolder):
 
     def save(self) -> None:
         """Write the state of the run: when this returns, it is safe on the disk."""
-        names = ("words", "counts", "uses", "done", "digest", "settings")
-        metadata = json.dumps({name: getattr(self, name) for name in names})
+        metadata = json.dumps({name: getattr(self, name) for name in (*SAVED, "settings")})
         temporary = self.folder / f"{STATE}.tmp"
         with (
             explain_disk_errors(self.out),
@@ -218,7 +211,6 @@ class UseSums(ResumableFolder):
             np.savez(file, sums=self.sums, metadata=np.array(metadata))
 
     def finish(self) -> None:
-        """Write the means, and delete the state."""
         means = (self.sums / np.array(self.counts)[:, None]).astype(np.float32)
         with explain_disk_errors(self.out):
             temporary = self.folder / ASSEMBLED
@@ -227,5 +219,4 @@ class UseSums(ResumableFolder):
 
 
 def _hash(content: Sequence[Any]) -> Any:
-    """Return a hash, to be updated, of what JSON can hold."""
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16)

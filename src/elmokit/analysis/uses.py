@@ -1,17 +1,15 @@
 """Words in their sentences: how they are read, and their vectors in every layer.
 
-    sentence with a marked word ─► Use ─► layers of the biLM ─► (L + 2, uses, dim)
+    sentence with a marked word ─► Use ─► layers 0..L of the biLM and average ─► (L + 2, uses, dim)
 
-The average of layers 0..L comes last, so that every table has a column for it. What all tokens have
-in common hides how they differ, so `embed_uses` also returns the mean vector of all tokens, which
-callers subtract.
+What all tokens have in common hides how they differ, so callers subtract the mean of all tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +21,6 @@ from elmokit.errors import ElmokitError, explained, plural
 from elmokit.io.lines import FilePath
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from elmokit.embed import Embedder
     from elmokit.store import LayerStore
 
@@ -80,27 +76,29 @@ def read_uses(path: FilePath) -> Iterator[Use]:
     """
     for i, (where, text) in enumerate(good_lines(path, BadLines())):
         cells = text.split("\t")
-        if text.strip() and (i or cells[1:2] != ["position"]):
-            yield _parse_use(where, cells)
+        if not text.strip() or (i == 0 and cells[1:2] == ["position"]):
+            continue
+        if len(cells) not in (3, 4):
+            raise ElmokitError(
+                f"{where}: the line has {plural(len(cells), 'column')}; expected a sentence, a "
+                "position, a sense and optionally a lemma, separated by tabs"
+            )
+        use = use_at(where, cells[0], cells[1], "".join(cells[3:]).strip(), cells[2].strip())
+        if not use.sense:
+            raise ElmokitError(f"{where}: the sense is empty")
+        yield use
 
 
-def _parse_use(where: str, cells: Sequence[str]) -> Use:
-    if len(cells) not in (3, 4):
-        raise ElmokitError(
-            f"{where}: the line has {plural(len(cells), 'column')}; expected a sentence, a "
-            "position, a sense and optionally a lemma, separated by tabs"
-        )
-    tokens = tuple(cells[0].split())
-    first, _, last = cells[1].partition("-")
-    with explained(f"{where}: {cells[1]!r} is not a position", ValueError, reason=False):
+def use_at(where: str, text: str, position: str, lemma: str = "", sense: str = "") -> Use:
+    """Return the use at a position such as "2" or "2-4" of a text with spaces between tokens."""
+    tokens = tuple(text.split())
+    first, _, last = position.partition("-")
+    with explained(f"{where}: {position!r} is not a position", ValueError, reason=False):
         start, end = int(first), int(last or first) + 1
     if not 0 <= start < end <= len(tokens):
         count = plural(len(tokens), "token")
-        raise ElmokitError(f"{where}: the sentence has {count}, none at {cells[1]}")
-    if not cells[2].strip():
-        raise ElmokitError(f"{where}: the sense is empty")
-    lemma = "".join(cells[3:]).strip() or " ".join(tokens[start:end]).lower()
-    return Use(tokens, start, end, lemma, cells[2].strip())
+        raise ElmokitError(f"{where}: the sentence has {count}, none at {position}")
+    return Use(tokens, start, end, lemma or " ".join(tokens[start:end]).lower(), sense)
 
 
 def marked_use(text: str, tokenize: Callable[[str], Iterable[str]], sense: str = "") -> Use:

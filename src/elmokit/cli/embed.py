@@ -76,7 +76,12 @@ def embed(
     run: Any = {"model": options.model, "device": options.device, "resume": resume}
     run |= asdict(writing)
     if engine == "ray":
-        check_cluster_options(options, text, format)
+        if options.threads is not None:
+            raise ElmokitError("--threads is for one machine: an actor of the engine ray has one")
+        if format not in ("auto", "parquet"):
+            raise ElmokitError(f"the engine ray writes Parquet files, not --format {format}")
+        if text.errors != "strict":
+            raise ElmokitError("--errors is for text files: the engine ray reads Parquet files")
         from elmokit.integrations.ray import embed_with_ray
 
         rows = embed_with_ray(input, output, chosen, workers=workers, **run)
@@ -89,13 +94,3 @@ def embed(
         seconds = result.seconds
     if not writing.quiet:
         print(f"{output}: {size}; {new} embedded in {seconds:.1f} s", file=sys.stderr)
-
-
-def check_cluster_options(options: ModelOptions, text: TextOptions, format: str) -> None:
-    """Raise if there is an option that the engine ray does not have."""
-    if options.threads is not None:
-        raise ElmokitError("--threads is for one machine: an actor of the engine ray has one")
-    if format not in ("auto", "parquet"):
-        raise ElmokitError(f"the engine ray writes Parquet files, not --format {format}")
-    if text.errors != "strict":
-        raise ElmokitError("--errors is for text files: the engine ray reads Parquet files")

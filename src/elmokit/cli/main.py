@@ -11,10 +11,10 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import is_dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
 from elmokit.io.paths import check_no_input, is_file
@@ -147,13 +147,9 @@ def run(arguments: list[str]) -> int:
             file = argument.rpartition("=")[2]
             if is_file(file):
                 check_no_input(file, [config])
-    return call(build_app(config), arguments)
-
-
-def call(app: App, arguments: Sequence[str]) -> int:
-    """Call a command of a cyclopts application and return its exit code."""
     from cyclopts import CycloptsError
 
+    app = build_app(config)
     try:
         result = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
@@ -212,23 +208,10 @@ def check_integers(_app: App, _commands: object, arguments: ArgumentCollection) 
     from cyclopts import CoercionError
 
     for argument in arguments:
-        if int in leaf_types(argument.hint):
+        if re.search(r"\bint\b", str(argument.hint)):  # also list[tuple[int, int]], for instance
             for token in argument.tokens:
                 if re.fullmatch(r"[-+]?\d*\.\d*[1-9]\d*", token.value):
                     raise CoercionError(argument=argument, token=token, target_type=int)
-
-
-def leaf_types(hint: Any) -> Iterator[Any]:
-    """Yield the types that a type is made of.
-
-    >>> list(leaf_types(list[tuple[int, str]] | None))
-    [<class 'int'>, <class 'str'>, <class 'NoneType'>]
-    """
-    parts = get_args(hint)
-    for part in parts:
-        yield from leaf_types(part)
-    if not parts:
-        yield hint
 
 
 def check_number(_: type, value: object) -> None:
@@ -284,7 +267,7 @@ def usage_error(error: CycloptsError, app: App, arguments: Sequence[str]) -> str
         return unknown_command(" ".join([*chain, (error.unused_tokens or ["?"])[0]]))
     message = " ".join(str(error).split()).rstrip(".")
     message = message[:1].lower() + message[1:]
-    if unknown := unknown_option(app, chain, arguments):
+    if unknown := unknown_option(app, chain, arguments):  # cyclopts may complain of its value.
         message = unknown
     elif isinstance(error, cyclopts.UnknownOptionError):  # of another task, for instance
         message = message.replace("unknown option: ", "there is no option ")
@@ -302,10 +285,7 @@ def usage_error(error: CycloptsError, app: App, arguments: Sequence[str]) -> str
 
 
 def unknown_option(app: App, chain: Sequence[str], arguments: Sequence[str]) -> str | None:
-    """Return a sentence about the first option that a command does not have, or None.
-
-    cyclopts takes one that stands before other arguments for one of these, and complains of them.
-    """
+    """Return a sentence about the first option that a command does not have, or None."""
     import difflib
 
     for word in chain:

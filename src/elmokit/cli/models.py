@@ -120,7 +120,6 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _published_lines(model: PublishedModel) -> Iterator[str]:
-    """Yield what a published model is, where to get it and how to load it."""
     languages, first = list(model.load), next(iter(model.load.values()))
     yield f"{model.name}: {_names(languages)}; {model.domain} ({model.system})"
     yield f"  size: {model.size or 'see its page'}; license: {model.license}"
@@ -157,7 +156,6 @@ def _info_lines(info: dict[str, Any], config: BiLMConfig) -> Iterator[str]:
 
 
 def _token_lines(config: BiLMConfig) -> Iterator[str]:
-    """Yield what token vectors are computed from."""
     if config.token_encoder == "words":
         yield f"words        {config.n_words:,}"
         return

@@ -138,7 +138,6 @@ class ComputeOptions(DeviceOptions):
     """Dictionary file for the tokenizer chinese, a word per line (default: the model's own)."""
 
     def load_model(self, model: str) -> Embedder:
-        """Load a model."""
         from elmokit.loading import load
         from elmokit.progress import set_threads
 
@@ -156,7 +155,6 @@ class ModelOptions(ComputeOptions):
     """A model folder, weights file, archive or Hub name; "english" and "chinese" are included."""
 
     def load(self) -> Embedder:
-        """Load the model."""
         return self.load_model(self.model)
 
     def open_store(self) -> LayerStore:

@@ -20,20 +20,16 @@ def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     layer 1  0.50
     词         12
     """
-    lines = [list(names), *([format_cell(value) for value in row] for row in rows)]
+    lines = [list(names)]
+    for row in rows:
+        rounded = (f"{value:.2f}" if isinstance(value, float) else value for value in row)
+        lines.append(["-" if value is None else str(value) for value in rounded])
     widths = [max(map(text_width, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         for i, (cell, width) in enumerate(zip(line, widths, strict=True)):
             padding = " " * (width - text_width(cell))
             line[i] = padding + cell if i else cell + padding
     return "\n".join("  ".join(line).rstrip() for line in lines)
-
-
-def format_cell(value: object) -> str:
-    """Format a value with two decimals if it is a float, and None as "-"."""
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def percent(share: float | None) -> float | None:
@@ -51,10 +47,7 @@ def warn(text: str) -> None:
 def write_result(
     path: str | None, command: str, settings: Mapping[str, Any], result: Mapping[str, Any]
 ) -> None:
-    """Write a result as JSON, with the command and its settings; do nothing without a path.
-
-    Settings that are dataclasses, such as `ModelOptions`, are written as their fields.
-    """
+    """Write a result as JSON, with the command and its settings; do nothing without a path."""
     if path is None:
         return
     from elmokit import __version__

@@ -110,8 +110,7 @@ def adapt(
 def read_weights(corpus: list[str]) -> list[str] | dict[str, float]:
     """Return the weights of the patterns, if any; a pattern without weight is read once.
 
-    In a YAML file, an entry of the list is a pattern or `pattern: weight`. The latter arrives here
-    as a JSON object.
+    An entry `pattern: weight` of a list in YAML arrives here as a JSON object.
 
     >>> read_weights(['{"wiki/*.txt": 0.3}', "books.txt"])
     {'wiki/*.txt': 0.3, 'books.txt': 1.0}

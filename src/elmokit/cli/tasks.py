@@ -1,14 +1,10 @@
-"""`elmokit train`, `compare`, `predict` and `score`: task models from files.
-
-`train` and `compare` have a command for each task, with the options of that task and no others.
-"""
+"""`elmokit train`, `compare`, `predict` and `score`: task models from files."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, make_dataclass
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
@@ -186,6 +182,7 @@ def score(
         test: File like the training data.
     """
     from elmokit.io.atomic import write_file
+    from elmokit.io.jsonfile import as_json
     from elmokit.tasks import score as run
     from elmokit.tasks.report import scores_table
 
@@ -196,5 +193,4 @@ def score(
     if result.note:
         print(result.note)
     if writing.json is not None:
-        text = dumps(result.to_dict(), indent=2, ensure_ascii=False)
-        write_file(Path(writing.json).expanduser().absolute(), [text + "\n"])
+        write_file(Path(writing.json).expanduser().absolute(), [as_json(result.to_dict())])

@@ -1,7 +1,5 @@
 """Measure how far apart the uses of a word are in two corpora, and inside each of them.
 
-uses in A, uses in B ─► vectors per layer, minus the mean of all tokens ─► apd, prt, change
-
 apd     average pairwise distance: the mean of 1 - cos(a, b) over all a of A and b of B
 within  the same inside one corpus, over all pairs of two different uses
 change  apd minus the mean of both within: near 0 if both corpora use the word alike
@@ -50,8 +48,7 @@ class WordChange:
     halves: tuple[Distances, Distances]
     """Distance of the mean vectors of random halves of each corpus."""
     typical: tuple[list[int], list[int]]
-    """Indices of the uses in each corpus, the most typical first: near to the mean vector of their
-    own corpus and far from that of the other."""
+    """Indices of the uses in each corpus, the most typical first (see `typical_uses`)."""
     words: tuple[list[str], list[str]]
     """Words that are near the uses in one corpus more than near those in the other."""
 
@@ -186,10 +183,7 @@ def measure_word(
     layer: int = -1,
     seed: int = 1,
 ) -> WordChange:
-    """Measure one word from the vectors of its uses in both corpora: (L + 2, uses, dim) each.
-
-    `layer` is the index of the layer that says which uses are typical.
-    """
+    """Measure one word from the vectors of its uses in both corpora: (L + 2, uses, dim) each."""
     first, second = (side.astype(np.float64) for side in vectors)
     ranked, rng = (first[layer], second[layer]), np.random.default_rng(seed)
     return WordChange(

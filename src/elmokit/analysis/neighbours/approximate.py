@@ -2,9 +2,7 @@
 
     vectors ─► segments of 250,000 ─► a graph each, in int8 ─► candidates ─► exact dot products
 
-Each graph is built by one thread, so that it is reproducible; several are built in parallel, and
-finished ones are not built again. A search asks every graph for candidates and ranks them by their
-vectors in the index. usearch comes with the extra `ann`.
+Each graph is built by one thread, so that it is reproducible; several are built in parallel.
 """
 
 from __future__ import annotations
@@ -110,14 +108,10 @@ class Graphs:
     """The graphs of an index, memory-mapped."""
 
     index: Index
-    graphs: list[tuple[int, Any]]
-    """The row of the first use of each graph, and the graph."""
+    graphs: list[tuple[int, Any]]  # the row of the first use of each graph, and the graph
 
     def search(self, queries: Array, count: int) -> list[tuple[Array, Rows]]:
-        """Return most of the vectors nearest to each query (q, dim), the nearest first.
-
-        For each query they are dot products (n,) and rows (n,), as of `exact_search`.
-        """
+        """Return most of what `exact_search` returns for each query (q, dim): (n,) and (n,)."""
         for _, graph in self.graphs:
             graph.expansion_search = max(EXPANSION_SEARCH, 2 * count)
         results = []

@@ -9,8 +9,7 @@
     OUT/means.f32         the means of layer 0 and of the layer of the uses: (2, dim)
     OUT/index.json        metadata: settings, and the size of each file
 
-`indexing.py` writes them. Vectors are memory-mapped a block at a time, so a search takes the same
-memory whatever the size of the index.
+Vectors are memory-mapped a block at a time, so a search takes the same memory in any index.
 """
 
 from __future__ import annotations
@@ -165,7 +164,6 @@ class Index:
 
 
 def _strings(content: bytes) -> list[str]:
-    """Return the strings of a list in JSON."""
     values = json.loads(content)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError("it is not a list of strings")
@@ -224,10 +222,9 @@ def exact_search(
     *,
     keep: NDArray[np.bool_] | None = None,
 ) -> tuple[Array, Rows]:
-    """Return the vectors with the largest dot product with each query, the largest first.
+    """Return the `count` largest dot products with each query, and their rows: (q, found) each.
 
-    Search (n, dim), or only those that `keep` (n,) says, for `count` vectors near each of the
-    queries (q, dim). Return dot products and rows: (q, found) each.
+    Search the vectors (n, dim), or only those that `keep` (n,) says, for the queries (q, dim).
     """
     import torch
 

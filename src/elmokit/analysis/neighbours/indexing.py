@@ -3,8 +3,7 @@
     sentences ─► windows ─► biLM ─► one layer, minus the mean, unit length, float16 ─► files
 
 After each window index.json is replaced; it says how much of each file is safe. A run that is
-resumed truncates the files to that and continues to the same bytes, since neither the windows nor
-the mean depend on where it was stopped. The folder gets its name when everything is done.
+resumed truncates the files to that and continues to the same bytes.
 """
 
 from __future__ import annotations
@@ -14,22 +13,20 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from elmokit.analysis.geometry import Array, unit
 from elmokit.analysis.neighbours import index as disk
 from elmokit.analysis.neighbours.index import Index
+from elmokit.embed import Embedder, Sentence
 from elmokit.errors import ElmokitError
 from elmokit.io import resumable
 from elmokit.io.atomic import locked
 from elmokit.io.jsonfile import write_json
 from elmokit.io.resumable import ResumableFolder, explain_disk_errors
 from elmokit.layers import layer_index, layer_weights
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder, Sentence
 
 ATOMIC = (disk.METADATA, disk.GRAPHS, "graph-[0-9]*.usearch")  # NAME.tmp, then renamed
 
@@ -56,10 +53,8 @@ def index_uses(
         sentences: Tokenized sentences; empty ones are skipped.
         out: Folder to write.
         layer: Layer of the vectors: "top", "average" or a number from 0.
-        words: Index only uses of these words, in upper or lower case, and only sentences that have
-            one (default: all).
-        settings: What else the vectors depend on, such as the corpus: a run can be resumed only
-            with the same settings.
+        words: Index only these words, in upper or lower case, and their sentences (default: all).
+        settings: What else must be the same in a run that is resumed, such as the corpus.
         resume: Resume a run that was stopped.
         overwrite: Replace an index.
         on_tokens: Called after each window with the number of tokens that were embedded.
@@ -72,8 +67,7 @@ def index_uses(
     chosen = None if words is None else {word.lower() for word in words}
     listed = None if chosen is None else sorted(chosen)
     own = {"fingerprint": elmo.fingerprint(), "layer": selector, "words": listed}
-    all_settings = {**own, **(settings or {})}
-    writer = IndexWriter(out, all_settings, elmo.dim, resume=resume, overwrite=overwrite)
+    writer = IndexWriter(out, own | (settings or {}), elmo.dim, resume=resume, overwrite=overwrite)
     with locked(writer.folder), writer:
         first = 0
         texts = (
@@ -212,7 +206,6 @@ class IndexWriter(ResumableFolder):
 
 
 def _line(content: str | Sequence[str]) -> bytes:
-    """Format a word or the tokens of a sentence as a line of JSON in ASCII."""
     return json.dumps(content).encode("ascii") + b"\n"
 
 

@@ -2,8 +2,6 @@
 
 marked words ─► their vectors ─► candidates: exact, or by graphs ─► one use per sentence
                      └─────────► layer 0 and static vectors ─► nearest words without context
-
-Table 4 of the ELMo paper compares the same two.
 """
 
 from __future__ import annotations
@@ -11,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from elmokit.analysis.geometry import Array
 from elmokit.analysis.neighbours.approximate import Graphs
 from elmokit.analysis.neighbours.index import Index, Rows, exact_search
 from elmokit.analysis.uses import Model, Use, as_store, embed_uses
+from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.layers import layer_index
 from elmokit.vectors.static.table import StaticVectors
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
 
 Only = Literal["same-word", "other-words"]
 NearWords = list[tuple[str, float]]
@@ -114,19 +110,15 @@ def neighbours_of(
     queries = index.query(vectors[layer])  # (uses, dim)
     nearest = nearest_uses(index, uses, queries, k, only, graphs)
     scores, rows = exact_search(index.static, index.query(vectors[0], static=True), k + 1)
-    columns: dict[str, list[NearWords | None]] = {"layer 0": []}
-    for use, own_scores, own_rows in zip(uses, scores.tolist(), rows, strict=True):
-        near = zip((index.words[row] for row in own_rows), own_scores, strict=True)
-        columns["layer 0"].append([pair for pair in near if pair[0] != use.word][:k])
-    if static is not None:
-        columns[Path(static.source).name] = [
-            None if static.row(use.word) is None else static.most_similar(use.word, k)
-            for use in uses
-        ]
-    return [
-        QueryResult(use, nearest[i], {name: column[i] for name, column in columns.items()})
-        for i, use in enumerate(uses)
-    ]
+    results = []
+    for i, use in enumerate(uses):
+        near = zip((index.words[row] for row in rows[i]), scores[i].tolist(), strict=True)
+        words: dict[str, NearWords | None] = {"layer 0": [p for p in near if p[0] != use.word][:k]}
+        if static is not None:
+            is_known = static.row(use.word) is not None
+            words[Path(static.source).name] = static.most_similar(use.word, k) if is_known else None
+        results.append(QueryResult(use, nearest[i], words))
+    return results
 
 
 def nearest_uses(
@@ -137,16 +129,12 @@ def nearest_uses(
     only: Only | None,
     graphs: Graphs | None,
 ) -> list[list[Neighbour]]:
-    """Return the `k` uses nearest to each query (uses, dim), one per sentence but not its own.
-
-    Queries that search among the same uses are searched for together. If graphs or sentences with
-    several candidates give fewer than `k` uses, more candidates are looked for.
-    """
+    """Return the `k` uses nearest to each query (uses, dim), one per sentence but not its own."""
     groups: dict[str, list[int]] = {}
     for i, use in enumerate(uses):
         groups.setdefault(use.lemma if only else "", []).append(i)
     results: dict[int, list[Neighbour]] = {}
-    for lemma, members in groups.items():
+    for lemma, members in groups.items():  # They search among the same uses.
         keep = None if only is None else index.uses_of(lemma) == (only == "same-word")
         missing, count = members, OVERSAMPLING * k
         while missing:

@@ -1,8 +1,4 @@
-"""Draw the figures of `elmokit plot` from their numbers.
-
-Each function returns a matplotlib `Figure`, which `elmokit.figures.write_figure` writes. Groups
-differ in color, marker and filling, so that they are distinct in black and white too.
-"""
+"""Draw the figures of `elmokit plot` from their numbers, each as a matplotlib `Figure`."""
 
 from __future__ import annotations
 
@@ -38,7 +34,7 @@ MAX_DISTANCE = 30.0  # percentage points below the layers at which a baseline is
 
 
 def group_style(i: int) -> dict[str, Any]:
-    """Return the style of the points of group `i`, one of 88; every second group is hollow."""
+    """Return the style of the points of group `i`, one of 88, distinct in black and white too."""
     color = style.COLORS[i % len(style.COLORS)]
     face = "white" if i % 2 else color
     return {"marker": style.MARKERS[i % len(style.MARKERS)], "facecolor": face, "edgecolor": color}

@@ -1,8 +1,4 @@
-"""Read and compute what the figures show: a word's uses, the tokens of two sentences.
-
-uses ─► vectors, minus the mean of all tokens ─► two principal components ─► WordMap
-two sentences ─► cosines of all their tokens ─► TokenPair
-"""
+"""Read and compute what the figures show: a word's uses, the tokens of two sentences."""
 
 from __future__ import annotations
 
@@ -108,28 +104,23 @@ def map_word(word: str, uses: list[Use], vectors: Array) -> WordMap:
     one = distance <= geometry.TIE * np.linalg.norm(vectors[:, 0], axis=1)
     points[one], shares[one] = 0, 0  # There the components are only rounding.
     cosines, senses = geometry.cosine_matrix(vectors), [use.sense for use in uses]
-    measures: tuple[Array | None, Array | None] = (None, None)
-    if len(set(senses)) > 1:
-        measures = geometry.purity(cosines, senses), geometry.silhouette(cosines, senses)
-    return WordMap(word, uses, points, shares, one, *measures)
+    known = len(set(senses)) > 1
+    purity = geometry.purity(cosines, senses) if known else None
+    silhouette = geometry.silhouette(cosines, senses) if known else None
+    return WordMap(word, uses, points, shares, one, purity, silhouette)
 
 
 def map_clusters(
     model: Model, uses: Sequence[Use], clusters: int | None = None, *, quiet: bool = True
 ) -> WordMap:
-    """Return the map of one word whose senses are unknown, by the clusters of `induce_senses`.
-
-    Each cluster is named by its typical words. The clusters were found in the vectors that the map
-    shows, so there is no purity.
-    """
+    """Return the map of one word whose senses are unknown, by the clusters of `induce_senses`."""
     induced = induce_senses(model, uses, clusters=clusters, quiet=quiet)
-    named = [
-        replace(use, sense=": ".join(filter(None, [cluster.name, ", ".join(cluster.typical[:3])])))
-        for cluster in induced.clusters
-        for use in cluster.uses
-    ]
+    named = []
+    for cluster in induced.clusters:
+        sense = ": ".join(filter(None, [cluster.name, ", ".join(cluster.typical[:3])]))
+        named += [replace(use, sense=sense) for use in cluster.uses]
     (word_map,) = map_uses(model, named, quiet=quiet)
-    return replace(word_map, purity=None)
+    return replace(word_map, purity=None)  # The clusters were found in the same vectors.
 
 
 # ---------------------------------------------------------------------- two sentences
@@ -157,10 +148,8 @@ def compare_tokens(model: Model, first: Sequence[str], second: Sequence[str]) ->
     """Return the cosine of each token of one tokenized sentence with each of another."""
     if not first or not second:
         raise ElmokitError("a sentence has no tokens")
-    one, other = (
-        unit(with_average(layers.astype(np.float32)))
-        for layers in as_store(model).stream([first, second])
-    )  # (L + 2, tokens, dim) each
+    both = as_store(model).stream([first, second])  # (L + 1, tokens, dim) each
+    one, other = (unit(with_average(layers.astype(np.float32))) for layers in both)
     return TokenPair(list(first), list(second), one @ other.swapaxes(1, 2))
 
 
@@ -196,7 +185,6 @@ def read_table_uses(path: str, words: list[str] | None, max_uses: int) -> list[U
 
 
 def _check_count(path: str, word: str, count: int) -> None:
-    """Raise if a word has too few uses for a map."""
     if count < MIN_USES:
         uses = {0: "no use", 1: "only one use"}.get(count, f"only {count} uses")
         raise ElmokitError(f"{path} has {uses} of {word!r}, and a map needs at least {MIN_USES}")

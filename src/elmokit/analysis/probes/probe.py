@@ -1,11 +1,6 @@
 """Train linear classifiers on frozen vectors, one for each layer, all in the same passes.
 
-    sentences, shuffled ─► layers from the store ─► blocks of tokens, shuffled ─► minibatches
-    ─► standardized ─► layers 0..L, average, learned mix, static vectors ─► scores of the labels
-
-All classifiers see the same minibatches. Adam updates every number independently, so each of them
-is the same as if it were trained alone. Only a block of vectors is in memory at a time.
-
+Adam updates every number independently, so each of them is the same as if it were trained alone.
 Shapes: P classifiers, n tokens of a minibatch, D dimensions.
 """
 
@@ -36,8 +31,7 @@ from elmokit.vectors.static.table import StaticVectors
 BLOCK_BYTES = 64 << 20  # of the vectors in memory
 MIN_EPOCHS, MIN_STEPS = 10, 1000  # if no number of epochs is given
 
-Scale = list[tuple[Tensor, Tensor]]
-"""Mean and standard deviation of every dimension, of layers and of static vectors."""
+Scale = list[tuple[Tensor, Tensor]]  # mean and deviation of dimensions: of layers, of static
 
 
 @dataclass(frozen=True)
@@ -69,15 +63,11 @@ class ProbeResult:
 class Block:
     """Vectors of some tokens and the ids of their labels."""
 
-    layers: Tensor
-    """Layers 0..L and their average: (L + 2, tokens, D)."""
-    static: Tensor
-    """Static vectors (tokens, static dim), 0 for unknown words; the dim is 0 if there are none."""
-    labels: Tensor
-    """(tokens,)"""
+    layers: Tensor  # 0..L and their average: (L + 2, tokens, D)
+    static: Tensor  # 0 for unknown words, and dim 0 without static vectors: (tokens, static dim)
+    labels: Tensor  # (tokens,)
 
     def standardized(self, scale: Scale) -> Block:
-        """Subtract the mean of every dimension, and divide by its deviation."""
         parts = zip((self.layers, self.static), scale, strict=True)
         layers, static = ((part - mean) / deviation for part, (mean, deviation) in parts)
         return Block(layers, static, self.labels)
@@ -90,10 +80,7 @@ def read_blocks(
     text: TaggedText,
     order: Sequence[int] | None = None,
 ) -> Iterator[Block]:
-    """Yield the tokens of a text, its sentences in that order, in blocks of bounded size.
-
-    The id of a label is its index in `names`, or -1.
-    """
+    """Yield the tokens of a text, its sentences in that order, in blocks of bounded size."""
     elmo, sentences = store.elmo, text.sentences
     indices = {name: i for i, name in enumerate(names)}
     max_tokens = BLOCK_BYTES // (4 * (elmo.config.num_layers + 2) * elmo.dim)
@@ -122,15 +109,13 @@ class Probes(nn.Module):
     """The classifiers; they start at 0, so nothing but the order of the data is random."""
 
     def __init__(self, num_layers: int, dim: int, labels: int, static_dim: int) -> None:
-        """Create classifiers for layers 0..num_layers, and for static vectors if there are any."""
         super().__init__()
         self.mix = ScalarMix(num_layers + 1)
         self.weight = nn.Parameter(torch.zeros(num_layers + 3, dim, labels))
         self.bias = nn.Parameter(torch.zeros(num_layers + 3, 1, labels))
         self.static = nn.Linear(static_dim, labels) if static_dim else None
-        if self.static is not None:
-            nn.init.zeros_(self.static.weight)
-            nn.init.zeros_(self.static.bias)
+        for parameter in self.static.parameters() if self.static is not None else ():
+            nn.init.zeros_(parameter)
 
     def forward(self, block: Block) -> Tensor:
         """Return the scores of the labels: (P, n, labels)."""
@@ -142,7 +127,6 @@ class Probes(nn.Module):
         return torch.cat([scores, self.static(block.static)[None]])
 
     def loss(self, block: Block) -> Tensor:
-        """Return the sum of all classifiers' cross entropies."""
         scores = self(block)  # (P, n, labels)
         gold = block.labels.repeat(len(scores))
         return functional.cross_entropy(scores.flatten(0, 1), gold) * len(scores)

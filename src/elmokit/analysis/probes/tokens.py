@@ -1,15 +1,10 @@
-"""Read tokens with a label each for probes, and score guesses that need no vectors.
-
-    CoNLL, CoNLL-U ─► TaggedText ─► majority label, each word's majority label ─► Score
-
-The labels of a column are taken as they are; spans are not converted. The texts are in memory,
-their vectors are not.
-"""
+"""Read tokens with a label each for probes, and score guesses that need no vectors."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
 from sys import intern
 from typing import Any
 
@@ -37,12 +32,12 @@ class TaggedText:
         return sum(map(len, self.sentences))
 
     def words(self) -> list[str]:
-        """Return all tokens, one after the other."""
-        return [word for sentence in self.sentences for word in sentence]
+        """Return all tokens."""
+        return list(chain.from_iterable(self.sentences))
 
     def tags(self) -> list[str]:
         """Return the labels of all tokens."""
-        return [label for labels in self.labels for label in labels]
+        return list(chain.from_iterable(self.labels))
 
 
 @dataclass(frozen=True)
@@ -50,9 +45,7 @@ class Score:
     """The accuracy of a classifier or a guess on the dev text."""
 
     name: str
-    """Name of the layer or of the guess."""
     accuracy: float
-    """Share of the tokens with the correct label."""
     unseen: float | None
     """The same for words that the training text does not have; None if there are none."""
 
@@ -71,7 +64,7 @@ def read_tagged_text(
     kind: str = "auto",
     bad: BadLines | None = None,
 ) -> TaggedText:
-    """Read the sentences of a file and their labels.
+    """Read the sentences of a file and their labels as they are; spans are not converted.
 
     Args:
         path: A CoNLL or CoNLL-U file, also .gz, .xz, .zst.
@@ -114,16 +107,12 @@ def seen_words(train: TaggedText, text: TaggedText) -> NDArray[np.bool_]:
 
 
 def word_majorities(train: TaggedText) -> tuple[dict[str, str], str]:
-    """Return each word's most frequent label, and a label for unseen words.
-
-    That is the most frequent label of words that occur once, because new words are like them. If
-    there are none, it is the most frequent label of all.
-    """
+    """Return each word's most frequent label, and that of words that occur once, if any."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for word, label in zip(train.words(), train.tags(), strict=True):
         counts[word][label] += 1
     once = Counter(next(iter(c)) for c in counts.values() if c.total() == 1)
-    unseen = most_frequent(once or Counter(train.tags()))
+    unseen = most_frequent(once or Counter(train.tags()))  # New words are like rare ones.
     return {word: most_frequent(c) for word, c in counts.items()}, unseen
 
 

@@ -3,17 +3,14 @@
 first pass: sums and counts of each sense's uses ─► averages
 second pass: each use against the averages without it ─► how much each layer should count
 
-Each use is compared with the averages of its word's senses computed without it: of n uses with sum
-s, those other than v have the mean (s - v) / (n - 1). The correct sense should score highest (see
-inventory.py); cross-entropy over the word's senses learns scale, shares and b.
+Cross-entropy over the word's senses learns scale, shares and b of the scores in inventory.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import tee
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +22,7 @@ from elmokit.analysis.senses import inventory
 from elmokit.analysis.senses.data import Instance, TaggedCorpus, TaggedSentence
 from elmokit.analysis.senses.inventory import MIX, WITH_FREQUENCY, Inventory, Mix, Word
 from elmokit.analysis.uses import Model, TokenMean, as_store, span_vector
+from elmokit.layers import layer_names
 
 if TYPE_CHECKING:
     from elmokit.store import LayerStore
@@ -35,16 +33,12 @@ FIRST_SCALE = 10.0
 MAX_STEPS = 100
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """A use of the training text and the senses it may have, the most frequent first."""
 
-    cosines: Array
-    """To the average of each sense, in each layer and their average: (L + 2, senses)."""
-    counts: NDArray[np.int64]
-    """Number of other uses of each sense: (senses,)."""
-    correct: NDArray[np.bool_]
-    """Which senses it has: (senses,)."""
+    cosines: Array  # to the average of each sense: (L + 2, senses)
+    counts: NDArray[np.int64]  # other uses of each sense: (senses,)
+    correct: NDArray[np.bool_]  # which senses it has: (senses,)
 
 
 def build_senses(
@@ -83,7 +77,6 @@ class SenseSums:
     """Sums of the vectors of each sense's uses: memory grows with the senses, not with the text."""
 
     def __init__(self, store: LayerStore, sentences: Iterable[TaggedSentence]) -> None:
-        """Sum the vectors of all senses of a text."""
         self.words: dict[Word, dict[str, tuple[int, Array]]] = {}
         """Number of uses of each sense of a word, and the sum of their vectors (L + 1, dim)."""
         self.tokens = TokenMean(store.elmo)
@@ -137,9 +130,9 @@ def leave_one_out(choices: Sequence[Choice], mixes: dict[str, Mix]) -> dict[str,
     if not choices:
         return {}
     num_layers = choices[0].cosines.shape[0] - 2
-    correct = dict.fromkeys([*inventory.method_names(num_layers), MOST_FREQUENT], 0.0)
+    correct = dict.fromkeys([*layer_names(num_layers), *mixes, MOST_FREQUENT], 0.0)
     for choice in choices:
-        mixed = [mixes[m].scores(choice.cosines, choice.counts) for m in (MIX, WITH_FREQUENCY)]
+        mixed = [mix.scores(choice.cosines, choice.counts) for mix in mixes.values()]
         senses = map(inventory.nearest, [*choice.cosines, *mixed])
         for name, sense in zip(correct, senses, strict=False):
             correct[name] += bool(choice.correct[sense])
@@ -152,11 +145,10 @@ def leave_one_out(choices: Sequence[Choice], mixes: dict[str, Mix]) -> dict[str,
 def leave_out(
     sums: Array, counts: NDArray[np.int64], own: NDArray[np.bool_], vector: Array, mean: Array
 ) -> Choice | None:
-    """Compare a use that has its `own` senses with the senses of its word computed without it.
+    """Compare a use that has its `own` senses with the averages of the other uses of each sense.
 
-    `sums` (senses, L + 1, dim) and `counts` (senses,) of the uses of each sense include this one
-    with its vector (L + 1, dim); `mean` (L + 1, dim) is subtracted. Return None if there is nothing
-    to choose: its sense has no other use, or the word no other sense.
+    `sums` (senses, L + 1, dim) and `counts` (senses,) include this use. Return None if there is
+    nothing to choose: its sense has no other use, or the word no other sense.
     """
     left = counts - own
     order = np.argsort(-left, kind="stable")
@@ -169,11 +161,7 @@ def leave_out(
 
 
 def learn_mix(choices: Sequence[Choice], num_layers: int, *, frequency: bool) -> Mix:
-    """Learn the shares of layers 0..num_layers, a scale and, with `frequency`, its weight.
-
-    Without choices all layers have the same share. A frequent sense never counts less than a rare
-    one.
-    """
+    """Learn the shares of layers 0..num_layers, a scale and, with `frequency`, its weight."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
@@ -204,7 +192,6 @@ def learn_mix(choices: Sequence[Choice], num_layers: int, *, frequency: bool) ->
         return float(value.detach())
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    if weight < 0:
-        # If all senses have equally many uses, leaving one out makes its own sense the rarer one.
+    if weight < 0:  # If all senses have equally many uses, a use's own one has fewer other uses.
         return learn_mix(choices, num_layers, frequency=False)
     return Mix(tuple(shares.softmax(0).tolist()), scale.exp().item(), weight.item())

@@ -1,9 +1,5 @@
 """Read sense-tagged text sentence by sentence, and WordNet's first senses.
 
-    data.xml + keys ─┐
-                     ├─► TaggedSentence: tokens, and the words that have senses
-    uses.tsv ────────┘
-
 The XML is that of Raganato's evaluation framework, in which SemCor and the test sets are published.
 It is read as a stream: no tree is built, and nothing outside the file is looked up.
 """
@@ -11,7 +7,8 @@ It is read as a stream: no tree is built, and nothing outside the file is looked
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from sys import intern
 from typing import Any
 from xml.parsers import expat
 
@@ -60,7 +57,7 @@ def read_tagged(data: FilePath, keys: FilePath | None = None) -> Iterator[Tagged
     if extension_of(data) == ".xml":
         if keys is None:
             raise ElmokitError(f"name the file with the senses of {name_of(data)} with --keys")
-        return _read_xml(data, Keys(keys))
+        return _read_xml(data, keys)
     if keys is not None:
         raise ElmokitError(f"--keys belongs to an .xml file, and {name_of(data)} is not one")
     pairs = ((u.tokens, Instance(u.start, u.end, u.lemma, "", (u.sense,))) for u in read_uses(data))
@@ -90,68 +87,41 @@ class TaggedCorpus:
         return self.sentences
 
 
-# ---------------------------------------------------------------------- keys
-class Keys:
-    """The senses of instances by their ids; only keys that are out of order are held in memory."""
-
-    def __init__(self, path: FilePath) -> None:
-        self.path = path
-        self._lines = _key_lines(path)
-        self._waiting: dict[str, tuple[str, ...]] = {}
-
-    def of(self, instance: str) -> tuple[str, ...]:
-        """Return the senses of an instance, which may be asked for once."""
-        while instance not in self._waiting:
-            where, name, keys = next(self._lines, ("", "", ()))
-            if not name:
-                raise ElmokitError(f"{name_of(self.path)} has no keys for {instance!r}")
-            if name in self._waiting:
-                raise ElmokitError(f"{where}: {name!r} already has keys")
-            self._waiting[name] = keys
-        return self._waiting.pop(instance)
-
-    def check_end(self, data: str) -> None:
-        """Raise if there are keys that were never asked for."""
-        left = next(iter(self._waiting), None) or next((name for _, name, _ in self._lines), None)
-        if left is not None:
-            raise ElmokitError(
-                f"{name_of(self.path)} has keys for {left!r}, which is not in {data}: the two "
-                "files do not belong together"
-            )
-
-
-def _key_lines(path: FilePath) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _read_keys(path: FilePath) -> dict[str, tuple[str, ...]]:
+    senses: dict[str, tuple[str, ...]] = {}
     for where, text in good_lines(path, BadLines()):
         name, *keys = text.split() or [""]
         if name and not keys:
             raise ElmokitError(f"{where}: expected an id and one or more keys")
+        if name in senses:
+            raise ElmokitError(f"{where}: {name!r} already has keys")
         if name:
-            yield where, name, tuple(keys)
+            senses[name] = tuple(map(intern, keys))
+    return senses
 
 
-# ---------------------------------------------------------------------- XML
-def _read_xml(path: FilePath, keys: Keys) -> Iterator[TaggedSentence]:
-    reader = _XmlReader(name_of(path), keys)
+def _read_xml(path: FilePath, keys: FilePath) -> Iterator[TaggedSentence]:
+    reader = _XmlReader(name_of(path), name_of(keys), _read_keys(keys))
     for block in read_blocks(path):
         yield from reader.feed(block)
     yield from reader.feed(b"", last=True)
-    keys.check_end(name_of(path))
+    if left := next(iter(reader.senses), None):
+        raise ElmokitError(
+            f"{reader.keys} has keys for {left!r}, which is not in {reader.name}: the two files do "
+            "not belong together"
+        )
 
 
-@dataclass
 class _XmlReader:
     """The handlers that expat calls for each tag; complete sentences wait in `done`."""
 
-    name: str
-    keys: Keys
-    tokens: list[str] = field(default_factory=list)
-    instances: list[Instance] = field(default_factory=list)
-    done: list[TaggedSentence] = field(default_factory=list)
-    word: dict[str, str] | None = None
-    """Attributes of the word that is being read."""
-    text: str = ""
-
-    def __post_init__(self) -> None:
+    def __init__(self, name: str, keys: str, senses: dict[str, tuple[str, ...]]) -> None:
+        self.name, self.keys, self.senses = name, keys, senses
+        self.tokens: list[str] = []
+        self.instances: list[Instance] = []
+        self.done: list[TaggedSentence] = []
+        self.word: dict[str, str] | None = None  # attributes of the word that is being read
+        self.text = ""
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self.begin
@@ -169,7 +139,6 @@ class _XmlReader:
         return done
 
     def error(self, problem: str) -> ElmokitError:
-        """Return the error for a problem at the current line."""
         return ElmokitError(f"{self.name}, line {self.parser.CurrentLineNumber}: {problem}")
 
     def reject_entity(self, name: str, *_: Any) -> None:
@@ -199,11 +168,12 @@ class _XmlReader:
             if tag == "instance":
                 if start == end:
                     raise self.error(f"the instance {word['id']!r} has no word")
-                lemma, keys = "_".join(word["lemma"].lower().split()), self.keys.of(word["id"])
+                if word["id"] not in self.senses:
+                    raise ElmokitError(f"{self.keys} has no keys for {word['id']!r}")
+                lemma, keys = "_".join(word["lemma"].lower().split()), self.senses.pop(word["id"])
                 self.instances.append(Instance(start, end, lemma, word["pos"], keys))
 
 
-# ---------------------------------------------------------------------- WordNet
 def read_first_senses(path: FilePath) -> dict[tuple[str, str], str]:
     """Return the first sense of each lemma and part of speech, from WordNet's `index.sense`."""
     first: dict[tuple[str, str], str] = {}

@@ -1,14 +1,9 @@
 """Find the senses of words by an inventory: tag running text, and measure on sense-tagged text.
 
-Running text has no lemmas. A word is looked up in lower case as it is written, then without an
-English ending (`ENDINGS`); irregular forms such as "went" are not found. Words of several tokens
-are found as they are written, the longest first. As the part of speech is unknown, the senses of
-all parts of speech are candidates.
-
-Precision, recall and F1 are counted as Raganato's scorer does. An answer is correct if it is one of
-the senses that the instance has. Precision is over instances with an answer, recall over all. A
-word that the inventory does not know gets WordNet's first sense if WordNet's index is given, and
-otherwise no answer.
+A word of running text is looked up in lower case as it is written, then without an English ending;
+irregular forms such as "went" are not found. The senses of all parts of speech are candidates.
+Precision, recall and F1 are counted as Raganato's scorer does: an answer is correct if it is one of
+the senses that the instance has.
 """
 
 from __future__ import annotations
@@ -145,18 +140,17 @@ class Tally:
     @property
     def precision(self) -> float:
         """Share of the answers that are correct."""
-        return self.correct / self.answered if self.answered else 0.0
+        return self.correct / max(self.answered, 1)
 
     @property
     def recall(self) -> float:
         """Share of the instances with a correct answer."""
-        return self.correct / self.instances if self.instances else 0.0
+        return self.correct / max(self.instances, 1)
 
     @property
     def f1(self) -> float:
         """Harmonic mean of precision and recall."""
-        both = self.precision + self.recall
-        return 2 * self.precision * self.recall / both if both else 0.0
+        return 2 * self.correct / max(self.answered + self.instances, 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and scores, for JSON."""
@@ -184,9 +178,9 @@ class SenseScores:
     @property
     def parts_of_speech(self) -> list[str]:
         """Parts of speech of the instances, nouns first."""
-        present = {pos: True for tallies in self.tallies.values() for pos in tallies if pos != ALL}
+        present = dict.fromkeys(pos for tallies in self.tallies.values() for pos in tallies)
         usual = [pos for pos in dict.fromkeys(PARTS_OF_SPEECH.values()) if pos in present]
-        return [*usual, *(pos for pos in present if pos not in usual)]
+        return [*usual, *(pos for pos in present if pos not in (*usual, ALL))]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and scores of each method, for JSON."""
@@ -208,8 +202,7 @@ def score_senses(
         model: The model that the inventory was built with.
         inventory: The senses.
         sentences: Sense-tagged sentences, such as a `TaggedCorpus`.
-        first_senses: WordNet's first senses (see `read_first_senses`): answers for words that the
-            inventory does not know, and one more method to score.
+        first_senses: WordNet's first senses, for unknown words and as one more method to score.
     """
     scores = SenseScores()
     methods = [*inventory.methods, MOST_FREQUENT]
@@ -217,12 +210,10 @@ def score_senses(
         for instance, vector in instances:
             word = instance.lemma, instance.pos
             rows = inventory.rows(*word)
+            answers = dict.fromkeys(methods, (first_senses or {}).get(word))
             if len(rows):  # The most frequent sense is first.
                 best = [*map(nearest, inventory.scores(rows, vector)), 0]
-                senses: list[str | None] = [inventory.senses[rows[i]] for i in best]
-            else:
-                senses = [(first_senses or {}).get(word)] * len(methods)
-            answers = dict(zip(methods, senses, strict=True))
+                answers = {m: inventory.senses[rows[i]] for m, i in zip(methods, best, strict=True)}
             if first_senses is not None:
                 answers[FIRST_SENSE] = first_senses.get(word)
             scores.add(answers, instance)
@@ -234,6 +225,7 @@ def score_first_senses(
 ) -> SenseScores:
     """Score WordNet's first senses alone."""
     scores = SenseScores()
-    for instance in (instance for sentence in sentences for instance in sentence.instances):
-        scores.add({FIRST_SENSE: first_senses.get((instance.lemma, instance.pos))}, instance)
+    for sentence in sentences:
+        for instance in sentence.instances:
+            scores.add({FIRST_SENSE: first_senses.get((instance.lemma, instance.pos))}, instance)
     return scores

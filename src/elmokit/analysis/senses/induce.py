@@ -1,8 +1,4 @@
-"""Find senses without an inventory: cluster the uses of a word in a corpus by their vectors.
-
-uses of a word ─► vectors of one layer ─► spherical k-means ─► clusters,
-each with its size, the words that are typical of its uses, and the uses nearest to its center
-"""
+"""Find senses without an inventory: cluster the uses of a word in a corpus by their vectors."""
 
 from __future__ import annotations
 
@@ -132,8 +128,7 @@ def cluster_uses(
 ) -> tuple[NDArray[np.intp], Array, dict[int, float]]:
     """Cluster uses (layers, n, dim) in one layer, by default with the best number of clusters.
 
-    That is the smallest whose silhouette is nearly the highest. Return labels (n,), centers
-    (clusters, dim), and the silhouette of each number that was tried.
+    Return labels (n,), centers (clusters, dim), and the silhouette of each number that was tried.
     """
     directions = unit(vectors[layer])
     largest = min(MAX_CLUSTERS, len(directions) - 1)
@@ -163,9 +158,7 @@ def typical_words(
     """Return words that are near more of the uses inside than outside, the clearest first.
 
     They are ranked by n · log(share inside / share outside) · log(f)²: a word is near n uses
-    inside, and f is its frequency, which is high for function words: by its rank in a vocabulary,
-    which has the most frequent words first, or without one in all sentences. The first words of a
-    large vocabulary are left out.
+    inside, and f is its frequency, by its rank in a vocabulary or without one in all sentences.
     """
     if not outside:
         return []
@@ -188,6 +181,5 @@ def typical_words(
 
 
 def _count_near(uses: Sequence[Use]) -> Counter[str]:
-    """Count the uses that each word is near."""
     near = ({token.lower() for token in use.shortened(CONTEXT).tokens} for use in uses)
     return Counter(word for words in near for word in words)

@@ -9,8 +9,6 @@ INVENTORY/vectors.safetensors   senses (senses, L + 1, dim), mean (L + 1, dim), 
 The score of a sense that a use may have is
 
     score(sense) = scale · Σ_l share_l · cos_l(use, average of the sense) + b · log(its uses)
-
-`build.py` learns scale, shares and b.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ class Mix:
     shares: tuple[float, ...]
     """Weights of layers 0..L; their sum is 1."""
     scale: float
-    """Factor of the weighted cosines."""
     frequency: float = 0.0
     """b, the weight of a sense's log frequency in the training text; 0 ignores it."""
 
@@ -65,10 +62,7 @@ class Mix:
 
 
 def cosines_to(averages: Array, vector: Array, mean: Array) -> Array:
-    """Return the cosines of a use (L + 1, dim) to senses (senses, L + 1, dim), minus `mean`.
-
-    Shape (L + 2, senses): the last row is of the layers' average.
-    """
+    """Return cosines of a use (L + 1, dim) and senses (senses, L + 1, dim): (L + 2, senses)."""
     senses = unit(with_average((averages - mean).swapaxes(0, 1)))  # (L + 2, senses, dim)
     use = unit(with_average((vector - mean)[:, None]))[:, 0]  # (L + 2, dim)
     return np.einsum("lsd,ld->ls", senses, use)  # type: ignore[no-any-return]
@@ -77,11 +71,6 @@ def cosines_to(averages: Array, vector: Array, mean: Array) -> Array:
 def nearest(scores: Array) -> int:
     """Return the sense that scores highest; of equals the first, which is the most frequent."""
     return int(np.argmax(scores >= scores.max() - TIE))
-
-
-def method_names(num_layers: int) -> list[str]:
-    """Return the methods to choose a sense: layers 0..L, their average, and the two mixes."""
-    return [*layer_names(num_layers), MIX, WITH_FREQUENCY]
 
 
 @dataclass
@@ -119,7 +108,7 @@ class Inventory:
     @property
     def methods(self) -> list[str]:
         """Methods to choose a sense, in the order of `scores`."""
-        return method_names(self.vectors.shape[1] - 1)
+        return [*layer_names(self.vectors.shape[1] - 1), MIX, WITH_FREQUENCY]
 
     def rows(self, lemma: str, pos: str = "") -> NDArray[np.intp]:
         """Return the rows of a word's senses, of any part of speech if none is given, by count."""
@@ -160,10 +149,8 @@ class Inventory:
         """Write the inventory as a folder, which appears complete or not at all."""
         from safetensors.numpy import save_file
 
-        config: dict[str, Any] = {"format": FORMAT, "model": self.model}
-        config |= {"fingerprint": self.fingerprint, "centered": self.centered}
-        config["mixes"] = {name: vars(mix) for name, mix in self.mixes.items()}
-        config["metadata"] = self.metadata
+        names = ("model", "fingerprint", "centered", "mixes", "metadata")
+        config = {"format": FORMAT, **{name: getattr(self, name) for name in names}}
         lines = [
             f"{lemma}\t{pos}\t{self.senses[row]}\t{self.counts[row]}\n"
             for (lemma, pos), rows in self.words.items()
@@ -171,7 +158,7 @@ class Inventory:
         ]
         check_output_folder(folder, overwrite)
         with atomic_folder(Path(folder), replace=FILES if overwrite else None) as making:
-            text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
+            text = json.dumps(config, indent=1, ensure_ascii=False, default=vars) + "\n"
             (making / CONFIG).write_bytes(text.encode())
             (making / SENSES).write_bytes("".join([f"{COLUMNS}\n", *lines]).encode())
             save_file({"senses": self.vectors, "mean": self.mean}, making / VECTORS)

@@ -1,7 +1,4 @@
-"""Read pairs of words or sentences that people have compared: SCWS, WiC, tables of sentences.
-
-file ─► Pair: two uses and the rating of people
-"""
+"""Read pairs of words or sentences that people have compared: SCWS, WiC, tables of sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from elmokit.analysis.uses import Use
+from elmokit.analysis.uses import Use, use_at
 from elmokit.data.labeled import FIRST, SECOND, BadLines
 from elmokit.data.lines import location
 from elmokit.data.tables import ColumnSpec, read_table
@@ -67,8 +64,7 @@ def read_pairs(
         tokenize: Function that splits texts into tokens; the texts of WiC are split at spaces.
         gold: Answers to a WiC file (default: dev.gold.txt beside dev.data.txt).
         errors: How to handle bytes of SCWS and WiC that are not UTF-8: "strict" or "replace".
-        columns: Columns of the first sentence, the second sentence and the score in a table: names,
-            numbers from 1, or None to find them.
+        columns: Names or numbers from 1 of a table's first sentence, second sentence and score.
     """
     if kind == "scws":
         pairs = read_scws(path, tokenize, errors=errors)
@@ -83,7 +79,6 @@ def read_pairs(
 
 
 def _read_filled(path: FilePath, errors: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines that are not blank, each with its position in the file."""
     for piece in read_lines(path, errors=errors):
         if not piece.ended:
             raise ElmokitError(f"{location(path, piece.line)}: the line is too long")
@@ -91,12 +86,9 @@ def _read_filled(path: FilePath, errors: str) -> Iterator[tuple[str, str]]:
             yield location(path, piece.line), piece.text
 
 
-# ---------------------------------------------------------------------- SCWS
 def read_scws(path: FilePath, tokenize: Tokenize, *, errors: str = "strict") -> list[Pair]:
-    """Read Stanford's contextual word similarities: words marked with <b> in context, and ratings.
-
-    The columns are id, word, part of speech, word, part of speech, context, context, the average
-    rating, and single ratings, which are ignored.
+    """Read Stanford's contextual word similarities: id, two words with their parts of speech, two
+    contexts in which they are marked with <b>, the average rating, and single ratings.
     """
     pairs = []
     for where, text in _read_filled(path, errors):
@@ -128,13 +120,10 @@ def _parse_number(where: str, text: str) -> float:
     raise ElmokitError(f"{where}: {text.strip()!r} is not a number")
 
 
-# ---------------------------------------------------------------------- WiC
 def read_wic(path: FilePath, gold: FilePath | None = None, *, errors: str = "strict") -> list[Pair]:
     """Read Word in Context: does a word have the same sense in two sentences?
 
-    The columns are the word, its part of speech, the positions in both sentences as "2-5", and
-    the sentences, tokenized with spaces. `gold` has a line with T or F for each pair; by default it
-    is the file beside the data: dev.gold.txt for dev.data.txt.
+    The columns are the word, its part of speech, positions as "2-5" and the tokenized sentences.
     """
     answers = _read_answers(_find_gold(path) if gold is None else gold, errors)
     pairs = []
@@ -150,7 +139,7 @@ def read_wic(path: FilePath, gold: FilePath | None = None, *, errors: str = "str
         if answer is None:
             raise ElmokitError(f"{where}: the gold file has no line for this pair")
         first, second = (
-            _use_at(where, cells[0], sentence, int(position))
+            use_at(where, sentence, position, cells[0].lower())
             for sentence, position in zip(cells[3:], positions.groups(), strict=True)
         )
         pairs.append(Pair(first, second, answer))
@@ -158,14 +147,6 @@ def read_wic(path: FilePath, gold: FilePath | None = None, *, errors: str = "str
         count = plural(len(pairs), "pair")
         raise ElmokitError(f"{name_of(path)} has {count}, but its gold file has more")
     return pairs
-
-
-def _use_at(where: str, word: str, sentence: str, position: int) -> Use:
-    tokens = tuple(sentence.split())
-    if position >= len(tokens):
-        count = plural(len(tokens), "token")
-        raise ElmokitError(f"{where}: the sentence has {count}, none at {position}")
-    return Use(tokens, position, position + 1, word.lower())
 
 
 def _find_gold(path: FilePath) -> Path:
@@ -186,15 +167,10 @@ def _read_answers(path: FilePath, errors: str) -> Iterator[float]:
         yield float(letter == "T")
 
 
-# ---------------------------------------------------------------------- sentences
 def read_sentence_pairs(
     path: FilePath, tokenize: Tokenize, columns: Columns = (None, None, None)
 ) -> list[Pair]:
-    """Read pairs of sentences with a score from TSV (any extension), CSV or JSON lines.
-
-    Columns are names or numbers from 1, -1 for the last. Those of SICK and of STS in GLUE are found
-    by their names; of three columns without names the score is the last one.
-    """
+    """Read pairs of sentences with a score from TSV (any extension), CSV or JSON lines."""
     specs = [
         ColumnSpec("first sentence", "--first-column", FIRST, columns[0]),
         ColumnSpec("second sentence", "--second-column", SECOND, columns[1]),

@@ -1,18 +1,15 @@
 """Compare cosines with what people say: correlation with ratings, accuracy of a threshold.
 
     pairs ─► pass 1: mean vector of all tokens ─► pass 2: pooled vectors of both sides ─► cosines
-    cosines of layers and of static vectors ─► a row for each, raw and centered
 
-"Centered" means that the mean vector of all tokens is subtracted first. The layers come from the
-store, which keeps them on disk, so the second pass computes nothing again. Only one number per pair
-stays in memory.
+The store keeps the layers on disk, so the second pass computes nothing again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +23,9 @@ from elmokit.layers import layer_names, pool
 from elmokit.vectors.static.table import StaticVectors
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from elmokit.store import LayerStore
 
-    # Cosines (2, pairs), raw and centered, by the name of a row and its pooling.
-    Cosines: TypeAlias = "dict[tuple[str, str], NDArray[np.float64]]"
-    Measures: TypeAlias = "dict[str, float | None]"
-
+Measures: TypeAlias = "dict[str, float | None]"
 # The sum is not among them: its cosine is that of the mean.
 POOLINGS = ("mean", "max", "min", "first", "last", "ends")
 DIGITS = 6  # Cosines are rounded, so that rounding errors do not break ties.
@@ -44,7 +36,6 @@ class SimilarityRow:
     """How well the cosines of one layer, or of static vectors, agree with people."""
 
     name: str
-    """Name of the layer or of the baseline."""
     pooling: str
     """How tokens are pooled; empty for a baseline without vectors."""
     raw: dict[str, float | None]
@@ -96,7 +87,8 @@ def rate_similarity(
     store.prepare(texts_of([*(training or []), *pairs]), quiet=quiet)
     mean = mean_vector(store, texts_of(learned))  # (L + 2, 1, dim)
 
-    def cosines_of(some: Sequence[Pair]) -> Cosines:
+    def cosines_of(some: Sequence[Pair]) -> dict[tuple[str, str], NDArray[np.float64]]:
+        """Return cosines (2, pairs), raw and centered, by the name of a row and its pooling."""
         of_layers = pair_cosines(store, some, mean, poolings, quiet=quiet)
         cosines = {
             (name, pooling): of_layers[p, :, layer]
@@ -147,25 +139,17 @@ def texts_of(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
 def pair_cosines(
     store: LayerStore, pairs: Sequence[Pair], mean: Array, poolings: Sequence[str], *, quiet: bool
 ) -> NDArray[np.float64]:
-    """Return the cosines of the two sides: (poolings, 2, L + 2, pairs), raw and centered.
-
-    A side is the vectors of its word, or of all its tokens, pooled. Subtracting the mean (L + 2, 1,
-    dim) from the pooled vector equals subtracting it from every token, whatever the pooling.
-    """
+    """Return the cosines of the two sides: (poolings, 2, L + 2, pairs), raw and centered."""
     cosines = np.empty((len(poolings), 2, store.elmo.config.num_layers + 2, len(pairs)))
     stream = store.stream(texts_of(pairs))
     for i, pair in enumerate(tqdm(pairs, unit=" pairs", desc="cosines", disable=quiet)):
-        first = _pool(next(stream), pair.first, poolings)  # (poolings, L + 2, dim)
-        second = _pool(next(stream), pair.second, poolings)
+        spans = (next(stream)[:, use.start : use.end] for use in (pair.first, pair.second))
+        sides = (with_average(span.astype(np.float32)) for span in spans)  # (L + 2, tokens, dim)
+        first, second = (np.stack([pool(side, name) for name in poolings]) for side in sides)
         cosines[:, 0, :, i] = cosine(first, second)
+        # With any pooling, this equals subtracting the mean from every token.
         cosines[:, 1, :, i] = cosine(first - mean[:, 0], second - mean[:, 0])
     return cosines.round(DIGITS)
-
-
-def _pool(layers: NDArray[np.float16], use: Use, poolings: Sequence[str]) -> Array:
-    """Return the pooled vectors of one side: (poolings, L + 2, dim)."""
-    span = with_average(layers[:, use.start : use.end].astype(np.float32))
-    return np.stack([pool(span, name) for name in poolings])  # type: ignore[arg-type]
 
 
 def static_cosines(
@@ -173,8 +157,7 @@ def static_cosines(
 ) -> NDArray[np.float64]:
     """Return the cosines of the mean static vectors of both sides: (2, pairs), raw and centered.
 
-    A side is its word, or with `whole` its text. Unknown words are left out; the cosine of a side
-    without any known word is 0. The tokens of `mean_of` give the mean to subtract.
+    A side is its word, or with `whole` its text. The cosine of one without known words is 0.
     """
     rows = vectors.rows([token for text in texts_of(mean_of) for token in text])
     known, counts = np.unique(rows[rows >= 0], return_counts=True)

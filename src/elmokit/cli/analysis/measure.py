@@ -1,9 +1,4 @@
-"""`elmokit probe | similarity | drift`: what each layer knows, in numbers.
-
-probe:       labeled tokens ─► a classifier per layer, and baselines ─► accuracy
-similarity:  pairs that people have compared ─► cosines of each layer ─► correlation or accuracy
-drift:       two corpora ─► distances of a word's uses in each layer ─► words, ranked
-"""
+"""`elmokit probe | similarity | drift`: what each layer knows, in numbers."""
 
 from __future__ import annotations
 

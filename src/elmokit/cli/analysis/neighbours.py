@@ -1,8 +1,4 @@
-"""`elmokit neighbours index | find`: where a corpus uses words as a sentence uses one.
-
-index: corpus ─► a vector for every word of every sentence ─► a folder
-find:  sentence with a marked word ─► its vector ─► nearest uses, each with its sentence
-"""
+"""`elmokit neighbours index | find`: where a corpus uses words as a sentence uses one."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from elmokit.cli.options import (
     split_words,
 )
 from elmokit.cli.output import table, warn, write_result
-from elmokit.errors import ElmokitError, plural
+from elmokit.errors import ElmokitError, located, plural
 from elmokit.io.paths import find_files
 from elmokit.progress import TokenRate
 
@@ -173,10 +169,8 @@ def read_queries(query: str, tokenizer: str) -> list[analysis.Use]:
     uses = []
     for where, text in good_lines(query, BadLines()):
         if text:
-            try:
+            with located(where, raising=ElmokitError):
                 uses.append(analysis.marked_use(text, tokenize))
-            except ElmokitError as error:
-                raise ElmokitError(f"{where}: {error}") from None
     if not uses:
         raise ElmokitError(f"{query} has no sentences")
     return uses

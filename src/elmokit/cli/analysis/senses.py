@@ -247,7 +247,6 @@ def cluster_report(induced: analysis.InducedSenses, examples: int) -> str:
 
 def tsv_lines(tagged: Iterable[analysis.SentenceTags]) -> Iterator[str]:
     """Yield one line per word with a sense."""
-
     yield "sentence\tposition\tword\tlemma\tsense\tscore\n"
     for i, sentence in enumerate(tagged, start=1):
         for tag in sentence.tags:
