@@ -24,15 +24,11 @@ class CRF(nn.Module):
     allowed_transitions: Tensor
     allowed_end: Tensor
 
-    def __init__(self, tags: Sequence[str], constrained: bool) -> None:
-        """Build a CRF whose scores are all 0 for tags in the order of the emissions.
-
-        If `constrained`, decode only sequences that are well-formed IOB2 or IOBES; see `allowed`.
-        """
+    def __init__(self, tags: Sequence[str]) -> None:
+        """Build a CRF whose scores are all 0 for tags in the order of the emissions."""
         super().__init__()
         if not tags:
             raise ElmokitError("a CRF needs at least one tag")
-        self.tags, self.constrained = tuple(tags), constrained
         self.start = nn.Parameter(torch.zeros(len(tags)))
         self.transitions = nn.Parameter(torch.zeros(len(tags), len(tags)))  # (from, to)
         self.end = nn.Parameter(torch.zeros(len(tags)))
@@ -53,16 +49,16 @@ class CRF(nn.Module):
         return loss.where(mask.any(dim=1), 0.0)
 
     def decode(self, emissions: Tensor, mask: Tensor) -> list[list[int]]:
-        """Return the best tag sequence of each sentence, only allowed ones if constrained.
+        """Return the best allowed tag sequence of each sentence for emissions (B, T, K).
 
-        Where no sequence is allowed (one token, and every tag would need a second one), return the
-        best of all sequences. Emissions are (B, T, K); the lists are as long as the sentences.
+        Where none is allowed (one token, and every tag would need a second one), it is the best of
+        all sequences.
         """
         if emissions.numel() == 0:
             return [[] for _ in emissions]
         with torch.no_grad():
             emissions = self._without_padding(emissions, mask)
-            best, paths = self._viterbi(emissions, mask, constrained=self.constrained)
+            best, paths = self._viterbi(emissions, mask, constrained=True)
             impossible = best.isneginf()  # (B,)
             if impossible.any():
                 anything = self._viterbi(emissions, mask, constrained=False)[1]
@@ -101,7 +97,7 @@ class CRF(nn.Module):
             into = into.masked_fill(~self.allowed_transitions.T, -torch.inf)
             end = end.masked_fill(~self.allowed_end, -torch.inf)
         into = into.contiguous()  # (to, from)
-        same = torch.arange(len(self.tags), device=emissions.device)  # (K,)
+        same = torch.arange(len(end), device=emissions.device)  # (K,)
         best = start + emissions[:, 0]  # (B, K)
         origins = []  # T - 1 times (B, K), the tag before on the best path to each tag
         for emission, real in _steps(emissions, mask):
