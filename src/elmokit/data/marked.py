@@ -110,7 +110,6 @@ def read_gap(path: FilePath, reading: Reading) -> Iterator[Pronoun]:
 
 
 def _span_in_text(row: Mapping[str, str], name: str) -> Span:
-    """Return the characters of a name or of the pronoun; raise if it is not there."""
     expected, offset = row[name], row[f"{name}_offset"]
     if not expected.strip():
         raise BadRecord(f"the column {name!r} is empty")

@@ -85,7 +85,6 @@ def read_table(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
 def _check_width(
     cells: Cells, width: int, specs: Sequence[ColumnSpec], columns: Sequence[int | None]
 ) -> None:
-    """Raise if a row has too many cells, or too few for a needed column."""
     if len(cells) > width:
         raise BadRecord(f"the line has {len(cells)} columns, but the first one has {width}")
     for column, index in zip(specs, columns, strict=True):

@@ -52,7 +52,6 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)  # loss, scores, mixes by epoch
 
     def ended(self, settings: TrainSettings) -> bool:
-        """Tell whether there is nothing left to do."""
         late = self.epoch - self.best_epoch >= settings.patience
         return self.epoch >= settings.epochs or (self.epoch > 0 and late)
 

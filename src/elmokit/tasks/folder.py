@@ -57,7 +57,6 @@ class TrainedTask:
     """Cache of the layers of a frozen biLM."""
 
     def __post_init__(self) -> None:
-        """Build a new model with the weights that the seed gives."""
         self.elmo_fingerprint = None if self.elmo is None else self.elmo.fingerprint()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)

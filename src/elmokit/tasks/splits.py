@@ -29,7 +29,6 @@ class Data:
     skipped: str  # a sentence about the lines that were skipped; empty if none were
 
     def with_fraction(self, fraction: float, seed: int) -> Data:
-        """Return the same data with a random fraction of the training examples."""
         if fraction == 1:
             return self
         count = max(1, round(fraction * len(self.train)))

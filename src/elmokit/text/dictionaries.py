@@ -69,7 +69,6 @@ class UnicodeIndexer:
         self.words = _ids(dictionaries.words)
 
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """Return the ids of each word: (words, 2 + characters)."""
         limit = self.max_characters - 2
         truncated = [BOUNDARIES.get(word) or word[:limit] for word in words]
         rows = []

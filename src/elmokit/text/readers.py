@@ -220,7 +220,6 @@ def extension_of(path: FilePath) -> str:
 
 
 def _not_empty(sentences: Iterable[Line], name: str) -> Iterator[Line]:
-    """Pass sentences on, and raise at the end if there was none."""
     is_empty = True
     for sentence in sentences:
         is_empty = False
@@ -230,7 +229,6 @@ def _not_empty(sentences: Iterable[Line], name: str) -> Iterator[Line]:
 
 
 def _unbroken(pieces: Pieces, name: str) -> Iterator[Piece]:
-    """Pass lines on, and raise if one is in several pieces."""
     for piece in pieces:
         if not piece.ended:
             size = len(piece.text.encode(errors="replace"))
@@ -318,7 +316,6 @@ def _json_id(value: Any, where: str) -> str:
 
 
 def _running_text(pieces: Pieces, tokenize: Tokenize, limit: int) -> Iterator[Line]:
-    """Split paragraphs into sentences."""
     index, unfinished, is_open = 0, "", False  # is_open: a part of the sentence was yielded
     for text, ended in _paragraphs(pieces):
         sentences = split_sentences(unfinished + text)

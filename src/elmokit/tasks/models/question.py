@@ -104,7 +104,6 @@ class SpanReader(nn.Module):
         return -right.mean()  # type: ignore[no-any-return]
 
     def predict(self, batch: Sequence[Question]) -> list[dict[str, Any]]:
-        """Return the best answer to each question, with its position and probability."""
         longest = max(len(example.texts[1]) for example in batch)
         if len(batch) > 1 and len(batch) * longest > MAX_BATCH_TOKENS:
             half = len(batch) // 2

@@ -66,7 +66,6 @@ class Rewriter(nn.Module):
         self.decoder = Decoder(self.words.size, memory_dim, elmo_dim, settings)
 
     def loss(self, batch: Sequence[Translated]) -> Tensor:
-        """Return the mean loss of the targets' words and ends."""
         source, state = self.read(batch)
         words, mask = self.targets(batch)  # (T, B)
         before = torch.cat([words.new_full((1, len(batch)), BEGIN), words[:-1]])
