@@ -14,7 +14,7 @@ from typing import NamedTuple
 from elmokit.data.examples import Tagged
 from elmokit.data.labeled import BadLines, Reading, words
 from elmokit.data.lines import decoded_lines, good_lines, location
-from elmokit.data.schemes import check_scheme, is_tag_of, scheme_of, to_iob2
+from elmokit.data.schemes import is_tag_of, scheme_of, to_iob2
 from elmokit.data.tables import Column
 from elmokit.errors import ElmokitError, plural
 from elmokit.io.lines import FilePath, name_of
@@ -63,7 +63,6 @@ def read_tagged(
     `kind` is "conll", "conllu" or "text"; "auto" decides by the extension. Text, one sentence per
     line for the tokenizer, has no tags: .txt is text only if the examples need no tags.
     """
-    check_scheme(scheme)
     if kind not in KINDS:
         raise ElmokitError(f"unknown kind of file {kind!r}: choose one of {', '.join(KINDS)}")
     if kind == "auto":

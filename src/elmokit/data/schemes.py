@@ -10,8 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from elmokit.errors import ElmokitError
-
 # The letters of the first token of a span, of the inner ones, of the last, and of an only token.
 # In IOB1 a span begins with B only if it directly follows another of its type.
 SCHEMES = {
@@ -23,13 +21,6 @@ SCHEMES = {
 }
 PLAIN = "plain"
 MAX_STRAY_TAGS = 0.01  # share of misspelled tags that does not make all tags plain
-
-
-def check_scheme(scheme: str) -> None:
-    """Raise if `scheme` is unknown."""
-    if scheme not in (*SCHEMES, PLAIN, "auto"):
-        choices = ", ".join(SCHEMES)
-        raise ElmokitError(f"unknown tag scheme {scheme!r}: choose auto, {choices} or {PLAIN}")
 
 
 def is_tag_of(tag: str, scheme: str) -> bool:
