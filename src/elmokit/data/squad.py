@@ -1,7 +1,4 @@
-"""Reader of questions in the format of SQuAD 1.1.
-
-Positions are characters of the original passage, so that an answer is an exact part of it.
-"""
+"""Reader of questions in the format of SQuAD 1.1."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ from elmokit.text.tokenize import token_offsets, token_span
 
 
 def read_squad(path: FilePath, reading: Reading) -> Iterator[Question]:
-    """Read the questions of a file, each with its passage.
-
-    Without `labeled` their answers are not read; they may be missing, or impossible.
-    """
+    """Read the questions of a file, each with its passage, and if `labeled` their answers."""
     tokenize, bad, seen = reading.tokenize, reading.bad, set[str]()
     for where, paragraph in _paragraphs(path, bad):
         with reporting(bad, where):

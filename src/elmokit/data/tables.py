@@ -1,8 +1,4 @@
-"""From a file of examples to its rows: TSV, CSV and JSON lines, columns by name or by number.
-
-A reader specifies the columns that it needs. Each row comes with its location in the file. A row
-that cannot be used is reported to `bad`, and reading continues with the next.
-"""
+"""From a file of examples to its rows: TSV, CSV and JSON lines, columns by name or by number."""
 
 from __future__ import annotations
 

@@ -50,25 +50,22 @@ class Inputs(nn.Module):
         elmo: Embedder | None = None,
         store: LayerStore | None = None,
     ) -> None:
-        """Build the parts that settings with `word_dim` request.
-
-        `words`, see `known_words`, get learned vectors; `store` caches the layers of a frozen biLM.
-        """
+        """Build the parts that the settings request; `words` (see `known_words`) get vectors."""
         super().__init__()
         self.words = {word: row for row, word in enumerate(words, start=1)}  # row 0: unknown
         word_dim = settings.word_dim or 0
         self.static, self.store = vectors, store
-        self.fixed_dim = 0 if vectors is None else vectors.dim
-        self.unknown = nn.Parameter(torch.zeros(self.fixed_dim)) if vectors is not None else None
+        fixed_dim = 0 if vectors is None else vectors.dim
+        self.unknown = nn.Parameter(torch.zeros(fixed_dim)) if vectors is not None else None
         self.learned = _table(len(words) + 1, word_dim, spread=0.1)
-        tuned = settings.tune_words and vectors is not None
-        self.correction = _table(len(words) + 1, self.fixed_dim if tuned else 0, spread=0.0)
+        tuned_dim = fixed_dim if settings.tune_words else 0
+        self.correction = _table(len(words) + 1, tuned_dim, spread=0.0)
         self.characters = _small_cnn(settings.char_dim) if settings.char_dim else None
         self.dropout = nn.Dropout(settings.dropout)
         self.elmo = elmo_layer(elmo, settings) if elmo is not None else None
         self.placement = settings.placement
         elmo_dim = 0 if elmo is None else elmo.dim
-        own_dim = self.fixed_dim + word_dim + settings.char_dim
+        own_dim = fixed_dim + word_dim + settings.char_dim
         self.dim = own_dim if settings.placement == "output" else own_dim + elmo_dim
         self.late_dim = 0 if settings.placement == "input" else elmo_dim
 

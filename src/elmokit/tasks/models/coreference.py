@@ -4,8 +4,7 @@ sentences of a passage ─► vectors ─► joined again ─► BiLSTM [; ELMo]
 and features of both ─► A, B or NEITHER
 
 A biLM was trained on single sentences, so it gets them one by one; the task's own BiLSTM reads the
-whole passage. Both names are scored by the same weights: if they are swapped, so are their scores.
-Passages are never cut.
+whole passage, which is never cut.
 
 Shapes: B passages, T tokens of the longest, D columns.
 """

@@ -4,8 +4,7 @@ question, passage ─► vectors + matches ─► shared BiLSTM [; ELMo] ─► 
 ─► BiLSTM ─► start ─► BiLSTM ─► end
 
 In training, a passage longer than `max_tokens` is cut to a window that contains the answer. A
-prediction always reads the whole passage: the tensors grow only with passage times question
-tokens, and a softmax over the whole passage needs no comparison of windows.
+prediction always reads the whole passage: its softmax needs no comparison of windows.
 
 Shapes: B questions, P tokens of the longest passage, Q of the longest question, D columns.
 """

@@ -1,9 +1,8 @@
 """ELMo vectors of a text that is still being written: the forward half of a frozen biLM.
 
 The backward half of a word's vectors depends on what follows, which the decoder has not written
-yet. The forward half depends on `<S>` and the words up to this one. So the decoder gets, beside
-the word that it wrote last, a mix of the forward columns of all layers. A known target is read at
-once; a text that is being written is read word by word, with the state carried along.
+yet. So it gets, beside the word that it wrote last, a mix of the forward columns of all layers. A
+known target is read at once, an unfinished text word by word, with the state carried along.
 """
 
 from __future__ import annotations
@@ -32,13 +31,10 @@ class ForwardElmo(nn.Module):
     table: Tensor
 
     def __init__(self, elmo: Embedder, words: Sequence[str], settings: TrainSettings) -> None:
-        """Build a new mix for a model of the target's language, and compute the token vectors of
-        the words of the target's vocabulary, without the end and the unknown word.
-
-        Layers are never normalized: that would need words that are not written yet.
-        """
+        """Build a mix for a model of the target's language; `words` are the target's vocabulary."""
         super().__init__()
         self.elmo = elmo
+        # A layer norm would need words that are not written yet.
         plain = replace(settings, placement="input", layer_norm=False, tune_elmo=False)
         self.mix = elmo_layer(elmo, plain)
         self.dim = elmo.config.projection_dim

@@ -58,7 +58,13 @@ class Rewriter(nn.Module):
         self.inputs, self.settings = inputs, settings
         self.beam = settings.beam  # may be changed at any time
         self.words = TargetWords(learned["words"], case=learned["case"], copy=settings.copy)
-        self.elmo = _target_elmo(settings, learned)
+        self.elmo: ForwardElmo | None = None
+        if settings.target_elmo is not None:
+            elmo = load(recorded_model(settings.target_elmo))  # `learn` has downloaded it.
+            if elmo.fingerprint() != learned["target_elmo"]:
+                other = f"another biLM than {settings.target_elmo}"
+                raise ElmokitError(f"the decoder was trained with {other}")
+            self.elmo = ForwardElmo(elmo, learned["words"], settings)
         hidden, depth, dropout = settings.hidden, settings.depth, settings.dropout
         self.encoder = BiLSTM(inputs.dim, hidden, depth=depth, dropout=dropout)
         elmo_dim = 0 if self.elmo is None else self.elmo.dim
@@ -138,15 +144,6 @@ class Rewriter(nn.Module):
             return None
         rows = [self.elmo.spell(own) for own in own_words]
         return nn.utils.rnn.pad_sequence(rows, batch_first=True)
-
-
-def _target_elmo(settings: Seq2SeqSettings, learned: Learned) -> ForwardElmo | None:
-    if settings.target_elmo is None:
-        return None
-    elmo = load(recorded_model(settings.target_elmo))  # In training, `learn` has downloaded it.
-    if elmo.fingerprint() != learned["target_elmo"]:
-        raise ElmokitError(f"the decoder was trained with another biLM than {settings.target_elmo}")
-    return ForwardElmo(elmo, learned["words"], settings)
 
 
 # ---------------------------------------------------------------------- files, scores
