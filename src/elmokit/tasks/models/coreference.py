@@ -30,7 +30,7 @@ from elmokit.tasks import metrics
 from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Encoded, Inputs
 from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_labels
-from elmokit.tasks.layers.spans import BUCKETS, bucket, check_span, covered, distance
+from elmokit.tasks.layers.spans import BUCKETS, bucket, covered, distance
 from elmokit.tasks.settings import CoreferenceSettings
 from elmokit.tasks.splits import reader
 from elmokit.tasks.task import Learned, Task
@@ -152,14 +152,6 @@ def read_sentences(path: FilePath, reading: Reading) -> Iterator[Pronoun]:
 
 def learn(examples: Sequence[Pronoun], settings: CoreferenceSettings) -> Learned:
     """Return the labels, which are always the same; raise if fewer than two occur."""
-    for example in examples:
-        tokens = sum(map(len, example.texts))
-        spans = {"A": example.first, "B": example.second}
-        spans["the pronoun"] = (example.pronoun, example.pronoun + 1)
-        for what, span in spans.items():
-            check_span(span, tokens, what, example.where)
-        if example.label not in LABELS:
-            raise ElmokitError(f"{example.where}: the label must be A, B or NEITHER")
     learn_labels(examples, settings)
     return {"labels": LABELS}
 
