@@ -32,8 +32,7 @@ from elmokit.tasks.layers.embedder import Encoded, Inputs
 from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_labels
 from elmokit.tasks.layers.spans import BUCKETS, bucket, covered, distance
 from elmokit.tasks.settings import CoreferenceSettings
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 from elmokit.text.tokenize import split_sentences
 
 LABELS = ["A", "B", "NEITHER"]

@@ -26,8 +26,7 @@ from elmokit.tasks.layers.attention import MATCHES, TrilinearScores, masked_soft
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import QuestionSettings
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 
 MAX_BATCH_TOKENS = 25_600  # padded tokens of the passages of a prediction, unless it is one
 

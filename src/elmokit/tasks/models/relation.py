@@ -25,8 +25,7 @@ from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_labels
 from elmokit.tasks.layers.spans import BUCKETS, buckets, covered
 from elmokit.tasks.settings import RelationSettings
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 
 DISTANCE_DIM = 20  # size of the vector of a token's distance to an entity
 

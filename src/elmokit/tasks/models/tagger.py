@@ -17,8 +17,7 @@ from elmokit.tasks.layers.crf import CRF
 from elmokit.tasks.layers.embedder import Encoded, Inputs
 from elmokit.tasks.layers.labels import check_choices
 from elmokit.tasks.settings import TaggerSettings
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 
 PREDICATE_DIM = 10  # size of the vector that marks the predicate
 

@@ -32,8 +32,7 @@ from elmokit.tasks.seq2seq.decoder import Decoder, Source, State
 from elmokit.tasks.seq2seq.forward_elmo import ForwardElmo
 from elmokit.tasks.seq2seq.targets import BEGIN, END, TargetWords, padded
 from elmokit.tasks.settings import SETTINGS, Seq2SeqSettings, TaskName
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 
 
 @dataclass(frozen=True)
