@@ -1,7 +1,6 @@
 """The biLM behind `elmokit.allennlp.Elmo`: character ids to layers, with AllenNLP's state dict.
 
-It takes the ids of `batch_to_ids`, finds the distinct words among them, and returns every layer
-with `<S>` and `</S>`, which the mixes need for AllenNLP's layer norm.
+The layers include `<S>` and `</S>`, which the mixes need for AllenNLP's layer norm.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Readers of texts with labels, of pairs of texts, and of texts to rewrite.
 
-    file ─► rows with their locations (tables.py) ─► tokens ─► examples
-
-Every reader takes a `Reading`, to whose `bad` it reports each line that cannot be used.
+file ─► rows with their locations (tables.py) ─► tokens ─► examples
 """
 
 from __future__ import annotations
@@ -171,11 +169,7 @@ def read_summaries(
 
 
 def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
-    """Tell whether a file has lines of text, not columns.
-
-    If the user named columns it is a table, unless it is to be predicted and has no tabs: then the
-    columns are those of the training data.
-    """
+    """Tell whether a file has lines of text; named columns may be those of the training data."""
     if kind_of(path) != "text":
         return False
     if not is_table or (not labeled and os.fspath(path) == STANDARD_INPUT):

@@ -1,7 +1,6 @@
 """Readers of texts in which spans are marked: relations of SemEval-2010 task 8, pronouns of GAP.
 
-The marks are positions between characters. The text is tokenized without them; a token with a mark
-inside is split there, so that marked spans are always whole tokens.
+A token with a mark inside is split there, so that marked spans are always whole tokens.
 """
 
 from __future__ import annotations

@@ -49,8 +49,7 @@ def kind_of(path: FilePath) -> str:
 def read_table(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
     """Yield the location of each row, and the values of the specified columns in their order.
 
-    The extension decides the format; any other is TSV. A value is None where an optional column or
-    a field of JSON is missing.
+    A value is None where an optional column or a field of JSON is missing.
     """
     kind, name = kind_of(path), name_of(path)
     rows: Iterator[tuple[str, Any]]
@@ -90,10 +89,7 @@ def _check_width(
 
 
 def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[str, Cells]]:
-    """Yield rows with the location of their first line: a quoted cell may span several lines.
-
-    After a row that cannot be read, reading continues with the line after its first one.
-    """
+    """Yield rows with the location of their first line: a quoted cell may span several lines."""
     lines = good_lines(path, bad)
     taken: list[tuple[str, str]] = []
     again: list[tuple[str, str]] = []  # lines of a row that could not be read, the last first
@@ -123,7 +119,7 @@ def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[str, Cells]]:
 
 # ---- which columns
 def find_columns(head: Sequence[Cells], specs: Sequence[ColumnSpec], name: str) -> list[int | None]:
-    """Return the index of each specified column in the rows of a file; `head` has the first rows.
+    """Return the index of each specified column, given the first rows of a file.
 
     Columns are found by what the user gave, else by the names in the first row. If as many columns
     are left as are still missing, they are taken in order, except that the label is the one with

@@ -1,7 +1,6 @@
 """Read the sentences of a file of any size as tokens, in bounded memory.
 
-The decoded lines (see `io/lines.py`) become sentences according to the kind of file. A line that is
-too long for memory is passed on in pieces; `whole_lines` joins them.
+A line that is too long for memory is passed on in pieces; `whole_lines` joins them.
 """
 
 from __future__ import annotations
@@ -72,13 +71,11 @@ def read_sentences(
 
     `kind` is "text" (one sentence per line), "jsonl" (a string or a list of tokens in `field`,
     which may be a dotted path, with an id in `id_field`), "conll" or "conllu" (words in `column`),
-    or "auto": by extension.
-    With `split`, text is running text: it is split into sentences, also across the lines of
-    hard-wrapped paragraphs. An empty line of text or JSON keeps its index, unless split.
-    `errors="replace"` reads invalid UTF-8 as U+FFFD. Only the sentences with an index from `start`
-    up to, but without, `stop` are tokenized and yielded. `on_bytes(n)` is called after each read
-    with the number of bytes consumed (see `total_bytes`). Wrong options raise at once, problems of
-    the file when they are reached.
+    or "auto": by extension. With `split`, text is running text: it is split into sentences, also
+    across the lines of hard-wrapped paragraphs. An empty line of text or JSON keeps its index,
+    unless split. `errors="replace"` reads invalid UTF-8 as U+FFFD. Only the sentences with an index
+    from `start` up to, but without, `stop` are tokenized and yielded. `on_bytes(n)` is called after
+    each read with the number of bytes consumed. Wrong options raise at once.
     """
     tokenize = _Tokenize(tokenizers.tokenizer(tokenizer), is_on=start == 0)
     form = Form(kind_of(path) if kind == "auto" else kind, split, field, id_field, column)
@@ -194,8 +191,6 @@ def join_lines(lines: Iterable[Line]) -> Iterator[Line]:
 
 def chunk_tokens(tokens: Sequence[str], max_tokens: int) -> Iterator[list[str]]:
     """Cut a sentence into consecutive chunks of at most `max_tokens`; an empty one has none."""
-    if max_tokens < 1:
-        raise InvalidInput(f"max_tokens must be at least 1, not {max_tokens}")
     starts = range(0, len(tokens), max_tokens)
     return (list(tokens[start : start + max_tokens]) for start in starts)
 
