@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.embed import Embedder
-from elmokit.model.bilm import BiLM, BiLMState
+from elmokit.model.bilm import BiLMState
 from elmokit.model.lstm import LayerState
 from elmokit.tasks.layers.embedder import elmo_layer
 from elmokit.tasks.seq2seq.targets import UNKNOWN
@@ -66,7 +66,10 @@ class ForwardElmo(nn.Module):
         return torch.cat(vectors)
 
     def start(self, rows: int) -> list[LayerState]:
-        return BiLMState.zeros(self._bilm().config, rows, self.table.device).forward
+        """Move the biLM to the device of the weights; return the state before `rows` texts."""
+        if self.elmo.device != self.table.device:
+            self.elmo.to(self.table.device)
+        return BiLMState.zeros(self.elmo.config, rows, self.table.device).forward
 
     def forward(self, tokens: Tensor, state: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
         """Return the vectors in context of token vectors (steps, rows, dim), and the state."""
@@ -76,14 +79,8 @@ class ForwardElmo(nn.Module):
     @torch.no_grad()
     def layers(self, tokens: Tensor, state: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
         """Return the forward half of every layer, (L + 1, steps, rows, dim), and the state."""
-        bilm = self._bilm()
+        bilm = self.elmo.model
         steps, rows, dim = tokens.shape
         packed = tokens.reshape(steps * rows, dim)
         outputs, after = bilm.run_stack(bilm.forward_layers, packed, [rows] * steps, state)
         return torch.stack(outputs).view(-1, steps, rows, dim), after
-
-    def _bilm(self) -> BiLM:
-        """Return the biLM, on the device of the other weights."""
-        if self.elmo.device != self.table.device:
-            self.elmo.to(self.table.device)
-        return self.elmo.model

@@ -103,6 +103,7 @@ class Rewriter(nn.Module):
 
     def read(self, batch: Sequence[Translated]) -> tuple[Source, State]:
         """Encode the sources; return them and the decoder's state before the first word."""
+        elmo = [] if self.elmo is None else self.elmo.start(len(batch))
         texts = [example.texts[0] for example in batch]
         encoded = self.inputs(texts)
         outputs = self.encoder(encoded.vectors, encoded.mask)  # (B, S, 2 * hidden)
@@ -119,7 +120,6 @@ class Rewriter(nn.Module):
             own_words=max(map(len, own_words)),
             spelled=self.spelled(own_words),
         )
-        elmo = [] if self.elmo is None else self.elmo.start(len(batch))
         return source, self.decoder.start(summary, elmo)
 
     def targets(self, batch: Sequence[Translated]) -> tuple[Tensor, Tensor]:
