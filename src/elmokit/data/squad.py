@@ -9,7 +9,7 @@ from typing import Any
 from elmokit.data.examples import Question, Span
 from elmokit.data.labeled import BadLines, Reading
 from elmokit.data.lines import BadRecord, is_text, reporting
-from elmokit.errors import ElmokitError
+from elmokit.errors import explained
 from elmokit.io.lines import FilePath, name_of, read_lines
 from elmokit.text.tokenize import token_offsets, token_span
 
@@ -38,10 +38,8 @@ def read_squad(path: FilePath, reading: Reading) -> Iterator[Question]:
 
 def _paragraphs(path: FilePath, bad: BadLines) -> Iterator[tuple[str, dict[str, Any]]]:
     name = name_of(path)
-    try:
+    with explained(f"{name} is not a SQuAD file", BadRecord):
         articles = _entries(_load(path), "data")
-    except BadRecord as problem:
-        raise ElmokitError(f"{name} is not a SQuAD file: {problem}") from None
     for i, article in enumerate(articles, start=1):
         with reporting(bad, f"{name}, article {i}"):
             for j, paragraph in enumerate(_entries(article, "paragraphs"), start=1):

@@ -99,18 +99,16 @@ def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[str, Cells]]:
             taken.append(line)
             yield line[1] + "\n"
 
-    reader = csv.reader(texts(), strict=True)
     while True:
         taken.clear()
         try:
-            cells = next(reader)
-        except StopIteration:
-            return
+            cells = next(csv.reader(texts(), strict=True), None)
         except csv.Error as error:
             bad(taken[0][0], f"the line is not CSV: {error}")
             again.extend(reversed(taken[1:]))
-            reader = csv.reader(texts(), strict=True)
             continue
+        if cells is None:
+            return
         if cells:
             yield taken[0][0], cells
         else:
@@ -191,7 +189,6 @@ def _shown(first: Cells) -> str:
 
 
 def _is_header(first: Cells, specs: Sequence[ColumnSpec], columns: Sequence[int | None]) -> bool:
-    """Tell whether the first row has names: a given one, or a known one."""
     pairs = [(column, i) for column, i in zip(specs, columns, strict=True) if i is not None]
     is_named = any(column.given is not None and column.number is None for column, _ in pairs)
     return is_named or any(plain_name(first[i]) in column.known for column, i in pairs)

@@ -137,7 +137,6 @@ class Trainer:
             log.info(f"resuming after epoch {self.progress.epoch}")
 
     def run_epoch(self, examples: Sequence[Any], stop: Stop, *, quiet: bool) -> None:
-        """Run the remaining steps of an epoch, until a signal arrives."""
         self.model.train()
         seed, epoch, first = self.settings.seed, self.progress.epoch, self.progress.step
         batches = epoch_batches(examples, self.settings, epoch)

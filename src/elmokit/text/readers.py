@@ -232,7 +232,6 @@ def _unbroken(pieces: Pieces, name: str) -> Iterator[Piece]:
 
 
 def _column_sentences(pieces: Pieces, name: str, form: Form) -> Iterator[Line]:
-    """Yield sentences of one word per line, each followed by a blank line."""
     column = WORD_COLUMN[form.kind] if form.column is None else form.column
     index, tokens, is_open = 0, list[str](), False
     for piece in pieces:

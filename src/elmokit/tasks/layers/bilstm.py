@@ -13,7 +13,6 @@ class BiLSTM(nn.Module):
     """
 
     def __init__(self, inputs: int, hidden: int, *, depth: int = 1, dropout: float = 0.0) -> None:
-        """Build `hidden` cells in each direction: the outputs have 2 * hidden columns."""
         super().__init__()
         self.dim = 2 * hidden
         widths = [inputs] + [self.dim] * (depth - 1)

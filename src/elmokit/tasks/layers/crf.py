@@ -79,7 +79,6 @@ class CRF(nn.Module):
         return self.start[tags[:, 0]] + emitted.sum(dim=1) + moved.sum(dim=1) + self.end[last]
 
     def _log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Return log Z: (B,)."""
         into = self.transitions.T.contiguous()  # (to, from), so that the sum runs along memory
         total = self.start + emissions[:, 0]  # (B, K), log of the sum over what ends in each tag
         for emission, real in _steps(emissions, mask):

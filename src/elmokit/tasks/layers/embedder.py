@@ -35,7 +35,6 @@ class Encoded:
     mask: Tensor  # True where there is a token: (texts, tokens)
 
     def join(self, outputs: Tensor) -> Tensor:
-        """Return the outputs of the RNN, joined with the ELMo vectors if placed there."""
         return outputs if self.late is None else torch.cat([outputs, self.late], dim=-1)
 
 
