@@ -20,10 +20,6 @@ from elmokit.errors import ElmokitError
 class CRF(nn.Module):
     """Transition, start and end scores of tags, trained together with the emissions."""
 
-    allowed_start: Tensor
-    allowed_transitions: Tensor
-    allowed_end: Tensor
-
     def __init__(self, tags: Sequence[str]) -> None:
         """Build a CRF whose scores are all 0 for tags in the order of the emissions."""
         super().__init__()
@@ -32,9 +28,7 @@ class CRF(nn.Module):
         self.start = nn.Parameter(torch.zeros(len(tags)))
         self.transitions = nn.Parameter(torch.zeros(len(tags), len(tags)))  # (from, to)
         self.end = nn.Parameter(torch.zeros(len(tags)))
-        # They follow from the names of the tags, so they are not saved.
-        for name, matrix in zip(("start", "transitions", "end"), allowed(tags), strict=True):
-            self.register_buffer(f"allowed_{name}", matrix, persistent=False)
+        self.allowed = allowed(tags)
 
     def negative_log_likelihood(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         """Return -log p of the right tags (B, T): (B,), 0 for a sentence without tokens.
@@ -90,12 +84,12 @@ class CRF(nn.Module):
         self, emissions: Tensor, mask: Tensor, *, constrained: bool
     ) -> tuple[Tensor, Tensor]:
         """Return the best sequences (B, T) after their scores (B,), -inf if none is allowed."""
-        start, into, end = self.start.detach(), self.transitions.detach().T, self.end.detach()
+        scores = [self.start.detach(), self.transitions.detach(), self.end.detach()]
         if constrained:
-            start = start.masked_fill(~self.allowed_start, -torch.inf)
-            into = into.masked_fill(~self.allowed_transitions.T, -torch.inf)
-            end = end.masked_fill(~self.allowed_end, -torch.inf)
-        into = into.contiguous()  # (to, from)
+            pairs = zip(scores, self.allowed, strict=True)
+            scores = [x.masked_fill(~may.to(x.device), -torch.inf) for x, may in pairs]
+        start, transitions, end = scores
+        into = transitions.T.contiguous()  # (to, from)
         same = torch.arange(len(end), device=emissions.device)  # (K,)
         best = start + emissions[:, 0]  # (B, K)
         origins = []  # T - 1 times (B, K), the tag before on the best path to each tag
