@@ -29,9 +29,7 @@ def is_tag_of(tag: str, scheme: str) -> bool:
 
 
 def scheme_of(sentences: Sequence[Sequence[str]]) -> str:
-    """Return the scheme of the tags of some sentences.
-
-    It is the one that all tags belong to, or all but a few that must be mistakes.
+    """Return the scheme that all tags of some sentences belong to, or all but a few mistakes.
 
     >>> scheme_of([["I-PER", "I-PER", "O"]]), scheme_of([["B-PER", "E-PER", "O"]])
     ('iob1', 'iobes')

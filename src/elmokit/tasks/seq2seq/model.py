@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Translated
 from elmokit.data.labeled import Reading, read_parallel, read_summaries
@@ -112,13 +113,16 @@ class Rewriter(nn.Module):
         summary = torch.cat([forward[rows, encoded.mask.sum(1) - 1], backward[:, 0]], dim=1)
         memory = encoded.join(outputs)
         own_words = [self.words.own_words(text) for text in texts]
+        spelled = None
+        if self.elmo is not None and self.settings.copy:
+            spelled = pad_sequence([self.elmo.spell(own) for own in own_words], batch_first=True)
         source = Source(
             memory=memory,
             keys=self.decoder.keys(memory),
             mask=encoded.mask,
             indices=padded([self.words.of_source(text) for text in texts], memory.device)[0],
             own_words=max(map(len, own_words)),
-            spelled=self.spelled(own_words),
+            spelled=spelled,
         )
         return source, self.decoder.start(summary, elmo)
 
@@ -136,13 +140,6 @@ class Rewriter(nn.Module):
             return vectors, state
         in_context, after = self.elmo(self.elmo.tokens(words, source.spelled), state.elmo)
         return torch.cat([vectors, in_context], dim=-1), replace(state, elmo=after)
-
-    def spelled(self, own_words: Sequence[list[str]]) -> Tensor | None:
-        """Return token vectors of copied words for the target's ELMo: (B, words, dim)."""
-        if self.elmo is None or not self.settings.copy:
-            return None
-        rows = [self.elmo.spell(own) for own in own_words]
-        return nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
 # ---------------------------------------------------------------------- files, scores
@@ -169,11 +166,7 @@ def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> Learned:
 
 
 def bleu_scores(examples: Sequence[Translated], predictions: Sequence[Any]) -> dict[str, float]:
-    """Return case-sensitive BLEU: over the target's tokens, and by sacrebleu's 13a on plain text.
-
-    The first is the usual one for files that are tokenized already; the second can be compared
-    with the scores of other systems for text that is not.
-    """
+    """Return case-sensitive BLEU: of the target's tokens, and of plain text by sacrebleu's 13a."""
     predicted, tokens, written = _texts(examples, predictions)
     bleu = metrics.bleu(predicted, tokens, tokenize="none")
     return {"bleu": bleu, "bleu_13a": metrics.bleu(predicted, written)}
