@@ -123,7 +123,7 @@ def test_a_bad_question_is_named_by_its_id_or_skipped(
     assert sentence in message
     bad = BadLines(skip=True)
     assert [e.identifier for e in questions(path, bad=bad)] == ["q1"]
-    assert bad.first == [message]
+    assert bad.first == message
 
 
 def test_an_id_must_be_there_and_be_one_questions_alone(tmp_path: Path) -> None:

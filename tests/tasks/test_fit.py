@@ -13,7 +13,7 @@ from torch import nn
 
 from elmokit.errors import ElmokitError
 from elmokit.tasks.fit import Progress, Trainer, epoch_batches, make_optimizer
-from elmokit.tasks.folder import mean_loss, predict
+from elmokit.tasks.folder import TrainedTask, mean_loss
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import TrainSettings
 
@@ -133,7 +133,8 @@ def test_a_loss_that_is_not_finite_never_reaches_the_weights() -> None:
 
 def test_predictions_come_back_in_the_order_of_the_examples() -> None:
     made = examples(23)
-    assert predict(Line(), made, 4) == [2 * n for n in range(23)]
+    trained: Any = SimpleNamespace(model=Line(), settings=settings(batch_size=4))
+    assert TrainedTask.predict(trained, made) == [2 * n for n in range(23)]
 
 
 def test_a_bilm_that_is_trained_along_has_its_own_learning_rate() -> None:

@@ -2,9 +2,8 @@
 
     from elmokit.allennlp import Elmo, ElmoEmbedder, batch_to_ids
 
-Arguments, outputs, shapes and the names in a state dict are those of AllenNLP. Every sentence
-starts from zero states, so that its vectors are those of AllenNLP's first batch; with
-`stateful=True` the states are carried from batch to batch, row by row, as in AllenNLP.
+Every sentence starts from zero states, so that its vectors are those of AllenNLP's first batch;
+with `stateful=True` the states are carried from batch to batch, row by row, as in AllenNLP.
 """
 
 from __future__ import annotations
@@ -119,8 +118,7 @@ class Elmo(nn.Module):
             vocab_to_cache: words that `word_inputs` refer to by index; the first is padding.
             keep_sentence_boundaries: keep `<S>` and `</S>` in the output.
             scalar_mix_parameters: weights of the mixes before the softmax, which are then fixed.
-            module: replacement for the biLM; it has `num_layers`, and returns `activations` and
-                `mask` when called.
+            module: replacement for the biLM, with `num_layers`; returns `activations` and `mask`.
             stateful: carry the LSTM states from call to call.
         """
         super().__init__()
@@ -225,10 +223,7 @@ class ElmoEmbedder:
         *,
         stateful: bool = False,
     ) -> None:
-        """Load a model; without files, the shipped one, because nothing is downloaded.
-
-        The arguments are those of AllenNLP; `stateful` carries the states from batch to batch.
-        """
+        """Load a model; without files, the shipped one. `stateful` carries states over batches."""
         if cuda_device >= torch.cuda.device_count():
             gpus = f"torch finds {torch.cuda.device_count()} GPUs here"
             raise InvalidInput(f"cuda_device is {cuda_device}, but {gpus}: use -1 for the CPU")
@@ -239,10 +234,7 @@ class ElmoEmbedder:
         self._state: BiLMState | None = None
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
-        """Return all layers, (sentences, layers, tokens, dim), and 1 for each token, 0 for padding.
-
-        The second tensor is (sentences, tokens).
-        """
+        """Return layers (sentences, layers, tokens, dim) and a 0/1 mask (sentences, tokens)."""
         lengths = [len(sentence) for sentence in batch]
         shape = (len(batch), self.elmo.config.num_layers + 1, max(lengths, default=0))
         layers = torch.zeros(*shape, self.elmo.dim)
@@ -291,8 +283,7 @@ class ElmoEmbedder:
             output_format: "all" layers, (layers, tokens, dim), or the "top" one or the "average",
                 (tokens, dim).
             batch_size: number of sentences per batch.
-            forget_sentences: omit `sentence_to_index`, a dataset with a JSON object that maps
-                sentences to their indices.
+            forget_sentences: omit the dataset `sentence_to_index`, a JSON object.
             use_sentence_keys: name the datasets by the sentences instead of their indices.
         """
         import h5py
@@ -321,7 +312,6 @@ class ElmoEmbedder:
 
 
 def _add(file: Any, key: str, vectors: NDArray[np.float32]) -> None:
-    """Write a dataset under a new key."""
     hint = "leave out use_sentence_keys"
     if key in file:
         raise InvalidInput(f"{key!r} occurs twice; {hint}")

@@ -1,7 +1,6 @@
 """The biLM behind `elmokit.allennlp.Elmo`: character ids to layers, with AllenNLP's state dict.
 
-It takes the ids of `batch_to_ids`, finds the distinct words among them, and returns every layer
-with `<S>` and `</S>`, which the mixes need for AllenNLP's layer norm.
+The layers include `<S>` and `</S>`, which the mixes need for AllenNLP's layer norm.
 """
 
 from __future__ import annotations
@@ -52,11 +51,9 @@ class CharacterBiLM(nn.Module):
         self._engine = Engine(self.bilm, indexer, precision="float32", cache_bytes=0)
 
     def get_output_dim(self) -> int:
-        """Return the size of a vector."""
         return self.config.dim
 
     def reset_states(self) -> None:
-        """Forget the carried states."""
         self._state: BiLMState | None = None
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
@@ -103,7 +100,6 @@ class CharacterBiLM(nn.Module):
         return TokenBatch(torch.cat([self.boundaries, words]), index, lengths)
 
     def _fast_layers(self, batch: TokenBatch, state: BiLMState | None) -> BiLMOutput:
-        """Compute the layers without gradients."""
         with torch.inference_mode():
             engine = self._engine.packed()
             index, lengths = with_boundaries(batch)
@@ -114,7 +110,6 @@ class CharacterBiLM(nn.Module):
 
     # ------------------------------------------------------------------ AllenNLP's names
     def state_dict(self, *args: Any, prefix: str = "", **settings: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Return the tensors under AllenNLP's names."""
         tensors: dict[str, Any] = super().state_dict(*args, prefix=prefix, **settings)
         for row in allennlp.rows(self.config):
             ours = [tensors.pop(f"{prefix}bilm.{name}") for name in row.ours]
@@ -125,7 +120,6 @@ class CharacterBiLM(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **settings: Any
     ) -> None:
-        """Replace AllenNLP's names by ours before loading."""
         errors: list[str] = args[-1]
         state_dict.pop(prefix + allennlp.CACHED_WORDS, None)
         for row in allennlp.rows(self.config):

@@ -23,7 +23,6 @@ from elmokit.io.paths import is_folder
 from elmokit.loading import load
 from elmokit.text.vocabulary import Vocabulary
 
-LOADED = "The model is now loaded."
 LAYERS = ("average", "top", "all")
 ROWS = 256  # Number of positions whose scores are in memory at once.
 
@@ -55,7 +54,7 @@ class ElmoModel:
         if full and elmo.model.softmax is None:
             raise UnsupportedFormat(f"full=True needs a model with a softmax; {directory} has none")
         self._elmo, self.batch_size = elmo, max_batch_size
-        return LOADED
+        return "The model is now loaded."
 
     @property
     def elmo(self) -> Embedder:
@@ -153,7 +152,7 @@ class ElmoModel:
         max_words = len(vocabulary) - 2 * nodelimiters
         if not 1 <= topn <= max_words:
             raise InvalidInput(f"topn must be 1 to {max_words}, not {topn!r}")
-        sentences = [data] if isinstance(data, str) else list(data)
+        sentences = list(data)
         if isinstance(data, str) or not all(isinstance(sentence, str) for sentence in sentences):
             raise InvalidInput("data must be a list of strings: join the tokens of each by spaces")
         excluded = [vocabulary.ids[mark] for mark in ("<S>", "</S>")] if nodelimiters else []

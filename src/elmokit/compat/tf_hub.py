@@ -83,7 +83,6 @@ class Module:
         return outputs if as_dict else outputs["default"]
 
     def _of_strings(self, strings: Iterable[str | bytes]) -> Outputs:
-        """Compute the signature `default`."""
         if isinstance(strings, str | bytes):
             raise InvalidInput("the module takes a list of sentences, not a single string")
         split = [[token for token in _text(line).split(" ") if token] for line in strings]
@@ -103,7 +102,6 @@ class Module:
         return self._outputs(split, max(map(len, tokens), default=0))
 
     def _outputs(self, sentences: list[list[str]], longest: int) -> Outputs:
-        """Compute every output of tokenized sentences, padded to the same length."""
         elmo = self.elmo
         shape = (elmo.config.num_layers + 1, len(sentences), longest, elmo.dim)
         layers = np.zeros(shape, np.float32)

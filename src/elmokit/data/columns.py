@@ -14,7 +14,7 @@ from typing import NamedTuple
 from elmokit.data.examples import Tagged
 from elmokit.data.labeled import BadLines, Reading, words
 from elmokit.data.lines import decoded_lines, good_lines, location
-from elmokit.data.schemes import check_scheme, is_tag_of, scheme_of, to_iob2
+from elmokit.data.schemes import is_tag_of, scheme_of, to_iob2
 from elmokit.data.tables import Column
 from elmokit.errors import ElmokitError, plural
 from elmokit.io.lines import FilePath, name_of
@@ -53,17 +53,13 @@ def read_tagged(
 ) -> Iterator[Tagged]:
     """Read sentences with a tag for each token, spans as IOB2.
 
-    Columns are numbers from 1, negative from the end, or names of CoNLL-U such as XPOS. By default
-    the tags are in the last one (CoNLL-U: UPOS), the tokens in the first one (CoNLL-U: FORM).
+    Columns are numbers from 1, negative from the end, or names of CoNLL-U such as XPOS. With a
+    `predicate_column` there is an example for each row that has anything but -, _ or 0 there: the
+    tags of the sentence's first predicate are in the column after it, and so on.
 
-    With a `predicate_column` there is an example for each row that has anything but -, _ or 0
-    there: that token is the predicate, and its tags are in a separate column after it, those of
-    the sentence's first predicate in the first one.
-
-    `kind` is "conll", "conllu" or "text"; "auto" decides by the extension. Text, one sentence per
-    line for the tokenizer, has no tags: .txt is text only if the examples need no tags.
+    `kind` is "conll", "conllu" or "text"; "auto" decides by the extension. Text has no tags: .txt
+    is text only if the examples need none.
     """
-    check_scheme(scheme)
     if kind not in KINDS:
         raise ElmokitError(f"unknown kind of file {kind!r}: choose one of {', '.join(KINDS)}")
     if kind == "auto":
@@ -225,10 +221,7 @@ def _cells(text: str) -> list[str]:
 
 
 def _without_comments(rows: Iterable[Row], width: int) -> list[Row]:
-    """Remove separators of documents, and comments before the sentence.
-
-    A comment begins with # and has another number of columns than the rows: # is a word too.
-    """
+    # A comment begins with # and has another number of columns than the rows: # is a word too.
     rows = [r for r in rows if r[1][0] != "-DOCSTART-" and r[1][:2] not in DOCUMENT_MARKS]
     width = next((len(cells) for _, cells in rows if not cells[0].startswith("#")), width)
     return list(dropwhile(lambda r: r[1][0].startswith("#") and len(r[1]) != width, rows))

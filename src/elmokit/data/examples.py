@@ -1,8 +1,4 @@
-"""The examples of the tasks: one small dataclass for each kind.
-
-Every example has `texts`, the tokenized texts that get vectors, and `where`, its location in the
-file, for messages. What is to be predicted is None if the file does not have it.
-"""
+"""The examples of the tasks: what is to be predicted is None if the file does not have it."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ Span = tuple[int, int]  # the first token and the one after the last
 
 @dataclass(frozen=True)
 class Example:
-    """A tokenized text or several of them."""
+    """The tokenized texts that get vectors."""
 
     texts: tuple[Tokens, ...]
     where: str

@@ -1,15 +1,13 @@
 """Readers of texts with labels, of pairs of texts, and of texts to rewrite.
 
-    file ─► rows with their locations (tables.py) ─► tokens ─► examples
-
-Every reader takes a `Reading`, to whose `bad` it reports each line that cannot be used.
+file ─► rows with their locations (tables.py) ─► tokens ─► examples
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from elmokit.data.examples import Labeled, Tokens, Translated
@@ -19,7 +17,6 @@ from elmokit.errors import ElmokitError
 from elmokit.io.lines import STANDARD_INPUT, FilePath, name_of
 from elmokit.text.readers import Tokenize
 
-MAX_MESSAGES = 5
 NO_AGREEMENT = "-"  # SNLI's label of a pair on which the annotators did not agree
 
 # Names of columns, the most certain first.
@@ -47,7 +44,7 @@ class BadLines:
 
     skip: bool = False
     count: int = 0
-    first: list[str] = field(default_factory=list)
+    first: str = ""
     undecided: int = 0
     """Number of pairs skipped because the annotators did not agree on a label."""
 
@@ -56,15 +53,14 @@ class BadLines:
         if not self.skip:
             raise ElmokitError(message)
         self.count += 1
-        if len(self.first) < MAX_MESSAGES:
-            self.first.append(message)
+        self.first = self.first or message
 
     def summary(self) -> str:
         """Describe the skipped lines in a sentence; return "" if there are none."""
         parts = []
         if self.count:
             lines = "1 line" if self.count == 1 else f"{self.count} lines, the first"
-            parts.append(f"skipped {lines}: {self.first[0]}")
+            parts.append(f"skipped {lines}: {self.first}")
         if self.undecided:
             parts.append(f"skipped {self.undecided} pairs without an agreed label")
         return "; ".join(parts)
@@ -173,11 +169,7 @@ def read_summaries(
 
 
 def is_text_file(path: FilePath, *, is_table: bool, labeled: bool) -> bool:
-    """Tell whether a file has lines of text, not columns.
-
-    If the user named columns it is a table, unless it is to be predicted and has no tabs: then the
-    columns are those of the training data.
-    """
+    """Tell whether a file has lines of text; named columns may be those of the training data."""
     if kind_of(path) != "text":
         return False
     if not is_table or (not labeled and os.fspath(path) == STANDARD_INPUT):

@@ -1,8 +1,4 @@
-"""From a file of examples to its lines, with their locations and problems.
-
-A line that cannot be used is reported to `bad` (see `BadLines` in labeled.py), and reading
-continues with the next.
-"""
+"""From a file of examples to its lines, with their locations and problems."""
 
 from __future__ import annotations
 
@@ -13,7 +9,8 @@ from typing import Any
 from elmokit.io.lines import MAX_LINE_BYTES, FilePath, name_of, read_lines
 from elmokit.text.unicode import is_unicode
 
-Bad = Callable[[str, str], None]  # takes the location of a line, and why it cannot be used
+# Takes the location of a line that is skipped, and why it cannot be used; may raise.
+Bad = Callable[[str, str], None]
 
 
 class BadRecord(Exception):
@@ -57,10 +54,7 @@ def decoded_lines(path: FilePath) -> Iterator[tuple[int, str, str]]:
 
 
 def good_lines(path: FilePath, bad: Bad, *, filled: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a file with their locations; report those that are not UTF-8.
-
-    If they must be `filled`, blank lines inside the file are reported too.
-    """
+    """Yield lines with their locations; report those not UTF-8, or blank if they must be filled."""
     for line, text, problem in decoded_lines(path):
         if problem or (filled and not text):
             bad(location(path, line), problem or "the line is empty")

@@ -1,7 +1,6 @@
 """Readers of texts in which spans are marked: relations of SemEval-2010 task 8, pronouns of GAP.
 
-The marks are positions between characters. The text is tokenized without them; a token with a mark
-inside is split there, so that marked spans are always whole tokens.
+A token with a mark inside is split there, so that marked spans are always whole tokens.
 """
 
 from __future__ import annotations
@@ -110,7 +109,6 @@ def read_gap(path: FilePath, reading: Reading) -> Iterator[Pronoun]:
 
 
 def _span_in_text(row: Mapping[str, str], name: str) -> Span:
-    """Return the characters of a name or of the pronoun; raise if it is not there."""
     expected, offset = row[name], row[f"{name}_offset"]
     if not expected.strip():
         raise BadRecord(f"the column {name!r} is empty")

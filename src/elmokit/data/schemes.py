@@ -10,8 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from elmokit.errors import ElmokitError
-
 # The letters of the first token of a span, of the inner ones, of the last, and of an only token.
 # In IOB1 a span begins with B only if it directly follows another of its type.
 SCHEMES = {
@@ -25,22 +23,13 @@ PLAIN = "plain"
 MAX_STRAY_TAGS = 0.01  # share of misspelled tags that does not make all tags plain
 
 
-def check_scheme(scheme: str) -> None:
-    """Raise if `scheme` is unknown."""
-    if scheme not in (*SCHEMES, PLAIN, "auto"):
-        choices = ", ".join(SCHEMES)
-        raise ElmokitError(f"unknown tag scheme {scheme!r}: choose auto, {choices} or {PLAIN}")
-
-
 def is_tag_of(tag: str, scheme: str) -> bool:
     """Tell whether a scheme has such a tag."""
     return scheme == PLAIN or tag == "O" or _letter(tag) in SCHEMES[scheme]
 
 
 def scheme_of(sentences: Sequence[Sequence[str]]) -> str:
-    """Return the scheme of the tags of some sentences.
-
-    It is the one that all tags belong to, or all but a few that must be mistakes.
+    """Return the scheme that all tags of some sentences belong to, or all but a few mistakes.
 
     >>> scheme_of([["I-PER", "I-PER", "O"]]), scheme_of([["B-PER", "E-PER", "O"]])
     ('iob1', 'iobes')

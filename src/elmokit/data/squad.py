@@ -1,7 +1,4 @@
-"""Reader of questions in the format of SQuAD 1.1.
-
-Positions are characters of the original passage, so that an answer is an exact part of it.
-"""
+"""Reader of questions in the format of SQuAD 1.1."""
 
 from __future__ import annotations
 
@@ -12,16 +9,13 @@ from typing import Any
 from elmokit.data.examples import Question, Span
 from elmokit.data.labeled import BadLines, Reading
 from elmokit.data.lines import BadRecord, is_text, reporting
-from elmokit.errors import ElmokitError
+from elmokit.errors import explained
 from elmokit.io.lines import FilePath, name_of, read_lines
 from elmokit.text.tokenize import token_offsets, token_span
 
 
 def read_squad(path: FilePath, reading: Reading) -> Iterator[Question]:
-    """Read the questions of a file, each with its passage.
-
-    Without `labeled` their answers are not read; they may be missing, or impossible.
-    """
+    """Read the questions of a file, each with its passage, and if `labeled` their answers."""
     tokenize, bad, seen = reading.tokenize, reading.bad, set[str]()
     for where, paragraph in _paragraphs(path, bad):
         with reporting(bad, where):
@@ -44,10 +38,8 @@ def read_squad(path: FilePath, reading: Reading) -> Iterator[Question]:
 
 def _paragraphs(path: FilePath, bad: BadLines) -> Iterator[tuple[str, dict[str, Any]]]:
     name = name_of(path)
-    try:
+    with explained(f"{name} is not a SQuAD file", BadRecord):
         articles = _entries(_load(path), "data")
-    except BadRecord as problem:
-        raise ElmokitError(f"{name} is not a SQuAD file: {problem}") from None
     for i, article in enumerate(articles, start=1):
         with reporting(bad, f"{name}, article {i}"):
             for j, paragraph in enumerate(_entries(article, "paragraphs"), start=1):

@@ -1,8 +1,4 @@
-"""From a file of examples to its rows: TSV, CSV and JSON lines, columns by name or by number.
-
-A reader specifies the columns that it needs. Each row comes with its location in the file. A row
-that cannot be used is reported to `bad`, and reading continues with the next.
-"""
+"""From a file of examples to its rows: TSV, CSV and JSON lines, columns by name or by number."""
 
 from __future__ import annotations
 
@@ -53,8 +49,7 @@ def kind_of(path: FilePath) -> str:
 def read_table(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
     """Yield the location of each row, and the values of the specified columns in their order.
 
-    The extension decides the format; any other is TSV. A value is None where an optional column or
-    a field of JSON is missing.
+    A value is None where an optional column or a field of JSON is missing.
     """
     kind, name = kind_of(path), name_of(path)
     rows: Iterator[tuple[str, Any]]
@@ -85,7 +80,6 @@ def read_table(path: FilePath, specs: Sequence[ColumnSpec], bad: Bad) -> Rows:
 def _check_width(
     cells: Cells, width: int, specs: Sequence[ColumnSpec], columns: Sequence[int | None]
 ) -> None:
-    """Raise if a row has too many cells, or too few for a needed column."""
     if len(cells) > width:
         raise BadRecord(f"the line has {len(cells)} columns, but the first one has {width}")
     for column, index in zip(specs, columns, strict=True):
@@ -95,10 +89,7 @@ def _check_width(
 
 
 def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[str, Cells]]:
-    """Yield rows with the location of their first line: a quoted cell may span several lines.
-
-    After a row that cannot be read, reading continues with the line after its first one.
-    """
+    """Yield rows with the location of their first line: a quoted cell may span several lines."""
     lines = good_lines(path, bad)
     taken: list[tuple[str, str]] = []
     again: list[tuple[str, str]] = []  # lines of a row that could not be read, the last first
@@ -108,18 +99,16 @@ def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[str, Cells]]:
             taken.append(line)
             yield line[1] + "\n"
 
-    reader = csv.reader(texts(), strict=True)
     while True:
         taken.clear()
         try:
-            cells = next(reader)
-        except StopIteration:
-            return
+            cells = next(csv.reader(texts(), strict=True), None)
         except csv.Error as error:
             bad(taken[0][0], f"the line is not CSV: {error}")
             again.extend(reversed(taken[1:]))
-            reader = csv.reader(texts(), strict=True)
             continue
+        if cells is None:
+            return
         if cells:
             yield taken[0][0], cells
         else:
@@ -128,7 +117,7 @@ def _csv_rows(path: FilePath, bad: Bad) -> Iterator[tuple[str, Cells]]:
 
 # ---- which columns
 def find_columns(head: Sequence[Cells], specs: Sequence[ColumnSpec], name: str) -> list[int | None]:
-    """Return the index of each specified column in the rows of a file; `head` has the first rows.
+    """Return the index of each specified column, given the first rows of a file.
 
     Columns are found by what the user gave, else by the names in the first row. If as many columns
     are left as are still missing, they are taken in order, except that the label is the one with
@@ -200,7 +189,6 @@ def _shown(first: Cells) -> str:
 
 
 def _is_header(first: Cells, specs: Sequence[ColumnSpec], columns: Sequence[int | None]) -> bool:
-    """Tell whether the first row has names: a given one, or a known one."""
     pairs = [(column, i) for column, i in zip(specs, columns, strict=True) if i is not None]
     is_named = any(column.given is not None and column.number is None for column, _ in pairs)
     return is_named or any(plain_name(first[i]) in column.known for column, i in pairs)

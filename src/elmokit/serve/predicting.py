@@ -19,7 +19,7 @@ from elmokit.tasks.folder import TrainedTask, load_task, read_config
 from elmokit.tasks.layers.labels import LabelModel
 from elmokit.tasks.metrics import spans
 from elmokit.tasks.models.coreference import cut_sentences
-from elmokit.tasks.splits import cut_texts
+from elmokit.tasks.task import cut_texts
 from elmokit.text.tokenize import token_offsets
 
 if TYPE_CHECKING:

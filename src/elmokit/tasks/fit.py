@@ -1,8 +1,7 @@
 """The training loop of all tasks: batches by length, early stopping on the dev score, best kept.
 
-After each epoch, and where a signal stops the run, a checkpoint is written; the same command
-resumes from it. The order and the dropout of a step are derived from the seed and the index of the
-step, so a run that was stopped ends with the same weights as one that was not.
+The order and the dropout of a step are derived from the seed and the index of the step, so a run
+that was stopped and resumed ends with the same weights as one that was not.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)  # loss, scores, mixes by epoch
 
     def ended(self, settings: TrainSettings) -> bool:
-        """Tell whether there is nothing left to do."""
         late = self.epoch - self.best_epoch >= settings.patience
         return self.epoch >= settings.epochs or (self.epoch > 0 and late)
 
@@ -86,11 +84,9 @@ def fit(
     fingerprints: Fingerprints,
     quiet: bool,
 ) -> Progress:
-    """Train a model until its dev score stops improving, or a signal stops the run.
+    """Train until the dev score stops improving, or resume from the checkpoint in `folder`.
 
-    At the end the model has the weights of the last step, not of the best epoch: `keep` is called
-    when the dev score is the best so far. Checkpoints are in `folder`; a run resumes only if the
-    fingerprints, of the data and the biLM, are the same.
+    The model ends with the weights of the last step; `keep` is called after each best epoch.
     """
     model, settings = trained.model, trained.settings
     trainer = Trainer(model, settings, make_optimizer(model, settings), Progress())
@@ -141,7 +137,6 @@ class Trainer:
             log.info(f"resuming after epoch {self.progress.epoch}")
 
     def run_epoch(self, examples: Sequence[Any], stop: Stop, *, quiet: bool) -> None:
-        """Run the remaining steps of an epoch, until a signal arrives."""
         self.model.train()
         seed, epoch, first = self.settings.seed, self.progress.epoch, self.progress.step
         batches = epoch_batches(examples, self.settings, epoch)

@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 from elmokit.data.examples import Labeled, Tagged
 from elmokit.data.labeled import BadLines
 from elmokit.embed import Embedder
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, explained
 from elmokit.formats.detect import PACKED, recorded_model
 from elmokit.io.atomic import write_file
 from elmokit.io.jsonfile import as_json, read_json, read_text
@@ -57,7 +57,6 @@ class TrainedTask:
     """Cache of the layers of a frozen biLM."""
 
     def __post_init__(self) -> None:
-        """Build a new model with the weights that the seed gives."""
         self.elmo_fingerprint = None if self.elmo is None else self.elmo.fingerprint()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)
@@ -66,7 +65,16 @@ class TrainedTask:
 
     def predict(self, examples: Sequence[Any], *, quiet: bool = True) -> list[Any]:
         """Return a prediction for each example."""
-        return predict(self.model, examples, self.settings.batch_size, quiet=quiet)
+        self.model.eval()
+        count, size = len(examples), self.settings.batch_size
+        result: dict[int, Any] = {}
+        bar = tqdm(total=count, desc="predicting", unit=" texts", disable=quiet, leave=False)
+        with bar, torch.inference_mode():
+            for indices in _by_length(examples, size):
+                predicted = self.model.predict([examples[i] for i in indices])
+                result |= zip(indices, predicted, strict=True)
+                bar.update(len(indices))
+        return [result[i] for i in range(count)]
 
     def predict_texts(self, texts: Sequence[str | Sequence[str]]) -> list[Any]:
         """Return what a classifier or a tagger predicts for texts: strings, or lists of tokens."""
@@ -115,20 +123,6 @@ class TrainedTask:
         write_file(folder / WORDS, json.dumps(self.words, ensure_ascii=False).encode())
         write_file(folder / WEIGHTS, save(tensors))
         write_file(folder / CONFIG, [as_json(config)])
-
-
-def predict(
-    model: Any, examples: Sequence[Any], batch_size: int, *, quiet: bool = True
-) -> list[Any]:
-    """Return a prediction for each example, in their order; batch texts of similar length."""
-    model.eval()
-    result: dict[int, Any] = {}
-    bar = tqdm(total=len(examples), desc="predicting", unit=" texts", disable=quiet, leave=False)
-    with bar, torch.inference_mode():
-        for indices in _by_length(examples, batch_size):
-            result |= zip(indices, model.predict([examples[i] for i in indices]), strict=True)
-            bar.update(len(indices))
-    return [result[i] for i in range(len(examples))]
 
 
 def mean_loss(model: Any, examples: Sequence[Any], batch_size: int) -> float:
@@ -251,14 +245,12 @@ class LearnedMixes:
 def read_mixes(folder: str | Path) -> LearnedMixes | None:
     """Return the mixes of a task model's folder; None if it has not learned any."""
     config = read_config(Path(folder).expanduser())
-    try:
+    kinds = (KeyError, TypeError, AttributeError)
+    with explained(f"the report in {folder}/{CONFIG} cannot be read", *kinds, reason=False):
         mixes = config["report"]["mixes"] if config["settings"]["layers"] == "all" else {}
-        placements = [placement for placement in ("input", "output") if placement in mixes]
-        weights = {placement: mixes[placement]["weights"] for placement in placements}
-        scales = {placement: mixes[placement]["scale"] for placement in placements}
+        weights = {placement: mix["weights"] for placement, mix in mixes.items()}
+        scales = {placement: mix["scale"] for placement, mix in mixes.items()}
         return LearnedMixes(config["task"], weights, scales) if weights else None
-    except (KeyError, TypeError):
-        raise ElmokitError(f"the report in {folder}/config.json cannot be read") from None
 
 
 def load_elmo(name: str | Embedder, device: str) -> Embedder:

@@ -52,22 +52,16 @@ def tag_accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
 
 
 def classification(gold: Sequence[str], predicted: Sequence[str]) -> Report:
-    """Return the scores of each label; micro F1 is the accuracy."""
+    """Return the scores of each label that is in either list; micro F1 is the accuracy."""
     _check(gold, predicted)
     correct = Counter(one for one, other in zip(gold, predicted, strict=True) if one == other)
     return _report(correct, Counter(predicted), Counter(gold))
 
 
-def macro_f1(gold: Sequence[str], predicted: Sequence[str]) -> float:
-    """Return the mean F1 of all labels that are in either list."""
-    return classification(gold, predicted).macro.f1
-
-
 def span_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Report:
     """Return the scores of spans by type; a span is right if its type and both ends are.
 
-    The scores equal those of conlleval, and of seqeval without a mode; see `spans` for invalid
-    tags.
+    The scores equal those of conlleval, and of seqeval without a mode, also for invalid tags.
     """
     _check_sentences(gold, predicted)
     in_gold = {(i, *span) for i, tags in enumerate(gold) for span in spans(tags)}
@@ -81,8 +75,7 @@ def spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
     Read IOB2, IOB1 and IOBES, and invalid tags as conlleval and seqeval (without a mode) do: an I-X
     that nothing opened, or that follows another type, begins a span; a span that E- does not close
-    ends before the next one. (The strict mode of seqeval would drop such spans.) The original
-    conlleval does not have S- and only some E-; there this function follows seqeval.
+    ends before the next one. For S- and E-, which conlleval hardly knows, follow seqeval.
     """
     result = []
     before, kind_before, first = "O", "_", 0
@@ -106,10 +99,9 @@ def spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 def relation_f1(gold: Sequence[str], predicted: Sequence[str]) -> Report:
     """Return the scores of SemEval-2010 task 8; the official one is `.macro.f1`.
 
-    This is the (9+1)-way evaluation with direction taken into account: Cause-Effect(e1,e2) and
-    Cause-Effect(e2,e1) are one relation, but the wrong direction is a wrong answer, which counts
-    as a prediction and as a gold answer of the relation. Averages leave out Other, and relations
-    that are not in `gold`.
+    Cause-Effect(e1,e2) and Cause-Effect(e2,e1) are one relation, but the wrong direction is a wrong
+    answer, which counts as a prediction and as a gold answer of the relation. Averages leave out
+    Other, and relations that are not in `gold`.
     """
     _check(gold, predicted)
     correct = [one for one, other in zip(gold, predicted, strict=True) if one == other]
@@ -164,9 +156,8 @@ def gap_scores(
     that of masculine and of feminine pronouns alone. `bias` is feminine F1 divided by masculine F1
     (it can be above 1), if neither is 0.
     """
-    _check(gold, predicted)
     _check(gold, pronouns)
-    overall, right = _gap(gold, predicted), accuracy(gold, predicted)
+    right, overall = accuracy(gold, predicted), _gap(gold, predicted)
     scores = {"f1": overall.f1, "accuracy": right}
     scores |= {"precision": overall.precision, "recall": overall.recall}
     for gender, words in _GENDERS.items():

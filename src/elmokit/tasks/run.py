@@ -285,17 +285,7 @@ def score(
     threads: int | None = None,
     quiet: bool = False,
 ) -> Scores:
-    """Measure a trained task model on examples with known answers.
-
-    Args:
-        model: Folder of a task model.
-        test: File like the training data.
-        elmo: biLM, if it has moved since training.
-        skip_bad: Skip bad lines and count them, instead of raising at the first.
-        device: Device to compute on, such as cpu or cuda.
-        threads: Number of threads (default: all cores).
-        quiet: Show no progress bars.
-    """
+    """Measure a trained task model on a file with answers; the options are as for `predict`."""
     with use_threads(threads):
         trained = load_task(model, elmo=elmo, device=device)
         examples = trained.read(test, labeled=True, skip_bad=skip_bad)

@@ -1,8 +1,7 @@
 """How a task model is built and trained: validated dataclasses.
 
-`RunOptions` has what a run reads and computes on, `TrainSettings` the settings that all tasks
-share. Each task adds the fields that only it uses and its own defaults. The docstrings of the
-fields are the help of the command line.
+Each task adds to `TrainSettings` the fields that only it uses and its own defaults. The docstrings
+of the fields are the help of the command line.
 """
 
 from __future__ import annotations
@@ -126,9 +125,8 @@ class TrainSettings:
 
     def with_word_dim(self, *, has_vectors: bool) -> Self:
         """Return the same settings with the default of `word_dim` filled in."""
-        if self.word_dim is not None:
-            return self
-        return replace(self, word_dim=0 if has_vectors else 100)
+        default = 0 if has_vectors else 100
+        return replace(self, word_dim=default if self.word_dim is None else self.word_dim)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from elmokit.data.examples import Example
-from elmokit.data.labeled import BadLines, Reading
+from elmokit.data.labeled import BadLines
 from elmokit.errors import ElmokitError
 from elmokit.tasks.settings import RunOptions, TrainSettings
 from elmokit.tasks.task import Learned, Task
-
-E = TypeVar("E", bound=Example)
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,6 @@ class Data:
     skipped: str  # a sentence about the lines that were skipped; empty if none were
 
     def with_fraction(self, fraction: float, seed: int) -> Data:
-        """Return the same data with a random fraction of the training examples."""
         if fraction == 1:
             return self
         count = max(1, round(fraction * len(self.train)))
@@ -84,26 +80,3 @@ def with_known_answers(examples: list[Any], learned: dict[str, Any], bad: BadLin
         else:
             kept.append(example)
     return kept
-
-
-def reader(
-    read: Callable[..., Iterator[E]], *names: str, cut: bool = False
-) -> Callable[[str, Any, BadLines, bool], Iterator[E]]:
-    """Return the function of a task that reads a file, from a reader of `elmokit.data`.
-
-    The reader gets the settings of these names; if `cut`, texts are cut to `max_tokens`.
-    """
-
-    def read_file(path: str, settings: Any, bad: BadLines, labeled: bool) -> Iterator[E]:
-        target = getattr(settings, "tokenize_target", None)
-        reading = Reading(settings.tokenize, bad, labeled, target)
-        examples = read(path, reading, **{name: getattr(settings, name) for name in names})
-        return cut_texts(examples, settings.max_tokens) if cut else examples
-
-    return read_file
-
-
-def cut_texts(examples: Iterable[E], max_tokens: int) -> Iterator[E]:
-    """Yield the examples with at most `max_tokens` tokens of each text; 0 for no limit."""
-    for example in examples:
-        yield replace(example, texts=tuple(text[: max_tokens or None] for text in example.texts))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from elmokit.data.labeled import BadLines
+from elmokit.data.examples import Example
+from elmokit.data.labeled import BadLines, Reading
 from elmokit.errors import ElmokitError
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import SETTINGS, TaskName, TrainSettings
 
+E = TypeVar("E", bound=Example)
 Learned = dict[str, Any]  # what the training examples determine, such as the labels, as JSON
 
 
@@ -47,3 +49,26 @@ def find_task(name: str) -> Task:
     module = importlib.import_module(f"elmokit.tasks.{own}")
     task: Task = module.TASKS[name] if hasattr(module, "TASKS") else module.TASK
     return task
+
+
+def reader(
+    read: Callable[..., Iterator[E]], *names: str, cut: bool = False
+) -> Callable[[str, Any, BadLines, bool], Iterator[E]]:
+    """Return the function of a task that reads a file, from a reader of `elmokit.data`.
+
+    The reader gets the settings of these names; if `cut`, texts are cut to `max_tokens`.
+    """
+
+    def read_file(path: str, settings: Any, bad: BadLines, labeled: bool) -> Iterator[E]:
+        target = getattr(settings, "tokenize_target", None)
+        reading = Reading(settings.tokenize, bad, labeled, target)
+        examples = read(path, reading, **{name: getattr(settings, name) for name in names})
+        return cut_texts(examples, settings.max_tokens) if cut else examples
+
+    return read_file
+
+
+def cut_texts(examples: Iterable[E], max_tokens: int) -> Iterator[E]:
+    """Yield the examples with at most `max_tokens` tokens of each text; 0 for no limit."""
+    for example in examples:
+        yield replace(example, texts=tuple(text[: max_tokens or None] for text in example.texts))

@@ -1,8 +1,7 @@
 r"""Segment Chinese text with jieba, and the dictionaries that users add to it.
 
-A tokenizer is a string, in options and in the files of models and results alike. The words of a
-user dictionary follow the name, one per line: "chinese\n云计算\n李小福 2 nr". So whatever records a
-tokenizer records its words too, and two tokenizers are the same if their strings are.
+A tokenizer is a string, in options and in files alike. The words of a user dictionary follow the
+name, one per line: "chinese\n云计算\n李小福 2 nr". So what records a tokenizer records its words.
 """
 
 from __future__ import annotations

@@ -39,20 +39,17 @@ class Dictionaries:
     """Words and marks, by id."""
 
     def __post_init__(self) -> None:
-        _check("characters", self.characters, MARKS)
-        _check("words", self.words, (UNKNOWN,))
-
-
-def _check(name: str, entries: list[str] | None, needed: Sequence[str]) -> None:
-    if entries is None:
-        return
-    known = set(entries)
-    if len(known) != len(entries):
-        repeated = Counter(entries).most_common(1)[0][0]
-        raise UnsupportedFormat(f"the dictionary of {name} has {repeated!r} twice")
-    missing = [mark for mark in needed if mark not in known]
-    if missing:
-        raise UnsupportedFormat(f"the dictionary of {name} lacks {', '.join(missing)}")
+        needed = {"characters": MARKS, "words": (UNKNOWN,)}
+        for name, marks in needed.items():
+            entries = getattr(self, name)
+            if entries is None:
+                continue
+            counts = Counter(entries)
+            if len(counts) != len(entries):
+                repeated = counts.most_common(1)[0][0]
+                raise UnsupportedFormat(f"the dictionary of {name} has {repeated!r} twice")
+            if missing := [mark for mark in marks if mark not in counts]:
+                raise UnsupportedFormat(f"the dictionary of {name} lacks {', '.join(missing)}")
 
 
 class UnicodeIndexer:
@@ -69,7 +66,6 @@ class UnicodeIndexer:
         self.words = _ids(dictionaries.words)
 
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """Return the ids of each word: (words, 2 + characters)."""
         limit = self.max_characters - 2
         truncated = [BOUNDARIES.get(word) or word[:limit] for word in words]
         rows = []

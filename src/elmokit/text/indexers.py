@@ -21,7 +21,6 @@ class Indexer(Protocol):
 
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
         """Return the ids of each word: (words, columns)."""
-        ...
 
 
 def make_indexer(

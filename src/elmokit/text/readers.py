@@ -1,7 +1,6 @@
 """Read the sentences of a file of any size as tokens, in bounded memory.
 
-The decoded lines (see `io/lines.py`) become sentences according to the kind of file. A line that is
-too long for memory is passed on in pieces; `whole_lines` joins them.
+A line that is too long for memory is passed on in pieces; `whole_lines` joins them.
 """
 
 from __future__ import annotations
@@ -72,13 +71,11 @@ def read_sentences(
 
     `kind` is "text" (one sentence per line), "jsonl" (a string or a list of tokens in `field`,
     which may be a dotted path, with an id in `id_field`), "conll" or "conllu" (words in `column`),
-    or "auto": by extension.
-    With `split`, text is running text: it is split into sentences, also across the lines of
-    hard-wrapped paragraphs. An empty line of text or JSON keeps its index, unless split.
-    `errors="replace"` reads invalid UTF-8 as U+FFFD. Only the sentences with an index from `start`
-    up to, but without, `stop` are tokenized and yielded. `on_bytes(n)` is called after each read
-    with the number of bytes consumed (see `total_bytes`). Wrong options raise at once, problems of
-    the file when they are reached.
+    or "auto": by extension. With `split`, text is running text: it is split into sentences, also
+    across the lines of hard-wrapped paragraphs. An empty line of text or JSON keeps its index,
+    unless split. `errors="replace"` reads invalid UTF-8 as U+FFFD. Only the sentences with an index
+    from `start` up to, but without, `stop` are tokenized and yielded. `on_bytes(n)` is called after
+    each read with the number of bytes consumed. Wrong options raise at once.
     """
     tokenize = _Tokenize(tokenizers.tokenizer(tokenizer), is_on=start == 0)
     form = Form(kind_of(path) if kind == "auto" else kind, split, field, id_field, column)
@@ -194,8 +191,6 @@ def join_lines(lines: Iterable[Line]) -> Iterator[Line]:
 
 def chunk_tokens(tokens: Sequence[str], max_tokens: int) -> Iterator[list[str]]:
     """Cut a sentence into consecutive chunks of at most `max_tokens`; an empty one has none."""
-    if max_tokens < 1:
-        raise InvalidInput(f"max_tokens must be at least 1, not {max_tokens}")
     starts = range(0, len(tokens), max_tokens)
     return (list(tokens[start : start + max_tokens]) for start in starts)
 
@@ -220,7 +215,6 @@ def extension_of(path: FilePath) -> str:
 
 
 def _not_empty(sentences: Iterable[Line], name: str) -> Iterator[Line]:
-    """Pass sentences on, and raise at the end if there was none."""
     is_empty = True
     for sentence in sentences:
         is_empty = False
@@ -230,7 +224,6 @@ def _not_empty(sentences: Iterable[Line], name: str) -> Iterator[Line]:
 
 
 def _unbroken(pieces: Pieces, name: str) -> Iterator[Piece]:
-    """Pass lines on, and raise if one is in several pieces."""
     for piece in pieces:
         if not piece.ended:
             size = len(piece.text.encode(errors="replace"))
@@ -239,7 +232,6 @@ def _unbroken(pieces: Pieces, name: str) -> Iterator[Piece]:
 
 
 def _column_sentences(pieces: Pieces, name: str, form: Form) -> Iterator[Line]:
-    """Yield sentences of one word per line, each followed by a blank line."""
     column = WORD_COLUMN[form.kind] if form.column is None else form.column
     index, tokens, is_open = 0, list[str](), False
     for piece in pieces:
@@ -318,7 +310,6 @@ def _json_id(value: Any, where: str) -> str:
 
 
 def _running_text(pieces: Pieces, tokenize: Tokenize, limit: int) -> Iterator[Line]:
-    """Split paragraphs into sentences."""
     index, unfinished, is_open = 0, "", False  # is_open: a part of the sentence was yielded
     for text, ended in _paragraphs(pieces):
         sentences = split_sentences(unfinished + text)

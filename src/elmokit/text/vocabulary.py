@@ -76,5 +76,4 @@ class WordIndexer:
         self.vocabulary = vocabulary
 
     def encode(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """Return the word ids: (words, 1)."""
         return self.vocabulary.encode(words)[:, None]

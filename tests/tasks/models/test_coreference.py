@@ -201,23 +201,6 @@ def test_training_data_with_one_answer_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("wrong", "complained"),
-    [
-        ({"pronoun": 99}, "the pronoun is at tokens 99 to 100"),
-        ({"first": (3, 3)}, "A is at tokens 3 to 3"),
-        ({"second": (9, 20)}, "B is at tokens 9 to 20"),
-        ({"label": "C"}, "the label must be A, B or NEITHER"),
-        ({"label": None}, "the label must be A, B or NEITHER"),
-    ],
-)
-def test_examples_that_cannot_be_are_refused(wrong: dict[str, object], complained: str) -> None:
-    examples = cue_passages(6, seed=8)
-    examples[2] = replace(examples[2], where="train.tsv, line 4", **wrong)  # type: ignore[arg-type]
-    message = complaint(lambda: TASK.learn(examples, complete(TASK)))
-    assert message.startswith(f"train.tsv, line 4: {complained}")
-
-
 def test_other_labels_are_refused() -> None:
     settings = complete(TASK)
     for learned in ({}, {"labels": ["A", "B"]}, {"labels": ["A", "B", "C"]}):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import complaint, tiny_elmo
+from tiny import tiny_elmo
 
 from elmokit.data.examples import Question, Tokens
 from elmokit.data.labeled import BadLines
@@ -260,12 +260,6 @@ def test_a_window_has_the_answer_in_it(longest: int) -> None:
 def test_a_passage_that_is_short_enough_is_not_cut(longest: int) -> None:
     example = make_question("?", "w " * 60 + "x", "x")
     assert window(example, longest) == (example.texts[1], (60, 61))
-
-
-def test_a_question_without_an_answer_cannot_be_learned_from() -> None:
-    examples = [make_question("?", "a b", "b"), make_question("?", "a b", where="q.json, 7th")]
-    expected = "q.json, 7th: the question has no answer to learn from"
-    assert complaint(lambda: TASK.learn(examples, QuestionSettings())) == expected
 
 
 def test_a_file_is_read_with_and_without_its_answers(tmp_path: Path) -> None:

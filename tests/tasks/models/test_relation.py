@@ -149,13 +149,6 @@ def test_training_data_with_one_relation_is_refused() -> None:
     )
 
 
-def test_an_entity_beyond_its_sentence_is_refused() -> None:
-    examples = directed(4, seed=6)
-    wrong = replace(examples[0], second=(3, 99), where="train.txt, line 9")
-    message = complaint(lambda: TASK.learn([*examples, wrong], complete(TASK)))
-    assert message.startswith("train.txt, line 9: e2 is at tokens 3 to 99")
-
-
 @pytest.mark.parametrize("learned", [{}, {"labels": ["Other"]}])
 def test_a_model_without_relations_is_refused(learned: dict[str, object]) -> None:
     settings = complete(TASK)

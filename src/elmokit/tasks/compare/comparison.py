@@ -77,8 +77,7 @@ def compare(
             input, the output, both), elmo (only with and without), or several of them.
         seeds: Seeds of the runs of each condition.
         sample_efficiency: Percentages of the training data to train on, with and without ELMo.
-        **options: Options of `elmokit.tasks.train` for all runs: fields of `RunOptions`, such as
-            train, dev and elmo, and settings of the task.
+        **options: Options of `elmokit.tasks.train` for all runs.
     """
     vary, seeds, percents = conditions.check_list(vary, seeds, sample_efficiency)
     if options.get("seed", 1) != 1:
@@ -172,7 +171,6 @@ class Comparer:
         return result
 
     def finished(self, run: Run) -> dict[str, Any] | None:
-        """Return the report of a run if it is complete, else None."""
         folder, plan = self.folder_of(run), self.plan_of(run)
         report = read_json(folder / REPORT) if (folder / REPORT).is_file() else {}
         if not report.get("complete"):
@@ -225,7 +223,6 @@ class Comparer:
 
     # ------------------------------------------------------------------ commands
     def train_command(self, run: Run) -> str:
-        """Return the command that trains one run alone."""
         options: dict[str, Any] = {"out": f"{self.given['out']}/runs/{run.name}"}
         if not run.condition.with_elmo:
             options["no_elmo"] = True

@@ -82,7 +82,6 @@ def with_elmo(settings: TrainSettings, top: int, **changes: Any) -> Condition:
 
 
 def _with_defaults(settings: TrainSettings, names: Sequence[str]) -> TrainSettings:
-    """Return the settings with the default values of some fields, if the task has them."""
     own: dict[str, Any] = {f.name: f.default for f in fields(settings) if f.name in names}
     return replace(settings, **own)
 

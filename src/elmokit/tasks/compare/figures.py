@@ -1,7 +1,4 @@
-"""The figures of a comparison: scores, sample efficiency, weights of layers.
-
-Drawing is separate from saving, so that tests can inspect a `Figure`.
-"""
+"""The figures of a comparison: scores, sample efficiency, weights of layers."""
 
 from __future__ import annotations
 

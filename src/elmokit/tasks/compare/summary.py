@@ -1,7 +1,4 @@
-"""The results of a comparison: mean and spread over the seeds, and tables of them.
-
-All results are in one dictionary, results.json; tables and figures are made from it.
-"""
+"""The results of a comparison, results.json: means and spreads over the seeds, and their tables."""
 
 from __future__ import annotations
 

@@ -14,10 +14,7 @@ MATCHES = 2  # of a word with the other text: as it is written, and in lower cas
 
 
 def masked_softmax(scores: Tensor, mask: Tensor, *, dim: int = -1) -> Tensor:
-    """Return weights that sum to 1 along `dim` where the mask is True, and are 0 elsewhere.
-
-    The mask broadcasts to the scores; where it is False everywhere, all weights are 0.
-    """
+    """Return weights that sum to 1 along `dim` where the mask is True, and are 0 elsewhere."""
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim) * mask
 
 
@@ -41,8 +38,7 @@ def align(
 ) -> tuple[Tensor, Tensor]:
     """Return for each token the mean of the other text's tokens, weighted by their dot products.
 
-    The means have the shapes of `first`, (texts, first tokens, dim), and of `second`; the masks are
-    True where there is a token. Rows of padding are meaningless.
+    The means have the shapes of `first`, (texts, first tokens, dim), and of `second`.
     """
     scores = first @ second.transpose(1, 2)  # (texts, first tokens, second tokens)
     of_second = masked_softmax(scores, second_mask.unsqueeze(1), dim=2)

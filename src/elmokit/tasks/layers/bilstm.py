@@ -9,12 +9,10 @@ from torch import Tensor, nn
 class BiLSTM(nn.Module):
     """A stack of bidirectional LSTMs over padded texts, with dropout between them and at the end.
 
-    Each direction is a separate LSTM over the padded batch, the backward one over reversed texts.
-    On a CPU this trains several times faster than torch's packed sequences.
+    Two LSTMs on padded batches train several times faster on a CPU than torch's packed sequences.
     """
 
     def __init__(self, inputs: int, hidden: int, *, depth: int = 1, dropout: float = 0.0) -> None:
-        """Build `hidden` cells in each direction: the outputs have 2 * hidden columns."""
         super().__init__()
         self.dim = 2 * hidden
         widths = [inputs] + [self.dim] * (depth - 1)

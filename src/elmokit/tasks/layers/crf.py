@@ -20,25 +20,15 @@ from elmokit.errors import ElmokitError
 class CRF(nn.Module):
     """Transition, start and end scores of tags, trained together with the emissions."""
 
-    allowed_start: Tensor
-    allowed_transitions: Tensor
-    allowed_end: Tensor
-
-    def __init__(self, tags: Sequence[str], constrained: bool) -> None:
-        """Build a CRF whose scores are all 0 for tags in the order of the emissions.
-
-        If `constrained`, decode only sequences that are well-formed IOB2 or IOBES; see `allowed`.
-        """
+    def __init__(self, tags: Sequence[str]) -> None:
+        """Build a CRF whose scores are all 0 for tags in the order of the emissions."""
         super().__init__()
         if not tags:
             raise ElmokitError("a CRF needs at least one tag")
-        self.tags, self.constrained = tuple(tags), constrained
         self.start = nn.Parameter(torch.zeros(len(tags)))
         self.transitions = nn.Parameter(torch.zeros(len(tags), len(tags)))  # (from, to)
         self.end = nn.Parameter(torch.zeros(len(tags)))
-        # They follow from the names of the tags, so they are not saved.
-        for name, matrix in zip(("start", "transitions", "end"), allowed(tags), strict=True):
-            self.register_buffer(f"allowed_{name}", matrix, persistent=False)
+        self.allowed = allowed(tags)
 
     def negative_log_likelihood(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         """Return -log p of the right tags (B, T): (B,), 0 for a sentence without tokens.
@@ -53,16 +43,16 @@ class CRF(nn.Module):
         return loss.where(mask.any(dim=1), 0.0)
 
     def decode(self, emissions: Tensor, mask: Tensor) -> list[list[int]]:
-        """Return the best tag sequence of each sentence, only allowed ones if constrained.
+        """Return the best allowed tag sequence of each sentence for emissions (B, T, K).
 
-        Where no sequence is allowed (one token, and every tag would need a second one), return the
-        best of all sequences. Emissions are (B, T, K); the lists are as long as the sentences.
+        Where none is allowed (one token, and every tag would need a second one), it is the best of
+        all sequences.
         """
         if emissions.numel() == 0:
             return [[] for _ in emissions]
         with torch.no_grad():
             emissions = self._without_padding(emissions, mask)
-            best, paths = self._viterbi(emissions, mask, constrained=self.constrained)
+            best, paths = self._viterbi(emissions, mask, constrained=True)
             impossible = best.isneginf()  # (B,)
             if impossible.any():
                 anything = self._viterbi(emissions, mask, constrained=False)[1]
@@ -83,7 +73,6 @@ class CRF(nn.Module):
         return self.start[tags[:, 0]] + emitted.sum(dim=1) + moved.sum(dim=1) + self.end[last]
 
     def _log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Return log Z: (B,)."""
         into = self.transitions.T.contiguous()  # (to, from), so that the sum runs along memory
         total = self.start + emissions[:, 0]  # (B, K), log of the sum over what ends in each tag
         for emission, real in _steps(emissions, mask):
@@ -95,13 +84,13 @@ class CRF(nn.Module):
         self, emissions: Tensor, mask: Tensor, *, constrained: bool
     ) -> tuple[Tensor, Tensor]:
         """Return the best sequences (B, T) after their scores (B,), -inf if none is allowed."""
-        start, into, end = self.start.detach(), self.transitions.detach().T, self.end.detach()
+        scores = [self.start.detach(), self.transitions.detach(), self.end.detach()]
         if constrained:
-            start = start.masked_fill(~self.allowed_start, -torch.inf)
-            into = into.masked_fill(~self.allowed_transitions.T, -torch.inf)
-            end = end.masked_fill(~self.allowed_end, -torch.inf)
-        into = into.contiguous()  # (to, from)
-        same = torch.arange(len(self.tags), device=emissions.device)  # (K,)
+            pairs = zip(scores, self.allowed, strict=True)
+            scores = [x.masked_fill(~may.to(x.device), -torch.inf) for x, may in pairs]
+        start, transitions, end = scores
+        into = transitions.T.contiguous()  # (to, from)
+        same = torch.arange(len(end), device=emissions.device)  # (K,)
         best = start + emissions[:, 0]  # (B, K)
         origins = []  # T - 1 times (B, K), the tag before on the best path to each tag
         for emission, real in _steps(emissions, mask):

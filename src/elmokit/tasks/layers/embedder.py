@@ -1,8 +1,4 @@
-"""From tokens to the input of a task's model: h = [static or learned vector; characters; ELMo].
-
-The ELMo vectors come from a frozen biLM through a store that caches them on disk, or from a biLM
-that is trained too. Each placement has its own scalar mix.
-"""
+"""From tokens to the input of a task's model: h = [static or learned vector; characters; ELMo]."""
 
 from __future__ import annotations
 
@@ -39,7 +35,6 @@ class Encoded:
     mask: Tensor  # True where there is a token: (texts, tokens)
 
     def join(self, outputs: Tensor) -> Tensor:
-        """Return the outputs of the RNN, joined with the ELMo vectors if placed there."""
         return outputs if self.late is None else torch.cat([outputs, self.late], dim=-1)
 
 
@@ -54,25 +49,22 @@ class Inputs(nn.Module):
         elmo: Embedder | None = None,
         store: LayerStore | None = None,
     ) -> None:
-        """Build the parts that settings with `word_dim` request.
-
-        `words`, see `known_words`, get learned vectors; `store` caches the layers of a frozen biLM.
-        """
+        """Build the parts that the settings request; `words` (see `known_words`) get vectors."""
         super().__init__()
         self.words = {word: row for row, word in enumerate(words, start=1)}  # row 0: unknown
         word_dim = settings.word_dim or 0
         self.static, self.store = vectors, store
-        self.fixed_dim = 0 if vectors is None else vectors.dim
-        self.unknown = nn.Parameter(torch.zeros(self.fixed_dim)) if vectors is not None else None
+        fixed_dim = 0 if vectors is None else vectors.dim
+        self.unknown = nn.Parameter(torch.zeros(fixed_dim)) if vectors is not None else None
         self.learned = _table(len(words) + 1, word_dim, spread=0.1)
-        tuned = settings.tune_words and vectors is not None
-        self.correction = _table(len(words) + 1, self.fixed_dim if tuned else 0, spread=0.0)
-        self.characters = small_cnn(settings.char_dim) if settings.char_dim else None
+        tuned_dim = fixed_dim if settings.tune_words else 0
+        self.correction = _table(len(words) + 1, tuned_dim, spread=0.0)
+        self.characters = _small_cnn(settings.char_dim) if settings.char_dim else None
         self.dropout = nn.Dropout(settings.dropout)
         self.elmo = elmo_layer(elmo, settings) if elmo is not None else None
         self.placement = settings.placement
         elmo_dim = 0 if elmo is None else elmo.dim
-        own_dim = self.fixed_dim + word_dim + settings.char_dim
+        own_dim = fixed_dim + word_dim + settings.char_dim
         self.dim = own_dim if settings.placement == "output" else own_dim + elmo_dim
         self.late_dim = 0 if settings.placement == "input" else elmo_dim
 
@@ -100,11 +92,10 @@ class Inputs(nn.Module):
         """Return the vectors of each kind but ELMo, as (texts, tokens, columns) each."""
         parts: list[Tensor] = []
         rows = torch.tensor([self.words.get(word, 0) for word in words], device=self.device)
-        if self.static is not None:
+        if self.static is not None and self.unknown is not None:
             indices = self.static.rows(words)  # -1 if it has no such word: (words,)
             vectors = np.array(self.static.vectors[np.maximum(indices, 0)], np.float32)
             known, missing = torch.from_numpy(vectors), torch.from_numpy(indices < 0).unsqueeze(1)
-            assert self.unknown is not None
             fixed = torch.where(missing.to(self.device), self.unknown, known.to(self.device))
             if self.correction is not None:
                 fixed = fixed + self.correction(rows) * (rows > 0).unsqueeze(1)
@@ -116,11 +107,9 @@ class Inputs(nn.Module):
         return [part[batch.index] for part in parts]
 
     def penalty(self) -> Tensor:
-        """Return the penalty of the mixes, to be added to the loss."""
         return torch.zeros((), device=self.device) if self.elmo is None else self.elmo.penalty()
 
     def mixes(self) -> dict[str, dict[str, Any]]:
-        """Return the layer weights and the scale of each placement's mix, for a report."""
         if self.elmo is None:
             return {}
         names = ["input", "output"] if self.placement == "both" else [self.placement]
@@ -159,8 +148,7 @@ def elmo_layer(elmo: Embedder, settings: TrainSettings) -> ElmoLayer:
     return layer
 
 
-def small_cnn(dim: int) -> CharCNN:
-    """Return a character CNN of `dim` filters over three characters."""
+def _small_cnn(dim: int) -> CharCNN:
     sizes: Any = dict.fromkeys(("projection_dim", "lstm_dim"), dim)
     sizes |= {"max_characters": MAX_CHARACTERS, "character_dim": 16, "filters": ((3, dim),)}
     return CharCNN(BiLMConfig(**sizes, highway_layers=0, project_tokens=False))

@@ -32,12 +32,10 @@ class LabelModel(nn.Module):
         return nn.Sequential(first, nn.ReLU(), nn.Dropout(dropout), last)
 
     def loss(self, batch: Sequence[Any]) -> Tensor:
-        """Return the mean cross entropy of the right labels."""
         gold = [self.indices[example.label] for example in batch]
         return functional.cross_entropy(self(batch), torch.tensor(gold, device=self.inputs.device))
 
     def predict(self, batch: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return the most probable label of each example, with its probability."""
         best = self(batch).softmax(-1).max(-1)
         return [
             {"label": self.labels[index], "probability": round(probability, 6)}
@@ -68,8 +66,8 @@ def gold_and_predicted(
 
 def label_scores(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
     """Return accuracy and macro F1."""
-    labels = gold_and_predicted(examples, predictions)
-    return {"accuracy": metrics.accuracy(*labels), "macro_f1": metrics.macro_f1(*labels)}
+    report = metrics.classification(*gold_and_predicted(examples, predictions))
+    return {"accuracy": report.micro.f1, "macro_f1": report.macro.f1}
 
 
 def write_labels(examples: Sequence[Example], predictions: Sequence[Any]) -> Iterator[str]:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from elmokit.data.examples import Span
-from elmokit.errors import ElmokitError
 
 # Lower bounds of the buckets of distances, wider where a difference matters less.
 EDGES = (1, 2, 3, 4, 5, 8, 12, 18, 27)
@@ -41,11 +40,3 @@ def covered(spans: Sequence[Span], tokens: int) -> Tensor:
     positions = torch.arange(tokens)
     first, after = torch.tensor(spans).unsqueeze(-1).unbind(1)  # (texts, 1) each
     return (first <= positions) & (positions < after)
-
-
-def check_span(span: Span, tokens: int, what: str, where: str) -> None:
-    """Raise if a span is empty or extends beyond its text."""
-    if not 0 <= span[0] < span[1] <= tokens:
-        raise ElmokitError(
-            f"{where}: {what} is at tokens {span[0]} to {span[1]} of a text of {tokens}"
-        )

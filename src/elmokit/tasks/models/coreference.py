@@ -4,8 +4,7 @@ sentences of a passage ─► vectors ─► joined again ─► BiLSTM [; ELMo]
 and features of both ─► A, B or NEITHER
 
 A biLM was trained on single sentences, so it gets them one by one; the task's own BiLSTM reads the
-whole passage. Both names are scored by the same weights: if they are swapped, so are their scores.
-Passages are never cut.
+whole passage, which is never cut.
 
 Shapes: B passages, T tokens of the longest, D columns.
 """
@@ -31,10 +30,9 @@ from elmokit.tasks import metrics
 from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Encoded, Inputs
 from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_labels
-from elmokit.tasks.layers.spans import BUCKETS, bucket, check_span, covered, distance
+from elmokit.tasks.layers.spans import BUCKETS, bucket, covered, distance
 from elmokit.tasks.settings import CoreferenceSettings
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 from elmokit.text.tokenize import split_sentences
 
 LABELS = ["A", "B", "NEITHER"]
@@ -153,14 +151,6 @@ def read_sentences(path: FilePath, reading: Reading) -> Iterator[Pronoun]:
 
 def learn(examples: Sequence[Pronoun], settings: CoreferenceSettings) -> Learned:
     """Return the labels, which are always the same; raise if fewer than two occur."""
-    for example in examples:
-        tokens = sum(map(len, example.texts))
-        spans = {"A": example.first, "B": example.second}
-        spans["the pronoun"] = (example.pronoun, example.pronoun + 1)
-        for what, span in spans.items():
-            check_span(span, tokens, what, example.where)
-        if example.label not in LABELS:
-            raise ElmokitError(f"{example.where}: the label must be A, B or NEITHER")
     learn_labels(examples, settings)
     return {"labels": LABELS}
 

@@ -22,8 +22,7 @@ from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, label_scores, learn_labels, write_labels
 from elmokit.tasks.settings import PairSettings
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 
 
 class PairClassifier(LabelModel):

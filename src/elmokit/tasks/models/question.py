@@ -4,8 +4,7 @@ question, passage ─► vectors + matches ─► shared BiLSTM [; ELMo] ─► 
 ─► BiLSTM ─► start ─► BiLSTM ─► end
 
 In training, a passage longer than `max_tokens` is cut to a window that contains the answer. A
-prediction always reads the whole passage: the tensors grow only with passage times question
-tokens, and a softmax over the whole passage needs no comparison of windows.
+prediction always reads the whole passage: its softmax needs no comparison of windows.
 
 Shapes: B questions, P tokens of the longest passage, Q of the longest question, D columns.
 """
@@ -22,14 +21,12 @@ from torch.nn import functional as F
 
 from elmokit.data.examples import Question, Span, Tokens
 from elmokit.data.squad import read_squad
-from elmokit.errors import ElmokitError
 from elmokit.tasks import metrics
 from elmokit.tasks.layers.attention import MATCHES, TrilinearScores, masked_softmax, with_matches
 from elmokit.tasks.layers.bilstm import BiLSTM
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import QuestionSettings
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 
 MAX_BATCH_TOKENS = 25_600  # padded tokens of the passages of a prediction, unless it is one
 
@@ -104,7 +101,6 @@ class SpanReader(nn.Module):
         return -right.mean()  # type: ignore[no-any-return]
 
     def predict(self, batch: Sequence[Question]) -> list[dict[str, Any]]:
-        """Return the best answer to each question, with its position and probability."""
         longest = max(len(example.texts[1]) for example in batch)
         if len(batch) > 1 and len(batch) * longest > MAX_BATCH_TOKENS:
             half = len(batch) // 2
@@ -129,7 +125,7 @@ def window(example: Question, max_tokens: int) -> tuple[Tokens, Span]:
     windows and thus their cached vectors. An answer too long for its window is cut at the end.
     """
     tokens, span = example.texts[1], example.span
-    assert span is not None  # `learn` has checked that.
+    assert span is not None  # A reader of labeled files has checked that.
     if not max_tokens or len(tokens) <= max_tokens:
         return tokens, span
     step = max(max_tokens // 2, 1)
@@ -149,10 +145,7 @@ def best_spans(start: Tensor, end: Tensor, max_tokens: int) -> tuple[list[Span],
 
 
 def learn(examples: Sequence[Question], settings: QuestionSettings) -> Learned:
-    """Learn nothing; raise if a question has no answer."""
-    for example in examples:
-        if example.span is None:
-            raise ElmokitError(f"{example.where}: the question has no answer to learn from")
+    """Learn nothing: answers are spans."""
     return {}
 
 

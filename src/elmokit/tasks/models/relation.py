@@ -23,10 +23,9 @@ from elmokit.tasks.layers.attention import masked_softmax
 from elmokit.tasks.layers.bilstm import BiLSTM, Pooling
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.layers.labels import LabelModel, gold_and_predicted, learn_labels
-from elmokit.tasks.layers.spans import BUCKETS, buckets, check_span, covered
+from elmokit.tasks.layers.spans import BUCKETS, buckets, covered
 from elmokit.tasks.settings import RelationSettings
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 
 DISTANCE_DIM = 20  # size of the vector of a token's distance to an entity
 
@@ -87,14 +86,6 @@ class RelationClassifier(LabelModel):
         return self.top(torch.cat([entities, pooled], dim=-1))  # type: ignore[no-any-return]
 
 
-def learn(examples: Sequence[Related], settings: RelationSettings) -> Learned:
-    """Return all relations of the training examples, sorted."""
-    for example in examples:
-        for name, span in (("e1", example.first), ("e2", example.second)):
-            check_span(span, len(example.texts[0]), name, example.where)
-    return learn_labels(examples, settings)
-
-
 def score(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
     """Return the official macro F1, which ignores Other and counts the direction, and accuracy."""
     labels = gold_and_predicted(examples, predictions)
@@ -108,6 +99,5 @@ def write(examples: Sequence[Related], predictions: Sequence[Any]) -> Iterator[s
         yield f"{example.identifier}\t{prediction['label']}\n"
 
 
-TASK = Task(
-    "relation", RelationSettings, reader(read_relations), learn, RelationClassifier, score, write
-)
+read = reader(read_relations)
+TASK = Task("relation", RelationSettings, read, learn_labels, RelationClassifier, score, write)

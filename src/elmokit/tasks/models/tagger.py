@@ -17,8 +17,7 @@ from elmokit.tasks.layers.crf import CRF
 from elmokit.tasks.layers.embedder import Encoded, Inputs
 from elmokit.tasks.layers.labels import check_choices
 from elmokit.tasks.settings import TaggerSettings
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 
 PREDICATE_DIM = 10  # size of the vector that marks the predicate
 
@@ -35,7 +34,7 @@ class Tagger(nn.Module):
         hidden, depth, dropout = settings.hidden, settings.depth, settings.dropout
         self.lstm = BiLSTM(columns, hidden, depth=depth, dropout=dropout)
         self.emissions = nn.Linear(self.lstm.dim + inputs.late_dim, len(self.tags))
-        self.crf = CRF(self.tags, constrained=True) if settings.crf else None
+        self.crf = CRF(self.tags) if settings.crf else None
 
     def forward(self, batch: Sequence[Tagged]) -> tuple[Tensor, Tensor]:
         """Score all tags, (texts, tokens, tags); return the scores and the mask (texts, tokens)."""
@@ -44,7 +43,6 @@ class Tagger(nn.Module):
         return self.emissions(encoded.join(outputs)), encoded.mask
 
     def _marked(self, encoded: Encoded, batch: Sequence[Tagged]) -> Tensor:
-        """Return the input vectors, with a mark of the predicate if there are predicates."""
         if self.mark is None:
             return encoded.vectors
         marks = torch.zeros_like(encoded.mask, dtype=torch.long)  # (texts, tokens)
@@ -54,7 +52,6 @@ class Tagger(nn.Module):
         return torch.cat([encoded.vectors, self.mark(marks)], dim=-1)
 
     def loss(self, batch: Sequence[Tagged]) -> Tensor:
-        """Return the negative log likelihood of the right tags, a mean over tokens."""
         emissions, mask = self(batch)
         gold = torch.zeros(mask.shape, dtype=torch.long)  # (texts, tokens)
         for row, example in enumerate(batch):

@@ -3,8 +3,8 @@
 A step extends every hypothesis of every example at the same time. Of each example the `beam` best
 unfinished hypotheses continue; one that ends while it is among the `beam` best candidates is kept.
 An example is done when `beam` are kept, and leaves the batch. After `max_words` words a hypothesis
-must end. Candidates of a step are compared by their log probability. Finished hypotheses are
-compared by its mean over the words, including the end: the sum would favor short texts.
+must end. Finished hypotheses are compared by their mean log probability: the sum would favor short
+texts.
 """
 
 from __future__ import annotations

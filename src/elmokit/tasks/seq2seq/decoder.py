@@ -73,7 +73,6 @@ class Decoder(nn.Module):
     def __init__(
         self, words: int, memory_dim: int, elmo_dim: int, settings: Seq2SeqSettings
     ) -> None:
-        """Build a new decoder for an encoder's output of `memory_dim` columns."""
         super().__init__()
         hidden, depth = settings.hidden, settings.depth
         self.words, self.depth = words, depth

@@ -1,9 +1,8 @@
 """ELMo vectors of a text that is still being written: the forward half of a frozen biLM.
 
 The backward half of a word's vectors depends on what follows, which the decoder has not written
-yet. The forward half depends on `<S>` and the words up to this one. So the decoder gets, beside
-the word that it wrote last, a mix of the forward columns of all layers. A known target is read at
-once; a text that is being written is read word by word, with the state carried along.
+yet. So it gets, beside the word that it wrote last, a mix of the forward columns of all layers. A
+known target is read at once, an unfinished text word by word, with the state carried along.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.embed import Embedder
-from elmokit.model.bilm import BiLM, BiLMState
+from elmokit.model.bilm import BiLMState
 from elmokit.model.lstm import LayerState
 from elmokit.tasks.layers.embedder import elmo_layer
 from elmokit.tasks.seq2seq.targets import UNKNOWN
@@ -32,13 +31,10 @@ class ForwardElmo(nn.Module):
     table: Tensor
 
     def __init__(self, elmo: Embedder, words: Sequence[str], settings: TrainSettings) -> None:
-        """Build a new mix for a model of the target's language, and compute the token vectors of
-        the words of the target's vocabulary, without the end and the unknown word.
-
-        Layers are never normalized: that would need words that are not written yet.
-        """
+        """Build a mix for a model of the target's language; `words` are the target's vocabulary."""
         super().__init__()
         self.elmo = elmo
+        # A layer norm would need words that are not written yet.
         plain = replace(settings, placement="input", layer_norm=False, tune_elmo=False)
         self.mix = elmo_layer(elmo, plain)
         self.dim = elmo.config.projection_dim
@@ -70,7 +66,10 @@ class ForwardElmo(nn.Module):
         return torch.cat(vectors)
 
     def start(self, rows: int) -> list[LayerState]:
-        return BiLMState.zeros(self._bilm().config, rows, self.table.device).forward
+        """Move the biLM to the device of the weights; return the state before `rows` texts."""
+        if self.elmo.device != self.table.device:
+            self.elmo.to(self.table.device)
+        return BiLMState.zeros(self.elmo.config, rows, self.table.device).forward
 
     def forward(self, tokens: Tensor, state: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
         """Return the vectors in context of token vectors (steps, rows, dim), and the state."""
@@ -80,14 +79,8 @@ class ForwardElmo(nn.Module):
     @torch.no_grad()
     def layers(self, tokens: Tensor, state: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
         """Return the forward half of every layer, (L + 1, steps, rows, dim), and the state."""
-        bilm = self._bilm()
+        bilm = self.elmo.model
         steps, rows, dim = tokens.shape
         packed = tokens.reshape(steps * rows, dim)
         outputs, after = bilm.run_stack(bilm.forward_layers, packed, [rows] * steps, state)
         return torch.stack(outputs).view(-1, steps, rows, dim), after
-
-    def _bilm(self) -> BiLM:
-        """Return the biLM, on the device of the other weights."""
-        if self.elmo.device != self.table.device:
-            self.elmo.to(self.table.device)
-        return self.elmo.model

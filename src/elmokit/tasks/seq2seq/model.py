@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from elmokit.data.examples import Translated
 from elmokit.data.labeled import Reading, read_parallel, read_summaries
@@ -32,8 +33,7 @@ from elmokit.tasks.seq2seq.decoder import Decoder, Source, State
 from elmokit.tasks.seq2seq.forward_elmo import ForwardElmo
 from elmokit.tasks.seq2seq.targets import BEGIN, END, TargetWords, padded
 from elmokit.tasks.settings import SETTINGS, Seq2SeqSettings, TaskName
-from elmokit.tasks.splits import reader
-from elmokit.tasks.task import Learned, Task
+from elmokit.tasks.task import Learned, Task, reader
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,13 @@ class Rewriter(nn.Module):
         self.inputs, self.settings = inputs, settings
         self.beam = settings.beam  # may be changed at any time
         self.words = TargetWords(learned["words"], case=learned["case"], copy=settings.copy)
-        self.elmo = _target_elmo(settings, learned)
+        self.elmo: ForwardElmo | None = None
+        if settings.target_elmo is not None:
+            elmo = load(recorded_model(settings.target_elmo))  # `learn` has downloaded it.
+            if elmo.fingerprint() != learned["target_elmo"]:
+                other = f"another biLM than {settings.target_elmo}"
+                raise ElmokitError(f"the decoder was trained with {other}")
+            self.elmo = ForwardElmo(elmo, learned["words"], settings)
         hidden, depth, dropout = settings.hidden, settings.depth, settings.dropout
         self.encoder = BiLSTM(inputs.dim, hidden, depth=depth, dropout=dropout)
         elmo_dim = 0 if self.elmo is None else self.elmo.dim
@@ -66,7 +72,6 @@ class Rewriter(nn.Module):
         self.decoder = Decoder(self.words.size, memory_dim, elmo_dim, settings)
 
     def loss(self, batch: Sequence[Translated]) -> Tensor:
-        """Return the mean loss of the targets' words and ends."""
         source, state = self.read(batch)
         words, mask = self.targets(batch)  # (T, B)
         before = torch.cat([words.new_full((1, len(batch)), BEGIN), words[:-1]])
@@ -99,6 +104,7 @@ class Rewriter(nn.Module):
 
     def read(self, batch: Sequence[Translated]) -> tuple[Source, State]:
         """Encode the sources; return them and the decoder's state before the first word."""
+        elmo = [] if self.elmo is None else self.elmo.start(len(batch))
         texts = [example.texts[0] for example in batch]
         encoded = self.inputs(texts)
         outputs = self.encoder(encoded.vectors, encoded.mask)  # (B, S, 2 * hidden)
@@ -107,15 +113,17 @@ class Rewriter(nn.Module):
         summary = torch.cat([forward[rows, encoded.mask.sum(1) - 1], backward[:, 0]], dim=1)
         memory = encoded.join(outputs)
         own_words = [self.words.own_words(text) for text in texts]
+        spelled = None
+        if self.elmo is not None and self.settings.copy:
+            spelled = pad_sequence([self.elmo.spell(own) for own in own_words], batch_first=True)
         source = Source(
             memory=memory,
             keys=self.decoder.keys(memory),
             mask=encoded.mask,
             indices=padded([self.words.of_source(text) for text in texts], memory.device)[0],
             own_words=max(map(len, own_words)),
-            spelled=self.spelled(own_words),
+            spelled=spelled,
         )
-        elmo = [] if self.elmo is None else self.elmo.start(len(batch))
         return source, self.decoder.start(summary, elmo)
 
     def targets(self, batch: Sequence[Translated]) -> tuple[Tensor, Tensor]:
@@ -132,22 +140,6 @@ class Rewriter(nn.Module):
             return vectors, state
         in_context, after = self.elmo(self.elmo.tokens(words, source.spelled), state.elmo)
         return torch.cat([vectors, in_context], dim=-1), replace(state, elmo=after)
-
-    def spelled(self, own_words: Sequence[list[str]]) -> Tensor | None:
-        """Return token vectors of copied words for the target's ELMo: (B, words, dim)."""
-        if self.elmo is None or not self.settings.copy:
-            return None
-        rows = [self.elmo.spell(own) for own in own_words]
-        return nn.utils.rnn.pad_sequence(rows, batch_first=True)
-
-
-def _target_elmo(settings: Seq2SeqSettings, learned: Learned) -> ForwardElmo | None:
-    if settings.target_elmo is None:
-        return None
-    elmo = load(recorded_model(settings.target_elmo))  # In training, `learn` has downloaded it.
-    if elmo.fingerprint() != learned["target_elmo"]:
-        raise ElmokitError(f"the decoder was trained with another biLM than {settings.target_elmo}")
-    return ForwardElmo(elmo, learned["words"], settings)
 
 
 # ---------------------------------------------------------------------- files, scores
@@ -174,11 +166,7 @@ def learn(examples: Sequence[Translated], settings: Seq2SeqSettings) -> Learned:
 
 
 def bleu_scores(examples: Sequence[Translated], predictions: Sequence[Any]) -> dict[str, float]:
-    """Return case-sensitive BLEU: over the target's tokens, and by sacrebleu's 13a on plain text.
-
-    The first is the usual one for files that are tokenized already; the second can be compared
-    with the scores of other systems for text that is not.
-    """
+    """Return case-sensitive BLEU: of the target's tokens, and of plain text by sacrebleu's 13a."""
     predicted, tokens, written = _texts(examples, predictions)
     bleu = metrics.bleu(predicted, tokens, tokenize="none")
     return {"bleu": bleu, "bleu_13a": metrics.bleu(predicted, written)}

@@ -74,7 +74,6 @@ class TargetWords:
         return [self.indices.get(word, own.get(word, UNKNOWN)) for word in text]
 
     def text(self, indices: Sequence[int], own_words: Sequence[str]) -> str:
-        """Return the words of these indices, separated by spaces."""
         size = self.size
         return " ".join(
             self.words[i - FIRST_WORD] if i < size else own_words[i - size] for i in indices
