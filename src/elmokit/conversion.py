@@ -113,7 +113,6 @@ def convert(
 
 
 def _check(result: Conversion) -> None:
-    """Raise if the differences are larger than rounding explains."""
     if result.max_difference > TOLERANCE[result.dtype]:
         raise ElmokitError(
             f"{result.target}: the converted model gives different vectors "

@@ -196,7 +196,6 @@ def shard_of(input: FilePath, shard: str | None, **reading: Any) -> tuple[int, i
 
 
 def _windows(elmo: Embedder, lines: Iterable[Line], options: EmbedOptions) -> Iterator[Window]:
-    """Yield the lines in windows of bounded size."""
     first = 0
     texts, sources = tee(join_lines(lines))
     for tokens in elmo.windows((line.tokens for line in texts), kept=elmo.config.num_layers + 1):
@@ -205,7 +204,6 @@ def _windows(elmo: Embedder, lines: Iterable[Line], options: EmbedOptions) -> It
 
 
 def _columns(lines: Sequence[Line], options: EmbedOptions) -> Columns:
-    """Return what the output has of the lines themselves."""
     columns: Columns = {} if options.id_field is None else {"id": [line.id for line in lines]}
     if "text" in parse_columns(options.columns):
         columns["text"] = [
@@ -221,7 +219,6 @@ def _write_windows(
     input: FilePath,
     rate: TokenRate,
 ) -> None:
-    """Embed and write the windows that are not written yet."""
     sentences, done = 0, writer.done
     for window in windows:
         sentences += len(window.tokens)

@@ -1,7 +1,6 @@
 """Find out by looking at the files which format a path or name has, and read it.
 
-The file names that identify each format are listed here. The modules of the other formats are
-imported only if a model is not native, so that they cost no time.
+The modules of other formats are imported only if a model is not native: that costs time.
 """
 
 from __future__ import annotations
@@ -55,9 +54,7 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     if checkpoint := _read_path(path):
         return checkpoint
     if _is_hub_name(model):
-        from elmokit.formats.containers import hf_hub
-
-        return _read_folder(hf_hub.download(str(model)))
+        return _read_folder(Path(hub_folder(str(model))))
     raise MissingFile(f"there is no file or folder {path}{_similar(path)}")
 
 

@@ -82,10 +82,7 @@ def read(folder: Path) -> Checkpoint:
 
 
 def metadata_of(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the metadata in the values of config.json, with the words of `jieba.txt` if it has it.
-
-    In memory, they are part of the tokenizer: see `elmokit.text.chinese`.
-    """
+    """Return the metadata in config.json; words of `jieba.txt` become part of the tokenizer."""
     metadata = values.get("metadata")
     metadata = dict(metadata) if isinstance(metadata, dict) else {}
     training = metadata.get("training")

@@ -1,8 +1,7 @@
 """Maps between the tensor names of a format and ours, as data that works in both directions.
 
 A format is a list of rows. Each says that one tensor of the file, of a given shape, holds certain
-tensors of the model, and how to convert them: by transposing, splitting, negating or reordering
-gates. `read_rows` reads a file by such a list, `write_rows` yields the tensors to write.
+tensors of the model, and how to convert them.
 """
 
 from __future__ import annotations

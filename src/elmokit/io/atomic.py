@@ -216,10 +216,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock_of(path: Path, *, unlocked: bool = False) -> Iterator[bool]:
-    """Lock a file or folder while the block runs; yield False if another process has locked it.
-
-    `unlocked` is yielded where there are no locks.
-    """
+    """Lock a file or folder in the block; yield False if it is locked, `unlocked` without locks."""
     if os.name == "nt":
         yield unlocked
         return

@@ -111,10 +111,9 @@ def check_regular(path: Path, *, missing_ok: bool = False) -> None:
 
 
 def file_inside(folder: Path, *names: str) -> Path | None:
-    """Return the first file that one of the names in a model's files leads to, None if none does.
+    """Return the first file in the folder that one of the names leads to, None without any file.
 
-    Raise if all lead out of the folder. The file itself may be a link, as in the cache of the
-    Hugging Face Hub.
+    Raise if all lead out of the folder. The file itself may be a link, as in the Hub's cache.
     """
     files = [path for name in names if is_file(path := folder / name)]
     for path in files:

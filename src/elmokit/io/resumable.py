@@ -37,10 +37,7 @@ def parts_folder(out: Path) -> Path:
 def check_unused(
     out: Path, *, resume: bool, overwrite: bool, inputs: Iterable[FilePath | None] = ()
 ) -> None:
-    """Raise if `out` or an unfinished run of it exists, unless it is to be resumed or replaced.
-
-    Neither may be one of the `inputs`: see `check_no_input`.
-    """
+    """Raise if `out` or a run of it exists and is not to be resumed or replaced, or is an input."""
     if not out.name:
         raise ElmokitError(f"{out} is a folder: name an output in it")
     inputs = list(inputs)

@@ -56,12 +56,9 @@ def token_mask(lengths: Tensor, tokens: int) -> Tensor:
 
 
 def with_boundaries(batch: TokenBatch) -> tuple[Tensor, Tensor]:
-    """Put `<S>` (row 0) before and `</S>` (row 1) after each sentence.
-
-    Return the new index (sentences, tokens + 2) and the new lengths (sentences,).
-    """
+    """Return index (sentences, tokens + 2) and lengths with `<S>` and `</S>` around sentences."""
     sentences, tokens = batch.index.shape
-    index = batch.index.new_zeros(sentences, tokens + 2)  # zeros are <S>
+    index = batch.index.new_zeros(sentences, tokens + 2)  # Row 0 is <S>, and row 1 </S>.
     index[:, 1:-1] = batch.index
     index.scatter_(1, batch.lengths[:, None] + 1, 1)
     return index, batch.lengths + 2

@@ -67,10 +67,7 @@ class Softmax(nn.Module):
         return functional.linear(x, self.weight, self.bias)
 
     def loss(self, x: Tensor, targets: Tensor, precision: torch.dtype | None = None) -> Tensor:
-        """Return the summed negative log likelihood of targets (n,) after outputs (n, size).
-
-        `precision` is that of matrix products, if it is not that of the weights.
-        """
+        """Return the summed negative log likelihood of targets (n,) after outputs (n, size)."""
         return FullLoss.apply(x, self.weight, self.bias, targets, precision)  # type: ignore[no-any-return, no-untyped-call]
 
     @torch.no_grad()
@@ -115,8 +112,7 @@ class Sample:
     def draw(cls, words: int, samples: int, random: np.random.Generator) -> Sample:
         """Draw about `samples` distinct words, or take all if there are no more.
 
-        The number of draws is fixed in advance (rather than that of distinct words), so that the
-        probabilities q_k are exact.
+        Fixed is the number of draws, not that of distinct words, so that each q_k is exact.
         """
         draws, log_expected = expected_counts(words, samples)
         if samples >= words:

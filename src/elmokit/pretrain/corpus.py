@@ -276,10 +276,9 @@ def _append(
 
 
 def split_sources(sizes: list[int], fraction: float) -> tuple[list[list[Range]], list[Range]]:
-    """Hold out a fraction of the sentences of each source, from their numbers.
+    """Return the ranges to train on for each source, and those held out, from their sizes.
 
-    Return the ranges to train on for each source, and the ranges held out. A source that is too
-    small for it is trained on as a whole.
+    A source that is too small to hold out a fraction of it is trained on as a whole.
     """
     train: list[list[Range]] = []
     heldout: list[Range] = []

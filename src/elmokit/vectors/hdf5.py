@@ -3,10 +3,8 @@
     "0", "1", …           a dataset per sentence; or "vectors", one of all if they are pooled
     sentence_to_index     JSON object: sentence -> index of its first occurrence
 
-The names of a shard of an input begin at the index of its first sentence.
-
-Sentences are written one by one, so that memory stays bounded, and without timestamps, so that the
-same vectors give the same bytes.
+The names of a shard of an input begin at the index of its first sentence. Sentences are written one
+by one, to bound the memory, and without timestamps: the same vectors give the same bytes.
 """
 
 from __future__ import annotations
