@@ -5,7 +5,7 @@
         worker, result = workers.receive()
 
 The processes are spawned, so that the threads and locks of this one do not matter. They end with
-this process, however it ends: after an error, Ctrl-C, SIGTERM or kill -9.
+it, however it ends: after an error, Ctrl-C, SIGTERM or kill -9.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@
     token_vectors.hdf5   `embedding` alone, which bilm-tf cached (`dump_token_embeddings`)
 
 The options of the training script give 261 characters, those for prediction 262; the tensor always
-has 261 rows. Highway layers, the token projection and the state projection may each be missing. A
-model on words has `embedding` instead of the character tensors, one row for each line of its
-vocabulary, perhaps after a row for padding. Token vectors and the layers (`RNN_…`) of the weights
-file beside them are a model on words, too.
+has 261 rows. Highway layers and both projections may each be missing. A model on words has
+`embedding` instead of the character tensors, one row for each line of its vocabulary, perhaps after
+one for padding. Token vectors and the layers of the weights file beside them are one, too.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@
     token_embedder.pkl   state dict of the token encoder
     encoder.pkl          state dict of the LSTMs
 
-`token_rows` and `layer_rows` below list the names and shapes of both state dicts. The constant of
-the forget gate is part of the stored bias. If the configuration is missing, that of the published
-models is used, which all share.
+The constant of the forget gate is part of the stored bias. If the configuration is missing, that of
+the published models is used, which all share.
 """
 
 from __future__ import annotations

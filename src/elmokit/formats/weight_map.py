@@ -57,10 +57,7 @@ def read_rows(
     kind: str = "tensor",
     known_by: str = "its options",
 ) -> Tensors:
-    """Read all tensors of a file by our names; raise if one is missing, unexpected or damaged.
-
-    All shapes are checked before `fetch` reads anything; see `check_shapes` for the messages.
-    """
+    """Read all tensors of a file by our names; raise if one is missing, unexpected or damaged."""
     rows = list(rows)
     check_shapes(shapes, {row.theirs: row.shape for row in rows}, where, kind, known_by)
     tensors: Tensors = {}

@@ -51,8 +51,7 @@ def read_lines(
 ) -> Iterator[Piece]:
     """Yield the decoded lines of a file, compressed or not; "-" is standard input.
 
-    `errors` says what to do with bytes that are not UTF-8, as in `bytes.decode`. `on_bytes(n)` is
-    called after each read with the number of bytes consumed.
+    `errors` is as in `bytes.decode`; `on_bytes(n)` is called after each read of n bytes.
     """
     name = name_of(path)
     blocks = _text_blocks(read_blocks(path, on_bytes=on_bytes), name)
@@ -146,11 +145,7 @@ def _decompressor(compression: str) -> tuple[Any, type[Exception]]:
 
 
 def _compression(path: FilePath, name: str, start: bytes) -> str | None:
-    """Return the extension of a file's compression, detected by its first bytes.
-
-    None of them is valid UTF-8, so this is safe without a name, as for standard input. A name
-    that promises another compression is an error.
-    """
+    """Return the extension of a file's compression, by its first bytes: none are valid UTF-8."""
     detected = (ext for ext, magic in COMPRESSIONS.items() if start.startswith(magic))
     compression = next(detected, None)
     extension = Path(path).suffix.lower()
@@ -197,10 +192,9 @@ def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 
 def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[RawLine]:
-    r"""Split at "\n", and cut lines longer than `limit` bytes.
+    """Yield the number from 1 of each line, the offset of a piece, the piece, and if it ends there.
 
-    Yield the line number from 1, the offset of the piece in the line, the piece, and whether the
-    line ends with it.
+    Lines longer than `limit` bytes are cut into pieces.
     """
     number, offset, pending = 1, 0, bytearray()
     for block in blocks:

@@ -1,10 +1,7 @@
 """Long runs that can be resumed: an output is collected in a folder beside it, then renamed.
 
-    out.parts/      settings of the run and what it has written so far
-    out             appears when all is done
-
-A run that is killed at any moment continues with `resume`, if its settings and its input are the
-same. `ResumableFolder` has the rules that all such outputs share.
+out.parts/      settings of the run and what it has written so far
+out             appears when all is done
 """
 
 from __future__ import annotations

@@ -12,11 +12,7 @@ that of the target too, as in TensorFlow's sampled softmax:
 
 It is the loss of another question: which of these words is the target? All but the target had to be
 drawn, so by Bayes' rule k is the target with a probability proportional to p(k | x) / q_k, as
-exp(s'_k) is: up to a constant, the same logits minimize both losses (exactly if words are drawn
-independently, nearly with a fixed number of draws). It does not estimate the full loss: the sum
-over S alone is unbiased, but the target takes part whether drawn or not, with weight 1 / q_t.
-
-Words are drawn log-uniformly: low ids (frequent words) more often.
+exp(s'_k) is: up to a constant, (nearly) the same logits minimize both losses.
 
 One sample serves all predictions of a step, in both directions (bilm-tf draws one for each):
 
@@ -28,9 +24,8 @@ One sample serves all predictions of a step, in both directions (bilm-tf draws o
     …                   └─────────┘   └─────────────────────────────────────────┘
                          x · w_t       one product, (rows, size) by (size, samples)
 
-A sampled word that is the row's own target (–) is left out of that row's sum.
-
-A target of -1 means no target and costs nothing. `kernels/softmax_loss.py` computes both losses.
+A sampled word that is the row's own target (–) is left out of that row's sum. A target of -1 means
+no target and costs nothing. `kernels/softmax_loss.py` computes both losses.
 """
 
 from __future__ import annotations
@@ -47,8 +42,7 @@ from torch.nn import functional
 from elmokit.model.kernels.softmax_loss import FullLoss, SampledLoss, chunks
 
 # "auto" samples from this vocabulary size on. A step of the tiny model (batch 128, two cores) takes
-# 0.6 s with 8,192 samples, whatever the vocabulary; with the full softmax 0.6 s over 10,000 words,
-# 1.2 s over 30,000, 1.9 s over 50,000.
+# 0.6 s with 8,192 samples; with the full softmax 0.6 s over 10,000 words, 1.2 s over 30,000.
 SAMPLED_FROM = 20_000
 
 
@@ -129,8 +123,7 @@ def expected_counts(words: int, samples: int) -> tuple[int, Tensor]:
     """Return how many draws D give `samples` distinct words on average, and log q_k: (words,).
 
     A draw is the word k with probability p_k = log((k + 2) / (k + 1)) / log(words + 1), and D draws
-    include it with probability q_k = 1 - (1 - p_k)^D. The sum of all q_k is the expected number of
-    distinct words; D is found by bisection.
+    include it with probability q_k = 1 - (1 - p_k)^D. D is found by bisection on the sum of q_k.
     """
     if samples >= words:
         return 0, torch.zeros(words)

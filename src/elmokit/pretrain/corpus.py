@@ -9,8 +9,6 @@ types, while the char-CNN still reads the actual word.
     train.tokens, train.offsets       type ids of all sentences, and where each sentence starts
     heldout.tokens, heldout.offsets   the same for the held-out part
     manifest.json                     what it was made from
-
-Weights of sources change nothing here: windows.py repeats or skips blocks of a source.
 """
 
 from __future__ import annotations
@@ -126,9 +124,8 @@ def prepare(
 ) -> Corpus:
     """Encode a corpus into `folder`, or open what is there if it was made from the same text.
 
-    See `PretrainSettings` for the options of the same name. Without `valid`, blocks of sentences
-    spread over each source are held out. `as_written` reads `<unk>` as a word like any other, not
-    as `<UNK>`. `keep` raises if the text has changed, instead of encoding it again.
+    See `PretrainSettings` for options of the same name. `as_written` reads `<unk>` as a word like
+    any other, not as `<UNK>`. `keep` raises if the text has changed instead of encoding it again.
     """
     if not 0 <= valid_fraction < 1:
         raise ElmokitError(f"valid_fraction must be at least 0 and below 1, not {valid_fraction}")

@@ -74,10 +74,7 @@ class Chunk:
 def tokenized_chunks(
     files: Sequence[Path], *, tokenizer: str, workers: int | None, on_bytes: OnBytes
 ) -> Iterator[Chunk]:
-    """Yield the sentences of files in order; for the whitespace tokenizer, a line is a sentence.
-
-    Small files are read in this process, others by `workers` processes (default: all cores).
-    """
+    """Yield the sentences of files in order, tokenized here or, if they are large, by `workers`."""
     tokenizer_named(tokenizer)  # Report a wrong name here, not in another process.
     tasks = (
         (pieces, str(file), tokenizer)

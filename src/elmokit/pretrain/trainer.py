@@ -328,10 +328,7 @@ class Trainer:
         self.group.run_on_main(lambda: self.publish(measured))
 
     def publish(self, measured: Perplexity | None) -> None:
-        """Make the current weights the model that `elmokit.load(folder)` returns, file by file.
-
-        If this is interrupted, the complete model is in `training/best`.
-        """
+        """Write the model to `training/best`, and from there to the folder, file by file."""
         manifest = self.corpus.manifest
         training = {
             "corpus": [entry["name"] for entry in manifest["corpus"]],

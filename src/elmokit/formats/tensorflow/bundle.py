@@ -5,8 +5,7 @@ them, and a footer that locates that block. A key is a tensor's name; its value 
 offset, type, shape and checksum of the tensor. The value of the empty key gives the number of data
 files. The values are protocol buffers, of which a few fields are needed.
 
-Every length and offset is compared with the size of its file before anything is read, and every
-checksum with the content.
+Lengths, offsets and checksums are compared with the files.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
     checkpoint, model.ckpt-N.index, .data-*, options.json, vocab.txt     training of bilm-tf
     saved_model.pb, variables/variables.index, .data-*                   TensorFlow Hub, google/elmo
 
-`dataset_name` maps the end of a variable's name to a dataset of the bilm format; shapes and
-transposes are then those of `bilm.py`. Training checkpoints also have the softmax, Hub modules the
-weights of the sum of the layers. The program in `saved_model.pb` is not read: without an
-options.json, settings that the variables do not determine are those of the published module.
+`dataset_name` maps the end of a variable's name to a dataset of the bilm format. Training
+checkpoints also have the softmax, Hub modules the weights of the sum of the layers. The program in
+`saved_model.pb` is not read: without an options.json, settings are those of the published module.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ operation of a tick is one batched operation on tensors (runs, rows, …).
 Buffers that keep all ticks are (runs, ticks * rows, …), as in the drawing with a pair of runs for
 each line; places marked – are never read. `hidden` and `cell` have one tick more: at tick k they
 hold the state *before* the step, which writes the state after it to tick k + 1.
-
-The views that a tick reads and writes are made once and used for window after window.
 """
 
 from __future__ import annotations
@@ -72,8 +70,7 @@ class Shape:
     def steps_of(self, layer: int, buffer: Tensor, *, after: bool = False) -> Tensor:
         """Return a view of the steps of one layer in both directions: (2, steps * rows, …).
 
-        The buffer has all ticks, (runs, ticks * rows, …). `after` starts one tick later, where the
-        states after each step are.
+        `after` starts one tick later, where the states after each step are.
         """
         start = (layer + after) * self.rows
         return buffer[2 * layer : 2 * layer + 2, start : start + self.steps * self.rows]

@@ -65,8 +65,7 @@ def max_over_windows(ids: Tensor, table: Tensor) -> Tensor:
 class _MaxOverWindows(torch.autograd.Function):
     """The maximum of each filter, whose gradient goes to the table rows of that one window.
 
-    Where several windows have the maximum they nearly always hold the same characters, hence the
-    same rows, and any of them will do.
+    Where several windows have it, they nearly always hold the same characters: any will do.
     """
 
     @staticmethod
