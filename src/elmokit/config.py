@@ -28,7 +28,7 @@ def _choice(*choices: str) -> Any:
 def _number(
     default: float, low: float, high: float = MAX_SIZE, *, unicode_low: float | None = None
 ) -> Any:
-    """Return a field for integers, or reals like the default; "unicode" may have another low."""
+    """Return a field for integers or, like its default, reals; `unicode_low` is for "unicode"."""
     lows = (low, low if unicode_low is None else unicode_low)
     return field(default=default, metadata={"lows": lows, "high": high})
 

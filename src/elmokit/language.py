@@ -152,7 +152,7 @@ def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
 def _context_scores(elmo: Reader, filled: list[list[str]], gap: int) -> Tensor:
     """Return the log probability of the words around a gap, for each filled sentence: (sentences,).
 
-    Only that of the forward direction after the gap and of the backward one before it differs.
+    Only the forward direction after the gap and the backward one before it depend on the filling.
     """
     top = np.stack([read.vectors for read in elmo.stream(filled, "top", boundaries=True)])
     forward, backward = np.split(top, 2, axis=-1)  # (sentences, n + 2, projection_dim)
@@ -179,7 +179,7 @@ def perplexity(elmo: Reader, sentences: Iterable[Text]) -> Perplexity:
 def sentence_losses(
     elmo: Reader, sentences: Iterable[Text]
 ) -> Iterator[tuple[list[str], NDArray[np.float64]]]:
-    """Yield each sentence's tokens and its negative log likelihood in both directions, (2,)."""
+    """Yield tokens and negative log likelihood in both directions, (2,), of sentences alone."""
     vocabulary = vocabulary_of(elmo)
     for read in elmo.stream(sentences, "top", boundaries=True):
         targets = vocabulary.encode(read.tokens)

@@ -9,7 +9,7 @@
 The options of the training script give 261 characters, those for prediction 262; the tensor always
 has 261 rows. Highway layers and both projections may each be missing. A model on words has
 `embedding` instead of the character tensors, one row for each line of its vocabulary, perhaps after
-one for padding. Token vectors and the layers of the weights file beside them are one, too.
+one for padding. So have token vectors, with the layers (`RNN_…`) of the weights file beside them.
 """
 
 from __future__ import annotations

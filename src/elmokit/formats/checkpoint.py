@@ -63,7 +63,7 @@ class Checkpoint:
     """File of the tensors, if that is not the source."""
 
     def fingerprint(self) -> str:
-        """Return a hash of what determines the vectors: all but the softmax and its words."""
+        """Return a hash of the configuration, dictionaries and weights except the softmax."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps(self.config.to_dict(), sort_keys=True).encode())
         if self.dictionaries is not None:

@@ -1,6 +1,6 @@
 """Find out by looking at the files which format a path or name has, and read it.
 
-The modules of other formats are imported only if a model is not native: that costs time.
+The modules of other formats are imported only if a model is not native, because that takes time.
 """
 
 from __future__ import annotations

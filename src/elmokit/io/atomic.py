@@ -129,7 +129,7 @@ def replace_folder(source: Path, target: Path) -> None:
     """Rename `source` to `target`; a folder that is there is deleted: see `check_replaceable`.
 
     A folder cannot be renamed over one that is not empty, so the old one is renamed first. If the
-    second rename fails, the first is undone, after a kill by the next `remove_leftovers`.
+    second rename fails, the first is undone; after a kill, the next `remove_leftovers` does that.
     """
     if not target.exists():
         source.rename(target)
@@ -213,7 +213,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock_of(path: Path, *, unlocked: bool = False) -> Iterator[bool]:
-    """Lock a file or folder in the block; yield False if it is locked, `unlocked` without locks."""
+    """Lock a path in the block; yield False if another process has it, `unlocked` without locks."""
     if os.name == "nt":
         yield unlocked
         return

@@ -81,7 +81,8 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
     if os.path.isdir(path):  # noqa: PTH112 Not every system says so when it is opened.
         raise InvalidInput(f"{name} is a directory, not a file")
     try:
-        return open(path, "rb", opener=_open_at_once if _is_pipe(path) else None)
+        flag = os.O_NONBLOCK if _is_pipe(path) else 0  # Do not wait for the process that writes.
+        return open(path, "rb", opener=lambda file, flags: os.open(file, flags | flag))
     except FileNotFoundError:
         raise MissingFile(f"there is no file {name}") from None
     except PermissionError:
@@ -93,11 +94,6 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
 def _is_pipe(path: FilePath) -> bool:
     """Tell whether a path is a named pipe, such as those of `<(command)` in a shell."""
     return stat.S_ISFIFO(os.stat(path).st_mode)  # noqa: PTH116
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a named pipe without waiting for the process that writes."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _start_of_pipe(path: FilePath, stream: BinaryIO, name: str) -> bytes:
@@ -192,9 +188,9 @@ def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 
 def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[RawLine]:
-    """Yield the number from 1 of each line, the offset of a piece, the piece, and if it ends there.
+    """Cut lines into pieces of at most `limit` bytes.
 
-    Lines longer than `limit` bytes are cut into pieces.
+    Yield line number from 1, offset in the line, piece, and whether the line ends with it.
     """
     number, offset, pending = 1, 0, bytearray()
     for block in blocks:

@@ -36,7 +36,7 @@ def find_files(corpus: FilePath | Sequence[FilePath]) -> list[Path]:
 def check_output(
     path: FilePath | None, *, inputs: Iterable[FilePath | None] = (), overwrite: bool = False
 ) -> None:
-    """Raise before the work if `path` cannot be written, is an input, or is not to `overwrite`."""
+    """Raise early if `path` cannot be written, is an input, or exists without `overwrite`."""
     if path is None:
         return
     problem = f"cannot write {os.fspath(path)[:99]}"  # such as a name that is too long
@@ -121,7 +121,7 @@ def file_inside(folder: Path, *names: str) -> Path | None:
 
 
 def cache_folder(kind: str) -> Path | None:
-    """Return the folder, which may not exist, for data that can be computed again."""
+    """Return the folder, if there is one, for data that can be computed again; create nothing."""
     if chosen := os.environ.get("ELMOKIT_CACHE"):
         return Path(chosen) / kind
     if (chosen := os.environ.get("XDG_CACHE_HOME", "")) and Path(chosen).is_absolute():

@@ -1,8 +1,7 @@
 """Sentences to tensors, the input of the model: each distinct word once, and a row for each token.
 
 The token encoder sees `features` (one row per distinct word), the LSTMs see the vectors that
-`index` gathers from it. Rows 0 and 1 of the features are the sentence boundaries, so that the
-model can put them around every sentence without knowing any words.
+`index` gathers from it. Rows 0 and 1 of the features are the sentence boundaries.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ that of the target too, as in TensorFlow's sampled softmax:
 
 It is the loss of another question: which of these words is the target? All but the target had to be
 drawn, so by Bayes' rule k is the target with a probability proportional to p(k | x) / q_k, as
-exp(s'_k) is: up to a constant, (nearly) the same logits minimize both losses.
+exp(s'_k) is: up to a constant, (nearly) the same logits minimize both losses. It does not estimate
+the full loss: the target takes part whether it is drawn or not.
 
 One sample serves all predictions of a step, in both directions (bilm-tf draws one for each):
 

@@ -104,11 +104,6 @@ class Corpus:
         self.train = Sentences.open(folder, "train")
         self.heldout = Sentences.open(folder, "heldout")
 
-    @property
-    def weights(self) -> list[tuple[int, float]]:
-        """Number of training sentences and weight of each source, in order."""
-        return [(source["train_sentences"], source["weight"]) for source in self.sources]
-
 
 def prepare(
     corpus: Paths | Weights,

@@ -91,8 +91,8 @@ def top_outputs(
 ) -> tuple[Tensor, BiLMState]:
     """Run both LSTM stacks over a window, from the states after the window before.
 
-    Return the outputs of the top layer (2, steps * rows, projection_dim) and the states after the
-    window, detached from the graph. `precision` is that of matrix products.
+    Return the outputs of the top layer (2, steps * rows, projection_dim) in the order of the
+    targets, and the states after the window, detached. `precision` is that of matrix products.
     """
     with torch.autocast(batch.features.device.type, precision, enabled=precision is not None):
         encoded = model.token_encoder(batch.features)

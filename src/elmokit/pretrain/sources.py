@@ -1,8 +1,7 @@
 """The sources of a corpus: their files, and the sentences of these, tokenized on all cores.
 
-One process reads the files and cuts their lines into chunks where no sentence is cut; the others
-find the sentences and tokens of a chunk. Chunks are returned in order, so that the result is the
-same for any number of processes.
+One process cuts the lines of the files into chunks where no sentence is cut; the others find their
+sentences and tokens. Chunks stay in order: the result is the same for any number of processes.
 """
 
 from __future__ import annotations

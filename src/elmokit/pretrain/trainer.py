@@ -123,9 +123,8 @@ class Trainer:
             betas=ADAM_BETAS,
         )
         rows, unroll, seed = settings.batch_size, settings.unroll, settings.seed
-        self.windows = Windows(
-            corpus.train, rows=rows, unroll=unroll, seed=seed, weights=corpus.weights
-        )
+        weights = [(source["train_sentences"], source["weight"]) for source in corpus.sources]
+        self.windows = Windows(corpus.train, rows=rows, unroll=unroll, seed=seed, weights=weights)
         indexer = make_indexer(self.config, self.vocabulary)
         targets = corpus.types.ids_in(self.vocabulary)
         self.batcher = Batcher(corpus.types, targets, indexer, group.device)

@@ -12,7 +12,7 @@ epoch over all sources; only their order is kept, and any (epoch, step) can be c
 
 An epoch reads each block of a source of weight w either floor(w) or ceil(w) times, w times on
 average and spread evenly: with weight 0.25, once in any four epochs. All epochs have the same
-number of pairs: a longer stream is cut, a shorter one continues with its first blocks.
+number of pairs, the mean: a longer stream is cut, a shorter one continues with its first blocks.
 """
 
 from __future__ import annotations

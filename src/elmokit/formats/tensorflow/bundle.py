@@ -5,7 +5,7 @@ them, and a footer that locates that block. A key is a tensor's name; its value 
 offset, type, shape and checksum of the tensor. The value of the empty key gives the number of data
 files. The values are protocol buffers, of which a few fields are needed.
 
-Lengths, offsets and checksums are compared with the files.
+Lengths and offsets are compared with file sizes before anything is read, checksums with content.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class PackedHalfLinear(Linear):
 class Int8Linear(Linear):
     """Weights packed by FBGEMM as int8, with a scale for each output; inputs are rounded to int8.
 
-    Each row of the input has its own scale, its largest value, whatever the other rows are.
+    Each row of the input has a scale of its own: other rows do not change how it is rounded.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -149,7 +149,7 @@ def make_linear(
 ) -> Linear:
     """Return the product with `weight` (out, in) and `bias` (out,), or raise if it cannot run here.
 
-    Without `blocks` a float32 weight can write into given memory, but is slower for few rows.
+    Without `blocks` a float32 product can be written into given memory; few rows take longer.
     """
     if precision == "float32":
         is_large = weight.numel() > (BLOCKED_FROM if bias is None else 0)
