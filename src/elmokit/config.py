@@ -28,10 +28,7 @@ def _choice(*choices: str) -> Any:
 def _number(
     default: float, low: float, high: float = MAX_SIZE, *, unicode_low: float | None = None
 ) -> Any:
-    """Return a field for integers, or for real numbers if the default is a float.
-
-    `unicode_low` replaces `low` with token_encoder="unicode".
-    """
+    """Return a field for integers or, like its default, reals; `unicode_low` is for "unicode"."""
     lows = (low, low if unicode_low is None else unicode_low)
     return field(default=default, metadata={"lows": lows, "high": high})
 

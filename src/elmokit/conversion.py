@@ -1,7 +1,6 @@
 """`convert`: rewrite a model in another format and compare the outputs of both.
 
-The result is written to a temporary folder, loaded again and compared with the source. It gets its
-final name only if the vectors, and the perplexity of a model with a softmax, are the same.
+The result gets its final name only if the vectors, and the perplexity if there is one, agree.
 """
 
 from __future__ import annotations
@@ -70,8 +69,7 @@ def convert(
     """Convert a model, and raise unless the result gives the same vectors and perplexity.
 
     `source` is any model that `elmokit.load` takes, `target` the folder to write; `overwrite`
-    replaces a model in it. The format "many_langs" is for models on Unicode characters, and the
-    `dtype` "float16", which halves the size, needs the format "native".
+    replaces a model in it. "many_langs" is for models on Unicode characters, "float16" for native.
     """
     if to != "native" and dtype != "float32":
         raise InvalidInput(
@@ -113,7 +111,6 @@ def convert(
 
 
 def _check(result: Conversion) -> None:
-    """Raise if the differences are larger than rounding explains."""
     if result.max_difference > TOLERANCE[result.dtype]:
         raise ElmokitError(
             f"{result.target}: the converted model gives different vectors "

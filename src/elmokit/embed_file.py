@@ -3,9 +3,8 @@
     sentences ─► windows ─► Embedder ─► parts on the disk ─► output in its format
 
 Each window is a part that is safe on the disk before the next begins. A run that was stopped
-resumes to the same bytes: the windows do not depend on where it was stopped, and skipped ones still
-fill the word cache. Worker processes embed different windows; each fills its word cache with the
-words of all of them, so that the bytes do not depend on who embeds a window either.
+resumes to the same bytes, and any number of workers writes them: windows are always the same, and
+those that are skipped, or embedded elsewhere, still fill the word cache.
 """
 
 from __future__ import annotations
@@ -175,10 +174,7 @@ def embed_file(
 
 
 def shard_of(input: FilePath, shard: str | None, **reading: Any) -> tuple[int, int | None]:
-    """Return the first sentence of a shard such as "1/4" and its end; the input is read for that.
-
-    Without a shard the end is None, because nobody has counted the sentences.
-    """
+    """Return the first sentence of a shard such as "1/4" and its end, None if all is embedded."""
     if shard is None:
         return 0, None
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", shard)
@@ -196,7 +192,6 @@ def shard_of(input: FilePath, shard: str | None, **reading: Any) -> tuple[int, i
 
 
 def _windows(elmo: Embedder, lines: Iterable[Line], options: EmbedOptions) -> Iterator[Window]:
-    """Yield the lines in windows of bounded size."""
     first = 0
     texts, sources = tee(join_lines(lines))
     for tokens in elmo.windows((line.tokens for line in texts), kept=elmo.config.num_layers + 1):
@@ -205,7 +200,6 @@ def _windows(elmo: Embedder, lines: Iterable[Line], options: EmbedOptions) -> It
 
 
 def _columns(lines: Sequence[Line], options: EmbedOptions) -> Columns:
-    """Return what the output has of the lines themselves."""
     columns: Columns = {} if options.id_field is None else {"id": [line.id for line in lines]}
     if "text" in parse_columns(options.columns):
         columns["text"] = [
@@ -221,7 +215,6 @@ def _write_windows(
     input: FilePath,
     rate: TokenRate,
 ) -> None:
-    """Embed and write the windows that are not written yet."""
     sentences, done = 0, writer.done
     for window in windows:
         sentences += len(window.tokens)

@@ -121,9 +121,8 @@ def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
     """Return the `k` words that best fit a gap `___`.
 
     Both directions propose words from what they read up to the gap. The best of these are put into
-    the sentence, and the whole sentence is scored in both directions: so a word is also judged by
-    how well it predicts its context. The score is the mean of the two log probabilities, and the
-    share of a word is that among all words that were tried.
+    the sentence, which is scored in both directions: so a word is also judged by how well it
+    predicts its context. Its share is that among all words that were tried.
     """
     if k < 1:
         raise InvalidInput(f"k must be at least 1, not {k}")
@@ -153,8 +152,7 @@ def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
 def _context_scores(elmo: Reader, filled: list[list[str]], gap: int) -> Tensor:
     """Return the log probability of the words around a gap, for each filled sentence: (sentences,).
 
-    Only what depends on the filling is computed: the forward direction after the gap, the backward
-    direction before it. The rest is the same for all sentences.
+    Only the forward direction after the gap and the backward one before it depend on the filling.
     """
     top = np.stack([read.vectors for read in elmo.stream(filled, "top", boundaries=True)])
     forward, backward = np.split(top, 2, axis=-1)  # (sentences, n + 2, projection_dim)
@@ -181,10 +179,7 @@ def perplexity(elmo: Reader, sentences: Iterable[Text]) -> Perplexity:
 def sentence_losses(
     elmo: Reader, sentences: Iterable[Text]
 ) -> Iterator[tuple[list[str], NDArray[np.float64]]]:
-    """Yield the tokens of each sentence and its negative log likelihood in both directions, (2,).
-
-    Each sentence is read alone, with its boundaries.
-    """
+    """Yield tokens and negative log likelihood in both directions, (2,), of sentences alone."""
     vocabulary = vocabulary_of(elmo)
     for read in elmo.stream(sentences, "top", boundaries=True):
         targets = vocabulary.encode(read.tokens)

@@ -25,18 +25,14 @@ def load(
     """Load a model of any format.
 
     Args:
-        model: A native folder, an HDF5 file of weights with its options beside it, a folder or an
-            archive with both, a checkpoint or a module of TensorFlow, a folder or an archive of
-            ELMoForManyLangs, a task model of AllenNLP with an ELMo inside, a member of an archive
-            ("models.zip/small"), or `owner/name` on the Hugging Face Hub. "english", the default,
-            and "chinese" are the models that elmokit includes; "./english" is a folder of that
-            name.
+        model: A folder, a file or an archive of elmokit, bilm-tf, TensorFlow, ELMoForManyLangs or
+            AllenNLP, a member of an archive ("models.zip/small"), or `owner/name` on the Hugging
+            Face Hub. "english", the default, and "chinese" are included; "./english" is a folder.
         precision: Precision of the weights at inference. On a CPU "float16" and "int8" are faster
             for models as large as the original; "float16" is slower for small ones.
         tokenizer: Tokenizer of strings: "elmokit", "whitespace" or "chinese" (default: "chinese"
             for a model that elmokit trained with it, "elmokit" for all others).
-        jieba_dict: Dictionary file for the tokenizer "chinese", instead of the model's own: a word
-            per line, with a frequency and a part of speech if you like.
+        jieba_dict: Dictionary file for "chinese", a word per line, instead of the model's own.
         device: Device to compute on, such as "cpu" or "cuda".
         warm: Compute the token vectors of the model's vocabulary now, see `Embedder.warm_up`. A
             path names the file that keeps them.

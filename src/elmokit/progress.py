@@ -26,7 +26,6 @@ class StderrHandler(logging.Handler):
     """Prints messages as `elmokit: …` on stderr, above a progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one message."""
         from tqdm import tqdm
 
         try:

@@ -5,7 +5,7 @@
         worker, result = workers.receive()
 
 The processes are spawned, so that the threads and locks of this one do not matter. They end with
-this process, however it ends: after an error, Ctrl-C, SIGTERM or kill -9.
+it, however it ends: after an error, Ctrl-C, SIGTERM or kill -9.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from logging.handlers import BufferingHandler
 from multiprocessing.connection import Connection, wait
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from elmokit.errors import ElmokitError
 
@@ -31,16 +31,6 @@ logger = logging.getLogger("elmokit")
 MAX_WORKERS = 4096
 SECONDS_TO_END = 10.0
 MAX_MESSAGES = 10_000  # of one task; more than that are dropped
-
-
-class Reply(NamedTuple):
-    """What a worker sends back."""
-
-    result: Any
-    error: Exception | None
-    traceback: str
-    messages: list[tuple[int, str]]
-    """What it has logged: level and text."""
 
 
 class WorkerTraceback(Exception):
@@ -102,17 +92,17 @@ class Workers:
 
     def _receive_from(self, worker: int) -> tuple[int, Any]:
         try:
-            reply: Reply = self._connections[worker].recv()
+            result, error, text, messages = self._connections[worker].recv()
         except (EOFError, OSError):
             raise self._ended(worker) from None
-        for level, message in reply.messages:
+        for level, message in messages:
             if message not in self._messages:  # Each worker says the same of the model.
                 self._messages.add(message)
                 logger.log(level, "%s", message)
-        if reply.error is not None:
-            raise reply.error from WorkerTraceback(reply.traceback)
+        if error is not None:
+            raise error from WorkerTraceback(text)
         self.idle.append(worker)
-        return worker, reply.result
+        return worker, result
 
     def _ended(self, worker: int) -> ElmokitError:
         process = self._processes[worker]
@@ -183,7 +173,7 @@ def _serve(
     def send(result: Any, error: Exception | None = None, text: str = "") -> None:
         messages = [(record.levelno, record.getMessage()) for record in logged.buffer]
         logged.flush()
-        connection.send(Reply(result, error, text, messages))
+        connection.send((result, error, text, messages))
 
     try:
         call = build(*arguments)

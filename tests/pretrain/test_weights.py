@@ -118,7 +118,8 @@ def test_every_source_is_held_out_in_proportion_before_weighting(
         weights, tmp_path / "corpus", valid_fraction=0.1, tokenizer="whitespace", quiet=True
     )
     assert corpus.manifest["heldout_sentences"] == 70
-    assert corpus.weights == [(360, 0.5), (270, 2.0)]
+    read = [(source["train_sentences"], source["weight"]) for source in corpus.sources]
+    assert read == [(360, 0.5), (270, 2.0)]
     tokens = [source["train_tokens"] for source in corpus.sources]
     assert sum(tokens) == len(corpus.train.tokens) == corpus.manifest["train_tokens"]
     assert [source["name"].split("/")[-1] for source in corpus.sources] == ["a.txt", "b.txt"]

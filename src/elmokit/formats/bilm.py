@@ -7,10 +7,9 @@
     token_vectors.hdf5   `embedding` alone, which bilm-tf cached (`dump_token_embeddings`)
 
 The options of the training script give 261 characters, those for prediction 262; the tensor always
-has 261 rows. Highway layers, the token projection and the state projection may each be missing. A
-model on words has `embedding` instead of the character tensors, one row for each line of its
-vocabulary, perhaps after a row for padding. Token vectors and the layers (`RNN_…`) of the weights
-file beside them are a model on words, too.
+has 261 rows. Highway layers and both projections may each be missing. A model on words has
+`embedding` instead of the character tensors, one row for each line of its vocabulary, perhaps after
+one for padding. So have token vectors, with the layers (`RNN_…`) of the weights file beside them.
 """
 
 from __future__ import annotations
@@ -160,10 +159,7 @@ def _layers_beside(table: Path) -> Path:
 
 
 def without_padding(checkpoint: Checkpoint, words: object = None) -> Checkpoint:
-    """Remove the first row of a word table if it is one for padding.
-
-    `words` is the number of rows that the options give, if they do.
-    """
+    """Remove a word table's first row if it is for padding; the options may give its `words`."""
     name, rows = "token_encoder.words", checkpoint.config.n_words
     if checkpoint.config.token_encoder != "words" or len(checkpoint.vocabulary or []) != rows - 1:
         return checkpoint
@@ -183,10 +179,7 @@ def published_options(lstm: dict[str, Any], cnn: dict[str, Any]) -> dict[str, An
 
 
 def find_options(weights: Path) -> Path:
-    """Return the options file of a weights file.
-
-    It has the same name with "options" for "weights", or is `options.json`, or the only candidate.
-    """
+    """Return the options file of a weights file: named like it, `options.json`, or the only one."""
     named = [weights.stem.replace("weights", "options") + ".json", OPTIONS]
     others = sorted(weights.parent.glob("*options*.json"))
     if chosen := _choose([weights.with_name(name) for name in named], others):
@@ -242,10 +235,7 @@ def cnn_values(cnn: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_vocabulary(folder: Path) -> Path:
-    """Return `vocab.txt` or `vocab.txt.gz`, else the only file with "vocab" in its name.
-
-    If there is none, or several, return the path of a `vocab.txt` that does not exist.
-    """
+    """Return `vocab.txt`, `vocab.txt.gz` or the only file like them; it may not exist."""
     standard = [folder / VOCABULARY, folder / f"{VOCABULARY}.gz"]
     return _choose(standard, _vocabularies(folder)) or standard[0]
 

@@ -63,10 +63,7 @@ class Checkpoint:
     """File of the tensors, if that is not the source."""
 
     def fingerprint(self) -> str:
-        """Return a hash of everything that determines the vectors.
-
-        That is the configuration, the dictionaries and all weights except the softmax.
-        """
+        """Return a hash of the configuration, dictionaries and weights except the softmax."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps(self.config.to_dict(), sort_keys=True).encode())
         if self.dictionaries is not None:
@@ -100,8 +97,7 @@ class Checkpoint:
 def tokenizer_of(metadata: Mapping[str, Any]) -> str:
     """Return the tokenizer that fits a model: "chinese" if it was trained with it, else "elmokit".
 
-    The words of a user dictionary follow the name: see `elmokit.text.chinese`. The tokenizer of
-    pre-tokenized training text is unknown.
+    The words of a user dictionary follow the name: see `elmokit.text.chinese`.
     """
     training = metadata.get("training")
     name = training.get("tokenizer") if isinstance(training, Mapping) else None
@@ -131,8 +127,7 @@ def check_tensors(checkpoint: Checkpoint, expected: Shapes) -> None:
 def check_shapes(shapes: Shapes, expected: Shapes, where: object, kind: str, known_by: str) -> None:
     """Raise unless the tensors of a file have exactly the expected names and shapes.
 
-    Messages name the file (`where`), what its format calls a tensor (`kind`), and what determined
-    the expected ones (`known_by`).
+    `kind` is what its format calls a tensor, `known_by` what determined the expected ones.
     """
     if extra := min(shapes.keys() - expected.keys(), default=""):
         raise UnsupportedFormat(f"{where} has a {kind} {extra!r} that {known_by} do not describe")

@@ -1,7 +1,6 @@
 """Find out by looking at the files which format a path or name has, and read it.
 
-The file names that identify each format are listed here. The modules of the other formats are
-imported only if a model is not native, so that they cost no time.
+The modules of other formats are imported only if a model is not native, because that takes time.
 """
 
 from __future__ import annotations
@@ -54,10 +53,8 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     path = _path(model)
     if checkpoint := _read_path(path):
         return checkpoint
-    if _is_hub_name(model):
-        from elmokit.formats.containers import hf_hub
-
-        return _read_folder(hf_hub.download(str(model)))
+    if is_on_hub(model):
+        return _read_folder(Path(hub_folder(str(model))))
     raise MissingFile(f"there is no file or folder {path}{_similar(path)}")
 
 
@@ -68,9 +65,13 @@ def recorded_model(name: object) -> str:
     return hub_folder(name, local_files_only=True) if is_on_hub(name) else name
 
 
-def is_on_hub(name: str) -> bool:
-    """Tell whether a name means a repository, and nothing that is here."""
-    return name not in SHIPPED and _is_hub_name(name) and not _exists(_path(name))
+def is_on_hub(name: str | Path) -> bool:
+    """Tell whether a name can only mean a repository: nothing here, not even its first part."""
+    from elmokit.formats.containers import hf_hub
+
+    if name in SHIPPED or not isinstance(name, str) or not hf_hub.is_repository(name):
+        return False
+    return not Path(name).parent.is_dir() and not _exists(_path(name))
 
 
 def hub_folder(name: str, *, local_files_only: bool = False) -> str:
@@ -78,14 +79,6 @@ def hub_folder(name: str, *, local_files_only: bool = False) -> str:
     from elmokit.formats.containers import hf_hub
 
     return str(hf_hub.download(name, local_files_only=local_files_only))
-
-
-def _is_hub_name(model: str | Path) -> bool:
-    """Tell whether a name can only mean a repository: not if its first part is a folder here."""
-    from elmokit.formats.containers import hf_hub
-
-    is_repository = isinstance(model, str) and hf_hub.is_repository(model)
-    return is_repository and not Path(model).parent.is_dir()
 
 
 def _similar(path: Path) -> str:

@@ -5,9 +5,8 @@
     token_embedder.pkl   state dict of the token encoder
     encoder.pkl          state dict of the LSTMs
 
-`token_rows` and `layer_rows` below list the names and shapes of both state dicts. The constant of
-the forget gate is part of the stored bias. If the configuration is missing, that of the published
-models is used, which all share.
+The constant of the forget gate is part of the stored bias. If the configuration is missing, that of
+the published models is used, which all share.
 """
 
 from __future__ import annotations
@@ -100,10 +99,9 @@ def _linear(name: str, shape: Shape) -> list[Row]:
 
 
 def _highway(layer: int, part: str, shape: Shape) -> Row:
-    """Return the row of a highway layer, whose gate changes its sign.
+    """Return the row of a highway layer: a transform, and a gate that changes its sign.
 
-    Their tensor has the rows of the transform, then those of the gate. Their gate weights the
-    input and ours the transform: sigmoid(-x) = 1 - sigmoid(x).
+    Their gate weights the input and ours the transform: sigmoid(-x) = 1 - sigmoid(x).
     """
     ours = tuple(f"highways.{layer}.{kind}.{part}" for kind in ("transform", "gate"))
 
@@ -118,10 +116,7 @@ def _highway(layer: int, part: str, shape: Shape) -> Row:
 
 
 def _gates(name: str, shape: Shape, ours: str) -> Row:
-    """Return the row of an LSTM tensor whose last two gates change places.
-
-    Their order is input, forget, memory, output; ours is input, forget, output, memory.
-    """
+    """Return the row of an LSTM tensor, whose last two gates (memory, output) change places."""
 
     def swap(array: Array) -> Array:
         i, f, third, fourth = np.split(array, 4)

@@ -1,11 +1,8 @@
 """Our own format: a folder with `config.json`, `model.safetensors` and often `vocab.txt`.
 
 A model on Unicode characters has its dictionaries in `characters.txt` and `words.txt`, one entry
-per line, its id being the line number; only a newline ends a line. The user dictionary of jieba
-with which the training text was segmented is in `jieba.txt`.
-
-A repository on the Hugging Face Hub has the same layout. Weights are stored as float32 or float16
-and are float32 in memory.
+per line; only a newline ends it. The user dictionary of jieba with which the training text was
+segmented is in `jieba.txt`. Weights are stored as float32 or float16 and are float32 in memory.
 
 `elmokit.integrations.transformers` writes the same folder. If it has a task on top, the names of
 the biLM's tensors begin with `elmo.`, and there are a scalar mix and a classifier beside them:
@@ -82,10 +79,7 @@ def read(folder: Path) -> Checkpoint:
 
 
 def metadata_of(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the metadata in the values of config.json, with the words of `jieba.txt` if it has it.
-
-    In memory, they are part of the tokenizer: see `elmokit.text.chinese`.
-    """
+    """Return the metadata in config.json; words of `jieba.txt` become part of the tokenizer."""
     metadata = values.get("metadata")
     metadata = dict(metadata) if isinstance(metadata, dict) else {}
     training = metadata.get("training")

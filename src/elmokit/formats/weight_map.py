@@ -1,8 +1,7 @@
 """Maps between the tensor names of a format and ours, as data that works in both directions.
 
 A format is a list of rows. Each says that one tensor of the file, of a given shape, holds certain
-tensors of the model, and how to convert them: by transposing, splitting, negating or reordering
-gates. `read_rows` reads a file by such a list, `write_rows` yields the tensors to write.
+tensors of the model, and how to convert them.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ def read_rows(
     kind: str = "tensor",
     known_by: str = "its options",
 ) -> Tensors:
-    """Read all tensors of a file by our names; raise if one is missing, unexpected or damaged.
-
-    All shapes are checked before `fetch` reads anything; see `check_shapes` for the messages.
-    """
+    """Read all tensors of a file by our names; raise if one is missing, unexpected or damaged."""
     rows = list(rows)
     check_shapes(shapes, {row.theirs: row.shape for row in rows}, where, kind, known_by)
     tensors: Tensors = {}

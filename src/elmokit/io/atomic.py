@@ -1,9 +1,8 @@
 """Write files and folders atomically: a reader sees the old version or the complete new one.
 
 Everything is synced to the disk before it gets its final name, so that this also holds after a
-power failure. This is the only module that writes temporary files and renames them. A temporary
-name is `.NAME.XXXXXXXX.elmokit`, locked while it is written: the next writer of NAME deletes what
-a killed one has left. Nothing is written or deleted through a link.
+power failure. A temporary name is `.NAME.XXXXXXXX.elmokit`, locked while it is written: the next
+writer of NAME deletes what a killed one has left. Nothing is written or deleted through a link.
 """
 
 from __future__ import annotations
@@ -130,8 +129,7 @@ def replace_folder(source: Path, target: Path) -> None:
     """Rename `source` to `target`; a folder that is there is deleted: see `check_replaceable`.
 
     A folder cannot be renamed over one that is not empty, so the old one is renamed first. If the
-    second rename fails, the first is undone; if the process is killed between them, the next call
-    of `remove_leftovers` undoes it.
+    second rename fails, the first is undone; after a kill, the next `remove_leftovers` does that.
     """
     if not target.exists():
         source.rename(target)
@@ -200,10 +198,9 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder while the block runs.
+    """Keep other processes out of a folder while the block runs, however it ends.
 
-    The operating system releases the lock however the process ends. Without such locks (on
-    Windows, on some network drives) nothing is locked.
+    Without such locks (on Windows, on some network drives) nothing is locked.
     """
     with _lock_of(folder, unlocked=True) as is_mine:
         if not is_mine:
@@ -216,10 +213,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock_of(path: Path, *, unlocked: bool = False) -> Iterator[bool]:
-    """Lock a file or folder while the block runs; yield False if another process has locked it.
-
-    `unlocked` is yielded where there are no locks.
-    """
+    """Lock a path in the block; yield False if another process has it, `unlocked` without locks."""
     if os.name == "nt":
         yield unlocked
         return

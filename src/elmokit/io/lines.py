@@ -51,8 +51,7 @@ def read_lines(
 ) -> Iterator[Piece]:
     """Yield the decoded lines of a file, compressed or not; "-" is standard input.
 
-    `errors` says what to do with bytes that are not UTF-8, as in `bytes.decode`. `on_bytes(n)` is
-    called after each read with the number of bytes consumed.
+    `errors` is as in `bytes.decode`; `on_bytes(n)` is called after each read of n bytes.
     """
     name = name_of(path)
     blocks = _text_blocks(read_blocks(path, on_bytes=on_bytes), name)
@@ -82,7 +81,8 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
     if os.path.isdir(path):  # noqa: PTH112 Not every system says so when it is opened.
         raise InvalidInput(f"{name} is a directory, not a file")
     try:
-        return open(path, "rb", opener=_open_at_once if _is_pipe(path) else None)
+        flag = os.O_NONBLOCK if _is_pipe(path) else 0  # Do not wait for the process that writes.
+        return open(path, "rb", opener=lambda file, flags: os.open(file, flags | flag))
     except FileNotFoundError:
         raise MissingFile(f"there is no file {name}") from None
     except PermissionError:
@@ -94,11 +94,6 @@ def _open(path: FilePath, name: str) -> AbstractContextManager[BinaryIO]:
 def _is_pipe(path: FilePath) -> bool:
     """Tell whether a path is a named pipe, such as those of `<(command)` in a shell."""
     return stat.S_ISFIFO(os.stat(path).st_mode)  # noqa: PTH116
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a named pipe without waiting for the process that writes."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _start_of_pipe(path: FilePath, stream: BinaryIO, name: str) -> bytes:
@@ -146,11 +141,7 @@ def _decompressor(compression: str) -> tuple[Any, type[Exception]]:
 
 
 def _compression(path: FilePath, name: str, start: bytes) -> str | None:
-    """Return the extension of a file's compression, detected by its first bytes.
-
-    None of them is valid UTF-8, so this is safe without a name, as for standard input. A name
-    that promises another compression is an error.
-    """
+    """Return the extension of a file's compression, by its first bytes: none are valid UTF-8."""
     detected = (ext for ext, magic in COMPRESSIONS.items() if start.startswith(magic))
     compression = next(detected, None)
     extension = Path(path).suffix.lower()
@@ -197,10 +188,9 @@ def _text_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 
 def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[RawLine]:
-    r"""Split at "\n", and cut lines longer than `limit` bytes.
+    """Cut lines into pieces of at most `limit` bytes.
 
-    Yield the line number from 1, the offset of the piece in the line, the piece, and whether the
-    line ends with it.
+    Yield line number from 1, offset in the line, piece, and whether the line ends with it.
     """
     number, offset, pending = 1, 0, bytearray()
     for block in blocks:

@@ -36,10 +36,7 @@ def find_files(corpus: FilePath | Sequence[FilePath]) -> list[Path]:
 def check_output(
     path: FilePath | None, *, inputs: Iterable[FilePath | None] = (), overwrite: bool = False
 ) -> None:
-    """Raise before the work, not after it, if `path` cannot or must not be written.
-
-    A file that exists is replaced only with `overwrite`, and an input never: see `check_no_input`.
-    """
+    """Raise early if `path` cannot be written, is an input, or exists without `overwrite`."""
     if path is None:
         return
     problem = f"cannot write {os.fspath(path)[:99]}"  # such as a name that is too long
@@ -78,11 +75,10 @@ def check_no_input(output: FilePath, inputs: Iterable[FilePath | None]) -> None:
 
 def _file_id(path: FilePath) -> tuple[int, int] | None:
     """Return what identifies a file or folder whatever its name is; None if it does not exist."""
-    try:
+    with suppress(OSError, RuntimeError, ValueError):
         status = Path(path).expanduser().stat()
-    except (OSError, RuntimeError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def is_file(path: FilePath) -> bool:
@@ -111,10 +107,9 @@ def check_regular(path: Path, *, missing_ok: bool = False) -> None:
 
 
 def file_inside(folder: Path, *names: str) -> Path | None:
-    """Return the first file that one of the names in a model's files leads to, None if none does.
+    """Return the first file in the folder that one of the names leads to, None without any file.
 
-    Raise if all lead out of the folder. The file itself may be a link, as in the cache of the
-    Hugging Face Hub.
+    Raise if all lead out of the folder. The file itself may be a link, as in the Hub's cache.
     """
     files = [path for name in names if is_file(path := folder / name)]
     for path in files:
@@ -126,10 +121,7 @@ def file_inside(folder: Path, *names: str) -> Path | None:
 
 
 def cache_folder(kind: str) -> Path | None:
-    """Return the folder for data that can be computed again; it need not exist.
-
-    It is below ELMOKIT_CACHE, XDG_CACHE_HOME or ~/.cache; None if the user has no home either.
-    """
+    """Return the folder, if there is one, for data that can be computed again; create nothing."""
     if chosen := os.environ.get("ELMOKIT_CACHE"):
         return Path(chosen) / kind
     if (chosen := os.environ.get("XDG_CACHE_HOME", "")) and Path(chosen).is_absolute():

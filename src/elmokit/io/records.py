@@ -1,7 +1,6 @@
 """Records of several owners in one SQLite database, shared by processes and safe against kills.
 
-Every value has a checksum: one that has been damaged is not returned. The database never shrinks:
-the space of records that were deleted is used again.
+The database never shrinks: the space of records that were deleted is used again.
 """
 
 from __future__ import annotations

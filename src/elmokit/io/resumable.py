@@ -1,10 +1,7 @@
 """Long runs that can be resumed: an output is collected in a folder beside it, then renamed.
 
-    out.parts/      settings of the run and what it has written so far
-    out             appears when all is done
-
-A run that is killed at any moment continues with `resume`, if its settings and its input are the
-same. `ResumableFolder` has the rules that all such outputs share.
+out.parts/      settings of the run and what it has written so far
+out             appears when all is done
 """
 
 from __future__ import annotations
@@ -37,10 +34,7 @@ def parts_folder(out: Path) -> Path:
 def check_unused(
     out: Path, *, resume: bool, overwrite: bool, inputs: Iterable[FilePath | None] = ()
 ) -> None:
-    """Raise if `out` or an unfinished run of it exists, unless it is to be resumed or replaced.
-
-    Neither may be one of the `inputs`: see `check_no_input`.
-    """
+    """Raise if `out` or a run of it exists and is not to be resumed or replaced, or is an input."""
     if not out.name:
         raise ElmokitError(f"{out} is a folder: name an output in it")
     inputs = list(inputs)

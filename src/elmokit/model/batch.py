@@ -1,8 +1,7 @@
 """Sentences to tensors, the input of the model: each distinct word once, and a row for each token.
 
 The token encoder sees `features` (one row per distinct word), the LSTMs see the vectors that
-`index` gathers from it. Rows 0 and 1 of the features are the sentence boundaries, so that the
-model can put them around every sentence without knowing any words.
+`index` gathers from it. Rows 0 and 1 of the features are the sentence boundaries.
 """
 
 from __future__ import annotations
@@ -56,12 +55,9 @@ def token_mask(lengths: Tensor, tokens: int) -> Tensor:
 
 
 def with_boundaries(batch: TokenBatch) -> tuple[Tensor, Tensor]:
-    """Put `<S>` (row 0) before and `</S>` (row 1) after each sentence.
-
-    Return the new index (sentences, tokens + 2) and the new lengths (sentences,).
-    """
+    """Return index (sentences, tokens + 2) and lengths with `<S>` and `</S>` around sentences."""
     sentences, tokens = batch.index.shape
-    index = batch.index.new_zeros(sentences, tokens + 2)  # zeros are <S>
+    index = batch.index.new_zeros(sentences, tokens + 2)  # Row 0 is <S>, and row 1 </S>.
     index[:, 1:-1] = batch.index
     index.scatter_(1, batch.lengths[:, None] + 1, 1)
     return index, batch.lengths + 2

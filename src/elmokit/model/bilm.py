@@ -157,8 +157,7 @@ class BiLM(nn.Module):
         Args:
             batch: the sentences.
             state: None starts every sentence from zeros. "carry" does too, and returns the state
-                after the batch. A returned state continues from there, row by row, as the original
-                systems did from batch to batch.
+                after the batch. A returned state continues from there, row by row.
             boundaries: keep `<S>` and `</S>` in the output.
         """
         vectors = self.token_encoder(batch.features)  # (words, projection_dim)

@@ -137,9 +137,8 @@ class WordTable(nn.Module):
 class UnicodeEncoder(nn.Module):
     """Encoder of ELMoForManyLangs: from dictionary ids of a word and its characters to its vector.
 
-    The word's own vector comes first, then what was read from the characters: the maxima of
-    convolutions through highway layers, or the last states of an LSTM in both directions. A
-    projection of both is the token vector. Either part may be absent.
+    The word's own vector stands before what was read from the characters: the maxima of
+    convolutions through highway layers, or the last states of an LSTM. Either may be absent.
     """
 
     def __init__(self, config: BiLMConfig) -> None:
@@ -205,8 +204,7 @@ def activate(x: Tensor, activation: str) -> Tensor:
 def trim(ids: Tensor, max_width: int) -> Tensor:
     """Cut columns of padding that cannot change any maximum: ids are (words, max_characters).
 
-    A filter takes its maximum over all windows. Windows of padding alone are all equal, so one is
-    enough: keep the longest word's characters and as many columns as the widest filter has.
+    Windows of padding alone are all equal, so one of the widest filter is enough.
     """
     used = (ids != PADDING_ID).any(dim=0).nonzero()
     longest = int(used[-1]) + 1 if len(used) else 0

@@ -6,10 +6,8 @@ The same tokens stand in three orders. Three sentences "a b c d", "e f" and "g h
     padded            a b c d | e f . . | g h i .       (sentences, tokens), for task models
     packed            a g e   b h f   c i   d           what the LSTM layers read
 
-Packed means time-major without padding, the longest sentence first: all first tokens, then all
-second tokens of the sentences that have one, and so on. As sentences end, a step works on the first
-rows only, and no padding is ever computed. A backward layer gets its sentences reversed and runs
-like a forward one.
+Packed means time-major without padding, the longest sentence first. As sentences end, a step works
+on the first rows only. A backward layer gets its sentences reversed and runs like a forward one.
 """
 
 from __future__ import annotations
@@ -101,8 +99,7 @@ class LSTMLayer(nn.Module):
     ) -> tuple[Tensor, LayerState]:
         """Run over packed x (positions, size); return the packed outputs and the last states.
 
-        `sizes` are the number of sentences at each step, never rising. `state` is h (sentences,
-        size) and c (sentences, cells) to start from.
+        `sizes` are those of `Packing`, `state` h (sentences, size) and c (sentences, cells).
         """
         h, c = state
         gates = functional.linear(x, self.input_weight, self.shifted_bias())  # (positions, 4 cells)

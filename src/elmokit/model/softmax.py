@@ -12,11 +12,8 @@ that of the target too, as in TensorFlow's sampled softmax:
 
 It is the loss of another question: which of these words is the target? All but the target had to be
 drawn, so by Bayes' rule k is the target with a probability proportional to p(k | x) / q_k, as
-exp(s'_k) is: up to a constant, the same logits minimize both losses (exactly if words are drawn
-independently, nearly with a fixed number of draws). It does not estimate the full loss: the sum
-over S alone is unbiased, but the target takes part whether drawn or not, with weight 1 / q_t.
-
-Words are drawn log-uniformly: low ids (frequent words) more often.
+exp(s'_k) is: up to a constant, (nearly) the same logits minimize both losses. It does not estimate
+the full loss: the target takes part whether it is drawn or not.
 
 One sample serves all predictions of a step, in both directions (bilm-tf draws one for each):
 
@@ -28,9 +25,8 @@ One sample serves all predictions of a step, in both directions (bilm-tf draws o
     …                   └─────────┘   └─────────────────────────────────────────┘
                          x · w_t       one product, (rows, size) by (size, samples)
 
-A sampled word that is the row's own target (–) is left out of that row's sum.
-
-A target of -1 means no target and costs nothing. `kernels/softmax_loss.py` computes both losses.
+A sampled word that is the row's own target (–) is left out of that row's sum. A target of -1 means
+no target and costs nothing. `kernels/softmax_loss.py` computes both losses.
 """
 
 from __future__ import annotations
@@ -47,8 +43,7 @@ from torch.nn import functional
 from elmokit.model.kernels.softmax_loss import FullLoss, SampledLoss, chunks
 
 # "auto" samples from this vocabulary size on. A step of the tiny model (batch 128, two cores) takes
-# 0.6 s with 8,192 samples, whatever the vocabulary; with the full softmax 0.6 s over 10,000 words,
-# 1.2 s over 30,000, 1.9 s over 50,000.
+# 0.6 s with 8,192 samples; with the full softmax 0.6 s over 10,000 words, 1.2 s over 30,000.
 SAMPLED_FROM = 20_000
 
 
@@ -67,10 +62,7 @@ class Softmax(nn.Module):
         return functional.linear(x, self.weight, self.bias)
 
     def loss(self, x: Tensor, targets: Tensor, precision: torch.dtype | None = None) -> Tensor:
-        """Return the summed negative log likelihood of targets (n,) after outputs (n, size).
-
-        `precision` is that of matrix products, if it is not that of the weights.
-        """
+        """Return the summed negative log likelihood of targets (n,) after outputs (n, size)."""
         return FullLoss.apply(x, self.weight, self.bias, targets, precision)  # type: ignore[no-any-return, no-untyped-call]
 
     @torch.no_grad()
@@ -115,8 +107,7 @@ class Sample:
     def draw(cls, words: int, samples: int, random: np.random.Generator) -> Sample:
         """Draw about `samples` distinct words, or take all if there are no more.
 
-        The number of draws is fixed in advance (rather than that of distinct words), so that the
-        probabilities q_k are exact.
+        Fixed is the number of draws, not that of distinct words, so that each q_k is exact.
         """
         draws, log_expected = expected_counts(words, samples)
         if samples >= words:
@@ -133,8 +124,7 @@ def expected_counts(words: int, samples: int) -> tuple[int, Tensor]:
     """Return how many draws D give `samples` distinct words on average, and log q_k: (words,).
 
     A draw is the word k with probability p_k = log((k + 2) / (k + 1)) / log(words + 1), and D draws
-    include it with probability q_k = 1 - (1 - p_k)^D. The sum of all q_k is the expected number of
-    distinct words; D is found by bisection.
+    include it with probability q_k = 1 - (1 - p_k)^D. D is found by bisection on the sum of q_k.
     """
     if samples >= words:
         return 0, torch.zeros(words)

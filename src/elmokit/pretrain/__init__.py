@@ -35,9 +35,8 @@ if not TYPE_CHECKING:  # A type checker would accept any misspelled name.
         if name not in MODULES:
             raise AttributeError(f"module 'elmokit.pretrain' has no attribute {name!r}")
         # OpenMP reads this once, when torch is imported. By default its threads spin for long
-        # while they wait for each other, which makes training several times slower as soon as
-        # anything else runs on the machine. With OMP_WAIT_POLICY=passive they sleep and wake
-        # thousands of times per step. So let them spin briefly.
+        # while they wait, which makes training several times slower as soon as anything else runs
+        # on the machine; OMP_WAIT_POLICY=passive wakes them thousands of times per step.
         if name != "evaluate":
             os.environ.setdefault("GOMP_SPINCOUNT", "20000")
         return getattr(import_module(f"elmokit.pretrain.{MODULES[name]}"), name)

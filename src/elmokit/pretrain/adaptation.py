@@ -2,7 +2,6 @@
 
 A model with a softmax keeps it, with its vocabulary. A model without one (every published HDF5
 file) gets a new softmax over the words of the domain, which learns alone before the biLM joins in.
-The output folder is that of `elmokit pretrain`, and the run is resumed in the same way.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ def adapt(
     """Continue to train a biLM on the text of a domain; the same call resumes a stopped run.
 
     Args:
-        model: A model folder, weights file, archive or Hub name; "english" and "chinese" are
-            included.
+        model: What `elmokit.load` takes.
         corpus: Files, globs or folders of text, also .gz, .xz, .zst; or a mapping of each to its
             weight, which is how often an epoch reads it.
         out: Folder of the adapted model and of everything that is needed to resume.

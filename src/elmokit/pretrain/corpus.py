@@ -9,8 +9,6 @@ types, while the char-CNN still reads the actual word.
     train.tokens, train.offsets       type ids of all sentences, and where each sentence starts
     heldout.tokens, heldout.offsets   the same for the held-out part
     manifest.json                     what it was made from
-
-Weights of sources change nothing here: windows.py repeats or skips blocks of a source.
 """
 
 from __future__ import annotations
@@ -106,11 +104,6 @@ class Corpus:
         self.train = Sentences.open(folder, "train")
         self.heldout = Sentences.open(folder, "heldout")
 
-    @property
-    def weights(self) -> list[tuple[int, float]]:
-        """Number of training sentences and weight of each source, in order."""
-        return [(source["train_sentences"], source["weight"]) for source in self.sources]
-
 
 def prepare(
     corpus: Paths | Weights,
@@ -126,9 +119,8 @@ def prepare(
 ) -> Corpus:
     """Encode a corpus into `folder`, or open what is there if it was made from the same text.
 
-    See `PretrainSettings` for the options of the same name. Without `valid`, blocks of sentences
-    spread over each source are held out. `as_written` reads `<unk>` as a word like any other, not
-    as `<UNK>`. `keep` raises if the text has changed, instead of encoding it again.
+    See `PretrainSettings` for options of the same name. `as_written` reads `<unk>` as a word like
+    any other, not as `<UNK>`. `keep` raises if the text has changed instead of encoding it again.
     """
     if not 0 <= valid_fraction < 1:
         raise ElmokitError(f"valid_fraction must be at least 0 and below 1, not {valid_fraction}")
@@ -280,10 +272,9 @@ def _append(
 
 
 def split_sources(sizes: list[int], fraction: float) -> tuple[list[list[Range]], list[Range]]:
-    """Hold out a fraction of the sentences of each source, from their numbers.
+    """Return the ranges to train on for each source, and those held out, from their sizes.
 
-    Return the ranges to train on for each source, and the ranges held out. A source that is too
-    small for it is trained on as a whole.
+    A source that is too small to hold out a fraction of it is trained on as a whole.
     """
     train: list[list[Range]] = []
     heldout: list[Range] = []

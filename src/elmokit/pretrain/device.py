@@ -27,8 +27,7 @@ assert (torch.conv1d(c, torch.ones(64, 16, 4).bfloat16()) == 64).all()
 def keep_freed_memory() -> None:
     """Let each step reuse the memory that the step before has freed, if the C library can.
 
-    By default large blocks are returned to the system and faulted in again page by page, which
-    takes a tenth of a step. The process never holds more than its largest step needs.
+    Otherwise large blocks are returned and faulted in again page by page: a tenth of a step.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:

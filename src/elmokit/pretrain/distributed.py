@@ -40,8 +40,8 @@ REPORT_TIMEOUT = 10.0  # Seconds that a failed process has to print its error.
 def join(device: str) -> Iterator[ProcessGroup]:
     """Join the other processes, if the environment says that there are some.
 
-    If one of them fails, the first to notice reports why, and the others raise OtherProcessFailed
-    after it: torchrun ends all that are left as soon as one has gone.
+    If one fails, the first to notice reports why, and the others raise OtherProcessFailed after it:
+    torchrun ends all that are left as soon as one has gone.
     """
     group = ProcessGroup()
     try:

@@ -112,8 +112,7 @@ def evaluate(
         elmo: A model with a softmax.
         text: Files, globs or folders of text, also .gz, .xz, .zst.
         state: "carry" the LSTM state from sentence to sentence, or begin each with a "fresh" one.
-        stretches: Number of parts of the text that are read in parallel if the state is carried;
-            1 reads the text as a whole, exactly but slowly.
+        stretches: Number of parts that are read in parallel if the state is carried; 1 is exact.
         sentences: A .tsv file to write, with the perplexity of each sentence.
         quiet: Show no progress bar.
     """

@@ -19,10 +19,7 @@ from elmokit.training.curves import Curve, Panel, draw_curves
 
 
 class RunLog:
-    """Writes `log.jsonl`, a line per report, and shows a progress bar over the tokens of the run.
-
-    A run that is resumed drops the lines of the steps that it repeats.
-    """
+    """Writes `log.jsonl`, a line per report, and shows a progress bar over the tokens."""
 
     def __init__(self, folder: Path, *, writes: bool, tensorboard: bool, quiet: bool) -> None:
         """Open nothing yet; only one of several processes `writes`."""
@@ -41,7 +38,7 @@ class RunLog:
         with ExitStack() as stack:
             if self.writes:
                 lines = read_log(self.path) if step else []  # Step 0 is evaluated again.
-                kept = [line for line in lines if line["step"] <= step]
+                kept = [line for line in lines if line["step"] <= step]  # Others are repeated.
                 write_file(self.path, (json.dumps(line) + "\n" for line in kept))
                 self._stream = stack.enter_context(self.path.open("a", encoding="utf-8"))
             if self.writes and self.tensorboard:

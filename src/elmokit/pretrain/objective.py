@@ -48,8 +48,7 @@ class Batcher:
     def batch(self, window: Window) -> Batch:
         words = self.types.words(window.types)
         order = np.argsort(np.fromiter(map(len, words), np.int64, len(words)), kind="stable")
-        ranks = np.empty_like(order)  # Row of `features` for each word: (words,).
-        ranks[order] = np.arange(len(order))
+        ranks = np.argsort(order)  # Row of `features` for each word: (words,).
         features = self.indexer.encode([words[index] for index in order.tolist()])
         targets = self.targets[window.targets].astype(np.int64).reshape(2, -1)
         tensors = (torch.from_numpy(a) for a in (features, ranks[window.index], targets))
@@ -60,8 +59,7 @@ class Batcher:
 class Dropout:
     """Draws the dropout masks of one step for rows of a batch.
 
-    They are drawn for the whole batch, so that a row drops the same values however the batch is
-    split into processes and parts.
+    A row drops the same values however the batch is split: they are drawn for all of it.
     """
 
     rate: float
@@ -94,8 +92,7 @@ def top_outputs(
     """Run both LSTM stacks over a window, from the states after the window before.
 
     Return the outputs of the top layer (2, steps * rows, projection_dim) in the order of the
-    targets, and the states after the window, detached from the graph. `precision` is that of matrix
-    products; that of the weights if None.
+    targets, and the states after the window, detached. `precision` is that of matrix products.
     """
     with torch.autocast(batch.features.device.type, precision, enabled=precision is not None):
         encoded = model.token_encoder(batch.features)

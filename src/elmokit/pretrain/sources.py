@@ -1,8 +1,7 @@
 """The sources of a corpus: their files, and the sentences of these, tokenized on all cores.
 
-One process reads the files and cuts their lines into chunks where no sentence is cut; the others
-find the sentences and tokens of a chunk. Chunks are returned in order, so that the result is the
-same for any number of processes.
+One process cuts the lines of the files into chunks where no sentence is cut; the others find their
+sentences and tokens. Chunks stay in order: the result is the same for any number of processes.
 """
 
 from __future__ import annotations
@@ -74,10 +73,7 @@ class Chunk:
 def tokenized_chunks(
     files: Sequence[Path], *, tokenizer: str, workers: int | None, on_bytes: OnBytes
 ) -> Iterator[Chunk]:
-    """Yield the sentences of files in order; for the whitespace tokenizer, a line is a sentence.
-
-    Small files are read in this process, others by `workers` processes (default: all cores).
-    """
+    """Yield the sentences of files in order, tokenized here or, if they are large, by `workers`."""
     tokenizer_named(tokenizer)  # Report a wrong name here, not in another process.
     tasks = (
         (pieces, str(file), tokenizer)

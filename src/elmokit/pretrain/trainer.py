@@ -123,9 +123,8 @@ class Trainer:
             betas=ADAM_BETAS,
         )
         rows, unroll, seed = settings.batch_size, settings.unroll, settings.seed
-        self.windows = Windows(
-            corpus.train, rows=rows, unroll=unroll, seed=seed, weights=corpus.weights
-        )
+        weights = [(source["train_sentences"], source["weight"]) for source in corpus.sources]
+        self.windows = Windows(corpus.train, rows=rows, unroll=unroll, seed=seed, weights=weights)
         indexer = make_indexer(self.config, self.vocabulary)
         targets = corpus.types.ids_in(self.vocabulary)
         self.batcher = Batcher(corpus.types, targets, indexer, group.device)
@@ -328,10 +327,7 @@ class Trainer:
         self.group.run_on_main(lambda: self.publish(measured))
 
     def publish(self, measured: Perplexity | None) -> None:
-        """Make the current weights the model that `elmokit.load(folder)` returns, file by file.
-
-        If this is interrupted, the complete model is in `training/best`.
-        """
+        """Write the model to `training/best`, and from there to the folder, file by file."""
         manifest = self.corpus.manifest
         training = {
             "corpus": [entry["name"] for entry in manifest["corpus"]],

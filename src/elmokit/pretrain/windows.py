@@ -11,9 +11,8 @@ and the LSTMs continue where the step before left them. Blocks of sentences are 
 epoch over all sources; only their order is kept, and any (epoch, step) can be computed directly.
 
 An epoch reads each block of a source of weight w either floor(w) or ceil(w) times, w times on
-average. The copies are chosen by the seed and spread evenly: with weight 0.25, every block is read
-once in any four epochs. All epochs have the same number of pairs, the rounded mean: a stream that
-is longer is cut, one that is shorter continues with its first blocks.
+average and spread evenly: with weight 0.25, once in any four epochs. All epochs have the same
+number of pairs, the mean: a longer stream is cut, a shorter one continues with its first blocks.
 """
 
 from __future__ import annotations

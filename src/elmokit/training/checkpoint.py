@@ -74,10 +74,7 @@ def remove_all(folder: Path) -> None:
 
 @contextmanager
 def reading(checkpoint: Path) -> Iterator[dict[str, Any]]:
-    """Yield the metadata of a checkpoint; errors in the block say that the checkpoint is damaged.
-
-    Only errors that are no sentences yet: those of another library, or of values of a wrong type.
-    """
+    """Yield the metadata of a checkpoint; errors in the block say that it is damaged."""
     try:
         yield read_json(checkpoint / METADATA)
     except ElmokitError:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from elmokit.figures import ELMO, FAINT, new_figure, styled, write_figure
 
@@ -43,26 +43,23 @@ def draw_curves(panels: Sequence[Panel], path: Path) -> bool:
     """Draw panels side by side into a PNG; return False if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
         return False
+    from matplotlib.ticker import MaxNLocator
+
     with styled():
         figure = new_figure(PANEL[0] * len(panels), PANEL[1])
         grid = figure.subplots(1, len(panels), squeeze=False)[0]
         for axes, panel in zip(grid, panels, strict=True):
-            _draw(axes, panel)
+            for curve in panel.curves:
+                line = {"color": curve.color, "label": curve.label, "lw": 1.2, "ms": 3}
+                axes.plot(curve.x, curve.y, curve.style, **line)
+            if panel.best is not None:
+                axes.axvline(panel.best, lw=0.8, ls=":", color=FAINT)
+            axes.set(xlabel=panel.x_label, ylabel=panel.y_label, yscale=panel.y_scale)
+            # There is no half epoch or step. More than one tick would need some in one epoch.
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+            if panel.y_limits is not None:
+                axes.set_ylim(*panel.y_limits)
+            if any(curve.label for curve in panel.curves):
+                axes.legend(fontsize="small")
     write_figure(figure, str(path))
     return True
-
-
-def _draw(axes: Any, panel: Panel) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    for curve in panel.curves:
-        axes.plot(curve.x, curve.y, curve.style, color=curve.color, label=curve.label, lw=1.2, ms=3)
-    if panel.best is not None:
-        axes.axvline(panel.best, lw=0.8, ls=":", color=FAINT)
-    axes.set(xlabel=panel.x_label, ylabel=panel.y_label, yscale=panel.y_scale)
-    # There is no half epoch or step. More than one tick would need some if there is one epoch.
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    if panel.y_limits is not None:
-        axes.set_ylim(*panel.y_limits)
-    if any(curve.label for curve in panel.curves):
-        axes.legend(fontsize="small")

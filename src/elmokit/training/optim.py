@@ -17,10 +17,7 @@ def make_optimizer(
     weight_decay: float = 0.0,
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> torch.optim.Optimizer:
-    """Return Adagrad with the settings of the original ELMo, or AdamW.
-
-    `groups` are parameter groups as torch takes them; those without parameters are left out.
-    """
+    """Return Adagrad as in the original ELMo, or AdamW, for parameter groups as torch has them."""
     groups = [group for group in groups if group["params"]]
     fused = all(p.device.type == "cpu" for group in groups for p in group["params"]) or None
     if name == "adagrad":

@@ -70,10 +70,7 @@ def _describe(hint: Any) -> str:
 def find_change(
     old: Mapping[str, Any], settings: DataclassInstance, *, ignore: Collection[str] = ()
 ) -> str | None:
-    """Describe the first setting that differs from a saved run; return None if there is none.
-
-    A setting that is missing in `old` had its default value.
-    """
+    """Describe the first setting that differs from a saved run; return None if there is none."""
     for field in fields(settings):
         before, now = old.get(field.name, field.default), getattr(settings, field.name)
         if field.name not in ignore and before != now:

@@ -3,10 +3,8 @@
     "0", "1", …           a dataset per sentence; or "vectors", one of all if they are pooled
     sentence_to_index     JSON object: sentence -> index of its first occurrence
 
-The names of a shard of an input begin at the index of its first sentence.
-
-Sentences are written one by one, so that memory stays bounded, and without timestamps, so that the
-same vectors give the same bytes.
+The names of a shard of an input begin at the index of its first sentence. Sentences are written one
+by one, to bound the memory, and without timestamps: the same vectors give the same bytes.
 """
 
 from __future__ import annotations
@@ -52,9 +50,8 @@ def write_hdf5(shards: VectorShards, file: io.BufferedRandom) -> None:
 class DeferredErrors:
     """A file for h5py that keeps a failed write, or a Ctrl-C, to itself until `check`.
 
-    HDF5 does not survive a write that fails: errors in closing a dataset are swallowed, and
-    closing the file then ends the process with a segmentation fault. A KeyboardInterrupt would
-    be raised inside such a write, or where h5py loses it.
+    HDF5 does not survive a write that fails: closing the file then ends the process with a
+    segmentation fault. A KeyboardInterrupt would be raised in such a write, or where h5py loses it.
     """
 
     def __init__(self, file: io.RawIOBase) -> None:

@@ -9,7 +9,6 @@ The names of a shard of an input begin at the index of its first sentence.
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import math
 import zipfile
@@ -56,21 +55,15 @@ def read_npz(path: Path) -> Sentences:
     with zipfile.ZipFile(path) as archive, archive.open("tokens.npy") as member:
         texts = (json.loads(str(text)) for text in read_npy_rows(member))
         first = archive.namelist()[0].removesuffix(".npy")
+        if first == "vectors":
+            with archive.open("vectors.npy") as vectors:
+                for i, (tokens, row) in enumerate(zip(texts, read_npy_rows(vectors), strict=True)):
+                    yield i, tokens, row
+            return
         start = int(first) if first.isdecimal() else 0  # not 0 in a shard of an input
-        arrays = read_arrays(archive, start)
         for i, tokens in enumerate(texts, start):
-            yield i, tokens, next(arrays)
-
-
-def read_arrays(archive: zipfile.ZipFile, start: int) -> Iterator[Vectors]:
-    """Yield the rows of the array "vectors", or else the arrays "0", "1", … from `start` on."""
-    if "vectors.npy" in archive.namelist():
-        with archive.open("vectors.npy") as member:
-            yield from read_npy_rows(member)
-        return
-    for i in itertools.count(start):
-        with archive.open(f"{i}.npy") as member:
-            yield np.lib.format.read_array(member, allow_pickle=False)
+            with archive.open(f"{i}.npy") as array:
+                yield i, tokens, np.lib.format.read_array(array, allow_pickle=False)
 
 
 def read_npy_rows(file: IO[bytes]) -> Iterator[Vectors]:

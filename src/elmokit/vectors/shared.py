@@ -1,8 +1,7 @@
 """Parts that worker processes write and this process commits, in the order of the input.
 
-A worker writes the vectors of a window of sentences. They count only when this process has
-committed the part, which it does in the order of the windows: so the folder of parts is always one
-that a single process could have left, and any number of workers can resume it.
+A worker writes the vectors of a window of sentences. They count when this process has committed the
+part, in the order of the windows: so any number of workers, or none, can resume the folder.
 """
 
 from __future__ import annotations

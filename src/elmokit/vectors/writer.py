@@ -32,10 +32,9 @@ FINISHED = "finished_sentences"  # Added to the settings when the output has its
 class VectorWriter(ResumableFolder):
     """Writes vectors so that a run killed at any moment can be resumed.
 
-    `settings` say what the vectors are made of (model, input, layers, dtype, …). `pooled`: a
-    sentence has layers (K, dim), not (K, tokens, dim). `squeeze`: K is 1 and the output leaves that
-    axis out. `resume` continues after the `done` sentences that are committed. `start` is the index
-    of the first sentence in its input, if these are a shard of it.
+    `settings` say what the vectors are made of. `pooled`: a sentence has layers (K, dim), not
+    (K, tokens, dim). `squeeze`: K is 1 and the output leaves that axis out. `start` is the index of
+    the first sentence in its input, if these are a shard of it.
     """
 
     KIND = "output of this format"

@@ -93,10 +93,8 @@ def _check_total(path: Path, sizes: list[int]) -> None:
 
 
 def _safe_name(path: Path, name: str) -> str:
-    """Return a member's name with forward slashes; raise if it is not below the folder.
-
-    The libraries would strip a leading slash or a drive silently, and only those of this system.
-    """
+    """Return a member's name with forward slashes; raise if it is not below the folder."""
+    # The libraries would strip a leading slash or a drive silently, and only those of this system.
     posix = PurePosixPath(name.replace("\\", "/"))
     if posix.is_absolute() or ".." in posix.parts or ":" in name or "\0" in name:
         raise UnsupportedFormat(f"{path}: the member {name!r} would be written outside its folder")

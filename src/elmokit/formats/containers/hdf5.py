@@ -1,7 +1,6 @@
 """HDF5 files as plain data: the datasets are listed before anything is read into memory.
 
-Only floating-point datasets inside the file itself are read. Links, external and virtual storage
-are refused, and so is a file that declares more data than it can hold.
+Links, external and virtual storage are refused, and so is more data than the file can hold.
 """
 
 from __future__ import annotations

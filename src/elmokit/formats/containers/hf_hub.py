@@ -50,10 +50,7 @@ def push(
     private: bool = False,
     commit_message: str = "Upload an elmokit model",
 ) -> str:
-    """Upload a model as a native folder and return its address.
-
-    The repository `name`, "owner/name", is created if it does not exist, `private` or public.
-    """
+    """Upload a native folder to the repository `name`, which may be new; return its address."""
     from huggingface_hub import HfApi
 
     if not is_repository(name):

@@ -5,8 +5,7 @@ them, and a footer that locates that block. A key is a tensor's name; its value 
 offset, type, shape and checksum of the tensor. The value of the empty key gives the number of data
 files. The values are protocol buffers, of which a few fields are needed.
 
-Every length and offset is compared with the size of its file before anything is read, and every
-checksum with the content.
+Lengths and offsets are compared with file sizes before anything is read, checksums with content.
 """
 
 from __future__ import annotations
@@ -94,12 +93,6 @@ def open_bundle(prefix: Path) -> Bundle:
         raise UnsupportedFormat(f"{index} is not a readable TensorFlow index: {reason}") from None
     pattern = f"{prefix.name}.data-{{:05d}}-of-{file_count:05d}"
     files = [prefix.with_name(pattern.format(i)) for i in range(file_count)]
-    _check_locations(index, files, entries)
-    return Bundle(prefix, files, entries)
-
-
-def _check_locations(index: Path, files: list[Path], entries: dict[str, Entry]) -> None:
-    """Raise unless every tensor is inside its file, and all together fit into the files."""
     sizes = []
     for path in files:
         if not path.is_file():
@@ -116,6 +109,7 @@ def _check_locations(index: Path, files: list[Path], entries: dict[str, Entry]) 
             )
     if sum(entry.size for entry in entries.values()) > sum(sizes):
         raise UnsupportedFormat(f"{index} declares more tensors than its data files can hold")
+    return Bundle(prefix, files, entries)
 
 
 # ---------------------------------------------------------------------- the table
@@ -143,7 +137,13 @@ def _table(content: bytes) -> tuple[int, dict[str, Entry]]:
         if name in entries:
             raise Damaged(f"it has the tensor {name!r} twice")
         entries[name] = _entry(name, value)
-    return _file_count(items[0][1]), entries
+    header = dict(_fields(items[0][1]))  # BundleHeaderProto: 1 counts the files, 2 is byte order.
+    if header.get(2, 0) != 0:
+        raise Damaged("its tensors are big-endian, which is not supported")
+    count = header.get(1, 1)
+    if not isinstance(count, int) or not 1 <= count <= MAX_FILES:
+        raise Damaged("its number of data files is invalid")
+    return count, entries
 
 
 def _block(content: bytes, offset: int, size: int) -> bytes:
@@ -177,17 +177,6 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 # ---------------------------------------------------------------------- the values
-def _file_count(value: bytes) -> int:
-    """Return field 1 of a BundleHeaderProto, the number of data files; 2 is the byte order."""
-    fields = dict(_fields(value))
-    count = fields.get(1, 1)
-    if fields.get(2, 0) != 0:
-        raise Damaged("its tensors are big-endian, which is not supported")
-    if not isinstance(count, int) or not 1 <= count <= MAX_FILES:
-        raise Damaged("its number of data files is invalid")
-    return count
-
-
 def _entry(name: str, value: bytes) -> Entry:
     """Return type, shape, data file, offset, size, checksum and slices of a BundleEntryProto."""
     fields: dict[int, Any] = {1: 0, 2: b"", 3: 0, 4: 0, 5: 0, 6: 0, 7: None} | dict(_fields(value))
@@ -195,20 +184,15 @@ def _entry(name: str, value: bytes) -> Entry:
     integers = (dtype, file, offset, size, checksum)
     if not isinstance(shape, bytes) or not all(isinstance(each, int) for each in integers):
         raise Damaged(f"the entry of the tensor {name!r} is invalid")
-    sizes = tuple(_shape(shape))
+    sizes = []
+    for tag, dimension in _fields(shape):  # TensorShapeProto: 2 is a dimension, its 1 the size.
+        if tag == 2 and isinstance(dimension, bytes):
+            sizes.append(dict(_fields(dimension)).get(1, 0))
+            if not isinstance(sizes[-1], int) or sizes[-1] >= 1 << 40:
+                raise Damaged("a tensor has a dimension of invalid size")
     if len(sizes) > MAX_DIMENSIONS:
         raise Damaged(f"the tensor {name!r} has {len(sizes)} dimensions")
-    return Entry(dtype, sizes, file, offset, size, checksum, slices is not None)
-
-
-def _shape(value: bytes) -> Iterator[int]:
-    """Yield the sizes of a TensorShapeProto: field 2 is a dimension, whose field 1 is its size."""
-    for tag, dimension in _fields(value):
-        if tag == 2 and isinstance(dimension, bytes):
-            length = dict(_fields(dimension)).get(1, 0)
-            if not isinstance(length, int) or length >= 1 << 40:
-                raise Damaged("a tensor has a dimension of invalid size")
-            yield length
+    return Entry(dtype, tuple(sizes), file, offset, size, checksum, slices is not None)
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:

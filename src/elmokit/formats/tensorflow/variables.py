@@ -3,10 +3,9 @@
     checkpoint, model.ckpt-N.index, .data-*, options.json, vocab.txt     training of bilm-tf
     saved_model.pb, variables/variables.index, .data-*                   TensorFlow Hub, google/elmo
 
-`dataset_name` maps the end of a variable's name to a dataset of the bilm format; shapes and
-transposes are then those of `bilm.py`. Training checkpoints also have the softmax, Hub modules the
-weights of the sum of the layers. The program in `saved_model.pb` is not read: without an
-options.json, settings that the variables do not determine are those of the published module.
+`dataset_name` maps the end of a variable's name to a dataset of the bilm format. Training
+checkpoints also have the softmax, Hub modules the weights of the sum of the layers. The program in
+`saved_model.pb` is not read: without an options.json, settings are those of the published module.
 """
 
 from __future__ import annotations
@@ -63,16 +62,15 @@ def dataset_name(variable: str) -> str | None:
 
 # ---------------------------------------------------------------------- training checkpoints
 def find_checkpoint(folder: Path) -> Path | None:
-    """Return the path of a folder's checkpoint, without `.index`; None if there is none.
-
-    It is the one that the file `checkpoint` names, else the one of the last step.
-    """
+    """Return the checkpoint that a folder names, or that of the last step, without `.index`."""
     with_data = {path.name.partition(".data-")[0] for path in folder.glob("[!.]*.data-*-of-*")}
     indices = sorted(path.name.removesuffix(INDEX) for path in folder.glob(f"[!.]*{INDEX}"))
     prefixes = [prefix for prefix in indices if prefix in with_data]
-    named = _latest(folder / STATE)
-    if named in prefixes:
-        return folder / named
+    with suppress(ElmokitError):  # There is no such file, or it is of another kind.
+        text = read_text(folder / STATE)
+        match = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', text, re.M)
+        if match and (named := re.split(r"[/\\]", match[1])[-1]) in prefixes:
+            return folder / named
     steps = {prefix: int(match[1]) for prefix in prefixes if (match := STEP.fullmatch(prefix))}
     if steps:
         return folder / max(steps, key=lambda prefix: steps[prefix])
@@ -97,13 +95,6 @@ def read_training(prefix: Path) -> Checkpoint:
     tensors, words = _tensors(bundle, variables, config), bilm.vocabulary_of(vocabulary, config)
     metadata = {"options": options, "checkpoint": prefix.name}
     return Checkpoint(config, tensors, words, metadata, str(prefix), "tensorflow")
-
-
-def _latest(state: Path) -> str | None:
-    with suppress(ElmokitError):  # There is none, or it is of another kind.
-        match = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', read_text(state), re.M)
-        return re.split(r"[/\\]", match[1])[-1] if match else None
-    return None
 
 
 # ---------------------------------------------------------------------- Hub modules

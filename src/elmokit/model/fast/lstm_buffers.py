@@ -20,15 +20,13 @@ operation of a tick is one batched operation on tensors (runs, rows, …).
 Buffers that keep all ticks are (runs, ticks * rows, …), as in the drawing with a pair of runs for
 each line; places marked – are never read. `hidden` and `cell` have one tick more: at tick k they
 hold the state *before* the step, which writes the state after it to tick k + 1.
-
-The views that a tick reads and writes are made once and used for window after window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,84 +63,89 @@ class Shape:
         """Return the layers that are at work: the first ones early, the last ones late."""
         return range(max(0, tick - self.steps + 1), min(self.config.num_layers, tick + 1))
 
+    def rows_at(self, index: int) -> slice:
+        """Return the rows of a tick in (runs, ticks * rows, …), or of a step in `steps_of`."""
+        return slice(index * self.rows, (index + 1) * self.rows)
+
     def steps_of(self, layer: int, buffer: Tensor, *, after: bool = False) -> Tensor:
         """Return a view of the steps of one layer in both directions: (2, steps * rows, …).
 
-        The buffer has all ticks, (runs, ticks * rows, …). `after` starts one tick later, where the
-        states after each step are.
+        `after` starts one tick later, where the states after each step are.
         """
         start = (layer + after) * self.rows
         return buffer[2 * layer : 2 * layer + 2, start : start + self.steps * self.rows]
 
 
-class ForwardViews(NamedTuple):
+class ForwardViews:
     """What the runs of a tick read and write in the forward pass.
 
     Each is a view (runs, rows, columns), with `size` or `cells` columns where nothing else is said.
     """
 
-    input_and_hidden: Tensor
-    """[x, h'], the input beside the hidden state before the step: 2 * size columns."""
-    input_and_hidden_by_run: tuple[Tensor, ...]
-    gates: Tensor
-    """[i, f, o, g], activated: 4 * cells columns. The backward pass puts their gradients here."""
-    gates_by_run: tuple[Tensor, ...]
-    sigmoid_gates: Tensor
-    """[i, f, o]: 3 * cells columns."""
-    gate_input: Tensor  # i
-    gate_forget: Tensor  # f
-    gate_output: Tensor  # o
-    candidate: Tensor  # g
-    cell_before: Tensor  # c'
-    cell: Tensor  # c
-    tanh_cell: Tensor  # tanh(c)
-    cell_output: Tensor  # m = o * tanh(c)
-    projected: Tensor  # p = P m, before the clip
-    hidden: Tensor  # h, after the clip
+    def __init__(self, b: Buffers, runs: slice, now: slice, after: slice) -> None:
+        # [x, h'], the input beside the hidden state before the step: 2 * size columns.
+        self.input_and_hidden = b.input_and_hidden[runs, now]
+        self.input_and_hidden_by_run = self.input_and_hidden.unbind()
+        # [i, f, o, g], activated: 4 * cells columns. The backward pass puts their gradients here.
+        self.gates = b.gates[runs, now]
+        self.gates_by_run = self.gates.unbind()
+        self.sigmoid_gates = self.gates[..., : 3 * b.shape.config.lstm_dim]  # [i, f, o]
+        i, f, o, g = self.gates.chunk(4, dim=-1)
+        self.gate_input, self.gate_forget, self.gate_output, self.candidate = i, f, o, g
+        self.cell_before = b.cell[runs, now]  # c'
+        self.cell = b.cell[runs, after]  # c
+        self.tanh_cell = b.tanh_cell[runs, now]  # tanh(c)
+        self.cell_output = b.cell_output[runs, now]  # m = o * tanh(c)
+        self.projected = b.projected[runs]  # p = P m, before the clip
+        self.hidden = b.hidden[runs, after]  # h, after the clip
 
 
-class BackwardViews(NamedTuple):
+class BackwardViews:
     """Gradients that the runs of a tick read and write: d_name is dL/d(name), (runs, rows, …)."""
 
-    d_output: Tensor  # dL/dy: of the layer's output, skip connection included
-    d_projected: Tensor  # dL/dp
-    d_cell_output: Tensor  # dL/dm
-    d_input_and_hidden: Tensor  # [dL/dx, dL/dh']
-    d_hidden: Tensor  # dL/dh as the step after this one left it; its own dL/dh' after the tick
-    d_cell: Tensor  # dL/dc likewise
-    d_sigmoid_gates: Tensor  # [dL/di, dL/df, dL/do]
-    d_gate_input: Tensor  # dL/di
-    d_gate_forget: Tensor  # dL/df
-    d_gate_output: Tensor  # dL/do
-    d_candidate: Tensor  # dL/dg
+    def __init__(self, b: Buffers, runs: slice, now: slice) -> None:
+        config, d_gates = b.shape.config, b.d_gates[runs]
+        self.d_output = b.d_output[runs, now]  # dL/dy: of the layer's output, with skip connection
+        self.d_projected = b.d_projected[runs, now]  # dL/dp
+        self.d_cell_output = b.d_cell_output[runs] if config.project_state else self.d_projected
+        self.d_input_and_hidden = b.d_input_and_hidden[runs]  # [dL/dx, dL/dh']
+        # dL/dh as the step after this one left it; its own dL/dh' after the tick.
+        self.d_hidden = self.d_input_and_hidden[..., config.projection_dim :]
+        self.d_cell = b.d_cell[runs]  # dL/dc likewise
+        self.d_sigmoid_gates = d_gates[..., : 3 * config.lstm_dim]  # [dL/di, dL/df, dL/do]
+        i, f, o, g = d_gates.chunk(4, dim=-1)
+        self.d_gate_input, self.d_gate_forget, self.d_gate_output, self.d_candidate = i, f, o, g
 
 
-class LayerStep(NamedTuple):
+class LayerStep:
     """What one layer of a tick exchanges with the layers below and above: (2, rows, size)."""
 
-    layer: int
-    step: int
-    hidden: Tensor
-    output: Tensor
-    """h or, with a skip connection, h plus `below`."""
-    below: Tensor | None
-    """Output of the layer below; None without a skip connection."""
-    input_above: Tensor | None
-    """Input of the layer above; None for the top layer."""
-    d_input: Tensor
-    d_output: Tensor
-    d_below: Tensor
-    """Gradient of the output of the layer below or, for layer 0, of the token vectors."""
+    def __init__(self, b: Buffers, layer: int, step: int) -> None:
+        shape, config, rows = b.shape, b.shape.config, b.shape.rows_at(step)
+        has_skip, is_top = layer > 0 and config.skip_connections, layer + 1 == config.num_layers
+        d_below = shape.steps_of(layer - 1, b.d_output) if layer else b.d_inputs
+        self.layer, self.step = layer, step
+        self.hidden = shape.steps_of(layer, b.hidden, after=True)[:, rows]
+        # h or, with a skip connection, h plus the output of the layer below.
+        self.output = b.outputs[layer][:, rows]
+        self.below = b.outputs[layer - 1][:, rows] if has_skip else None
+        self.input_above = None if is_top else shape.steps_of(layer + 1, b.x)[:, rows]
+        self.d_input = b.d_input_and_hidden[2 * layer : 2 * layer + 2, :, : config.projection_dim]
+        self.d_output = shape.steps_of(layer, b.d_output)[:, rows]
+        # Gradient of the output of the layer below or, for layer 0, of the token vectors.
+        self.d_below = d_below[:, rows]
 
 
-class Tick(NamedTuple):
+class Tick:
     """One step of all layers that are at work, as views of the buffers."""
 
-    runs: slice
-    """Runs of these layers."""
-    forward: ForwardViews
-    backward: BackwardViews
-    layer_steps: list[LayerStep]
+    def __init__(self, b: Buffers, tick: int) -> None:
+        shape = b.shape
+        layers, now, after = shape.layers_at(tick), shape.rows_at(tick), shape.rows_at(tick + 1)
+        self.runs = slice(2 * layers.start, 2 * layers.stop)  # of the layers at work
+        self.forward = ForwardViews(b, self.runs, now, after)
+        self.backward = BackwardViews(b, self.runs, now)
+        self.layer_steps = [LayerStep(b, layer, tick - layer) for layer in layers]
 
 
 class Buffers:
@@ -188,77 +191,7 @@ class Buffers:
         self.d_input_and_hidden = empty(runs, rows, 2 * size)
         self.d_cell = empty(runs, rows, cells)
         self.d_gates = empty(runs, rows, 4 * cells)  # of the activated gates
-        self.ticks = [self._tick(tick) for tick in range(shape.ticks)]
-
-    def _tick(self, tick: int) -> Tick:
-        layers = self.shape.layers_at(tick)
-        runs = slice(2 * layers.start, 2 * layers.stop)
-        return Tick(
-            runs=runs,
-            forward=self._forward_views(tick, runs),
-            backward=self._backward_views(tick, runs),
-            layer_steps=[self._layer_step(layer, tick - layer) for layer in layers],
-        )
-
-    def _forward_views(self, tick: int, runs: slice) -> ForwardViews:
-        now, after = self._rows_at(tick), self._rows_at(tick + 1)
-        input_and_hidden, gates = self.input_and_hidden[runs, now], self.gates[runs, now]
-        gate_input, gate_forget, gate_output, candidate = gates.chunk(4, dim=-1)
-        return ForwardViews(
-            input_and_hidden=input_and_hidden,
-            input_and_hidden_by_run=input_and_hidden.unbind(),
-            gates=gates,
-            gates_by_run=gates.unbind(),
-            sigmoid_gates=gates[..., : 3 * self.shape.config.lstm_dim],
-            gate_input=gate_input,
-            gate_forget=gate_forget,
-            gate_output=gate_output,
-            candidate=candidate,
-            cell_before=self.cell[runs, now],
-            cell=self.cell[runs, after],
-            tanh_cell=self.tanh_cell[runs, now],
-            cell_output=self.cell_output[runs, now],
-            projected=self.projected[runs],
-            hidden=self.hidden[runs, after],
-        )
-
-    def _backward_views(self, tick: int, runs: slice) -> BackwardViews:
-        now, d_gates, config = self._rows_at(tick), self.d_gates[runs], self.shape.config
-        d_gate_input, d_gate_forget, d_gate_output, d_candidate = d_gates.chunk(4, dim=-1)
-        d_projected = self.d_projected[runs, now]
-        return BackwardViews(
-            d_output=self.d_output[runs, now],
-            d_projected=d_projected,
-            d_cell_output=self.d_cell_output[runs] if config.project_state else d_projected,
-            d_input_and_hidden=self.d_input_and_hidden[runs],
-            d_hidden=self.d_input_and_hidden[runs, :, config.projection_dim :],
-            d_cell=self.d_cell[runs],
-            d_sigmoid_gates=d_gates[..., : 3 * config.lstm_dim],
-            d_gate_input=d_gate_input,
-            d_gate_forget=d_gate_forget,
-            d_gate_output=d_gate_output,
-            d_candidate=d_candidate,
-        )
-
-    def _layer_step(self, layer: int, step: int) -> LayerStep:
-        shape, config, rows = self.shape, self.shape.config, self._rows_at(step)
-        is_top = layer + 1 == config.num_layers
-        d_below = shape.steps_of(layer - 1, self.d_output) if layer else self.d_inputs
-        return LayerStep(
-            layer=layer,
-            step=step,
-            hidden=shape.steps_of(layer, self.hidden, after=True)[:, rows],
-            output=self.outputs[layer][:, rows],
-            below=self.outputs[layer - 1][:, rows] if layer and config.skip_connections else None,
-            input_above=None if is_top else shape.steps_of(layer + 1, self.x)[:, rows],
-            d_input=self.d_input_and_hidden[2 * layer : 2 * layer + 2, :, : config.projection_dim],
-            d_output=shape.steps_of(layer, self.d_output)[:, rows],
-            d_below=d_below[:, rows],
-        )
-
-    def _rows_at(self, index: int) -> slice:
-        """Return the rows of a tick in (runs, ticks * rows, …), or of a step in `steps_of`."""
-        return slice(index * self.shape.rows, (index + 1) * self.shape.rows)
+        self.ticks = [Tick(self, tick) for tick in range(shape.ticks)]
 
     def load(self, weights: Sequence[Sequence[Any]]) -> None:
         """Copy W, U, b and P of each run.

@@ -65,7 +65,7 @@ def run_both_stacks(
     masks: Masks = None,
     precision: torch.dtype | None = None,
 ) -> tuple[Tensor, list[LayerState]]:
-    """Run the forward and the backward layers, differentiable.
+    """Run both stacks; return the top outputs (2, steps * rows, size), and (h, c) of each layer.
 
     Args:
         config: that of the model.
@@ -74,9 +74,6 @@ def run_both_stacks(
         starts: (h, c) of each layer to start from: (2, rows, size) and (2, rows, cells).
         masks: for each layer, what its input is multiplied with: dropout, already scaled.
         precision: of matrix products, if it is not that of the weights.
-
-    Returns:
-        The top layer's outputs (2, steps * rows, size), and (h, c) of each layer at the end.
     """
     first, rows = directions[0][0], starts[0][0].shape[1]
     steps = inputs.shape[1] // rows
@@ -132,7 +129,7 @@ def stacks_forward(b: Buffers, inputs: Tensor, starts: Sequence[LayerState], mas
         shape.steps_of(layer, b.hidden)[:, : shape.rows] = hidden
         shape.steps_of(layer, b.cell)[:, : shape.rows] = cell
     _drop(inputs, None if masks is None else masks[0], out=shape.steps_of(0, b.x))
-    step_masks = _split_steps(masks, shape)
+    step_masks = None if masks is None else [torch.split(m, shape.rows, dim=1) for m in masks]
     for tick in b.ticks:
         v = tick.forward
         _compute_gates(b, tick)  # F1, F2, F3: i, f, o, g
@@ -180,7 +177,7 @@ def stacks_backward(b: Buffers, masks: Masks, grad: Tensor) -> list[list[Tensor 
     b.d_input_and_hidden.zero_()  # No gradient comes from behind the window.
     b.d_cell.zero_()
     shape.steps_of(config.num_layers - 1, b.d_output).copy_(grad)
-    step_masks = _split_steps(masks, shape)
+    step_masks = None if masks is None else [torch.split(m, shape.rows, dim=1) for m in masks]
     for tick in reversed(b.ticks):
         v, d = tick.forward, tick.backward
         torch.add(d.d_output, d.d_hidden, out=d.d_projected)  # B1: dL/dh, in the memory of dL/dp
@@ -231,11 +228,6 @@ def _weight_gradients(b: Buffers) -> list[list[Tensor | None]]:
             d_biases = [d_bias[direction], d_projection[direction]]
             gradients.append([d_input_weight, d_recurrent_weight, *d_biases])
     return gradients
-
-
-def _split_steps(masks: Masks, shape: Shape) -> list[tuple[Tensor, ...]] | None:
-    """Split each layer's mask (2, steps * rows, size) into steps (2, rows, size)."""
-    return None if masks is None else [torch.split(mask, shape.rows, dim=1) for mask in masks]
 
 
 def _drop(x: Tensor, mask: Tensor | None, out: Tensor) -> Tensor:

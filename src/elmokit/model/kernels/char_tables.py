@@ -24,10 +24,9 @@ from torch.nn import functional
 
 
 def make_table(characters: Tensor, convolutions: Sequence[nn.Conv1d]) -> Tensor:
-    """Return what each character adds at each position of the widest window.
+    """Return what each character adds at each window position: (characters, width, filters).
 
-    Narrower filters add nothing at the last positions. The vectors (characters, character_dim) of
-    the characters give a table (characters, width, filters).
+    Narrower filters add nothing at the last positions.
     """
     width = max(c.kernel_size[0] for c in convolutions)
     weights = [functional.pad(c.weight, (0, width - c.kernel_size[0])) for c in convolutions]
@@ -47,10 +46,7 @@ def make_width_table(characters: Tensor, convolution: nn.Conv1d) -> Tensor:
 
 
 def table_rows(ids: Tensor, width: int) -> Tensor:
-    """Return the rows of a flat table that each window of character ids (words, length) adds.
-
-    Shape (words, windows, width).
-    """
+    """Return the rows of a flat table that the windows of ids add: (words, windows, width)."""
     positions = torch.arange(width, device=ids.device, dtype=ids.dtype)
     return (ids * width).unfold(1, width, 1) + positions
 
@@ -62,18 +58,14 @@ def sum_windows(rows: Tensor, table: Tensor) -> Tensor:
 
 
 def max_over_windows(ids: Tensor, table: Tensor) -> Tensor:
-    """Return each filter's maximum over all windows, without bias and differentiable.
-
-    Character ids (words, length) and a table (characters, width, filters) give (words, filters).
-    """
+    """Return each filter's maximum over the windows of ids (words, length): (words, filters)."""
     return _MaxOverWindows.apply(ids, table)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _MaxOverWindows(torch.autograd.Function):
     """The maximum of each filter, whose gradient goes to the table rows of that one window.
 
-    Where several windows have the maximum they nearly always hold the same characters, hence the
-    same rows, and any of them will do.
+    Where several windows have it, they nearly always hold the same characters: any will do.
     """
 
     @staticmethod

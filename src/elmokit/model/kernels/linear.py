@@ -1,12 +1,11 @@
 """Matrix products with prepared weights (inference) or in mixed precision (training).
 
 For inference a `Linear` is made once from a weight and keeps it in the layout that its kernel
-reads: float32 transposed for the BLAS or, if large, in blocks for oneDNN; float16 and int8 packed
-by FBGEMM. Small batches gain most, as there the time goes into reading weights. The result for a
-row never depends on the other rows, except for the rounding of float32.
+reads. Small batches gain most, as there the time goes into reading weights. The result for a row
+never depends on the other rows, except for the rounding of float32.
 
-For training the `mixed_…` functions multiply in bfloat16. Weights, states, sums and gradients stay
-float32: only the factors of a product are rounded, and its result is float32 again.
+For training the `mixed_…` functions multiply in bfloat16: only the factors of a product are
+rounded, and its result is float32 again.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class Linear:
 class Float32Linear(Linear):
     """The weight transposed, so that the BLAS reads it row by row, with the bias as its last row.
 
-    The input gets a column of ones for the bias. Adding the bias separately would be one more pass
-    over the output, which is many times larger.
+    The input gets a column of ones for it: adding the bias to the output would take much longer.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -102,8 +100,7 @@ class PackedHalfLinear(Linear):
 class Int8Linear(Linear):
     """Weights packed by FBGEMM as int8, with a scale for each output; inputs are rounded to int8.
 
-    Each row of the input has its own scale, its largest value, so that it is rounded the same way
-    whatever the other rows are.
+    Each row of the input has a scale of its own: other rows do not change how it is rounded.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -152,8 +149,7 @@ def make_linear(
 ) -> Linear:
     """Return the product with `weight` (out, in) and `bias` (out,), or raise if it cannot run here.
 
-    `blocks` says whether a float32 weight may be kept in blocks, which is faster for few rows but
-    cannot write into given memory.
+    Without `blocks` a float32 product can be written into given memory; few rows take longer.
     """
     if precision == "float32":
         is_large = weight.numel() > (BLOCKED_FROM if bias is None else 0)

@@ -3,8 +3,7 @@
     FOLDER/glove.txt-1f0c…/     words.txt, vectors.npy, metadata.json: path, size and time of file
 
 There is one entry for each path and limit, valid as long as the file has the same size and
-modification time. Nothing depends on the cache: if it cannot be written, the file is parsed each
-time.
+modification time. If the cache cannot be written, the file is parsed each time.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
     bytes ─► whole lines, or records of a binary file ─► (words, float32 rows)
 
-The format is detected from the first bytes. A line of text is a word and its numbers; the word may
-have spaces in it, so numbers are counted from the right. No memory is allocated for a size that a
-file declares before the rows are read.
+The format is detected from the first bytes. Numbers are counted from the right, because a word may
+have spaces in it. No memory is allocated for a size that a file declares.
 """
 
 from __future__ import annotations
@@ -57,10 +56,7 @@ class Header(NamedTuple):
 
 
 def read_rows(path: FilePath, *, on_bytes: OnBytes = lambda _: None) -> Iterator[Rows]:
-    """Yield the words of a file and their vectors, some thousands at a time.
-
-    Words are as in the file, including repeated ones. Errors name the line.
-    """
+    """Yield the words of a file, also repeated ones, and their vectors, thousands at a time."""
     name = name_of(path)
     blocks = _join_blocks(read_blocks(path, on_bytes=on_bytes))
     start = next(blocks, b"").removeprefix(BYTE_ORDER_MARK)

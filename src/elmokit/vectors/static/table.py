@@ -132,10 +132,7 @@ class StaticVectors:
 
 
 def _digit(words: Sequence[str]) -> str:
-    """Detect the character that a file replaces every digit with, "" if none.
-
-    word2vec's news vectors write "####" for a year; others write "0000" and no other digits.
-    """
+    """Return what a file writes for every digit, as in "####" or "0000" for a year, or ""."""
     text = "\n".join(words)
     if re.search(r"^##+$", text, re.M):
         return "#"
@@ -148,9 +145,8 @@ def read_static_vectors(
 ) -> StaticVectors:
     """Read word vectors: GloVe, word2vec as text or binary, fastText .vec; also .gz, .xz, .zst.
 
-    Of repeated words the first counts. Bytes that are not UTF-8 become U+FFFD. At most `limit`
-    words are read, from the beginning, where the frequent ones are. `cache` is the folder that
-    keeps them as a memory map (default: the user's cache folder for large files, none for others).
+    Bytes that are not UTF-8 become U+FFFD. Only the first `limit` words are read, the frequent
+    ones. `cache` keeps them as a memory map (default: the user's cache folder for large files).
     """
     if limit is not None and limit < 1:
         raise ElmokitError(f"limit must be at least 1, not {limit}")

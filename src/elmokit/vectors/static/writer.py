@@ -37,10 +37,9 @@ def check_name(path: Path) -> None:
 def write_static_vectors(
     path: Path, words: Sequence[str], vectors: Table, *, temporary: Path | None = None
 ) -> None:
-    """Write words and their vectors (words, dim) atomically.
+    """Write words and vectors (words, dim) atomically: binary in .bin, else text; .gz compresses.
 
-    A name in .bin makes it binary, any other text; .gz compresses either. Text has as many digits
-    as it takes to read the same numbers. `temporary` is as for `atomic_file`.
+    Text has the digits that it takes to read the same numbers. `temporary` is as in `atomic_file`.
     """
     check_name(path)
     is_binary = extension_of(path) == ".bin"
