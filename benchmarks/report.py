@@ -459,15 +459,18 @@ def serve(result: dict[str, Any]) -> str:
         *head("The service (`benchmarks/serve.py`)", result),
         f"`elmokit serve` with {result['threads']} thread(s) of torch, requests of one sentence, "
         f"{result['sentences']:,} sentences ({result['tokens']:,}",
-        "tokens); the plain call gets all of them at once, the clients run on the same machine.",
+        "tokens); the plain call gets all of them at once and sorts them by length, or 32 at a "
+        "time, as many as there are clients.",
+        "The clients run on the same machine.",
         "",
         "| | sentences/s |",
         "|---|---:|",
         *(f"| {name} | {value:,.0f} |" for name, value in rates.items()),
         "",
         f"32 clients get {result['many_to_one']:.1f} times the throughput of one, and "
-        f"{result['many_to_plain']:.0%} of the plain call. Median of a lone",
-        f"request: {lone['client']:.1f} ms; of the plain call: {lone['plain']:.1f} ms. Largest "
+        f"{result['many_to_plain']:.0%} of the plain call,",
+        f"{result['many_to_as_many']:.0%} of it with 32 at a time. Median of a lone request: "
+        f"{lone['client']:.1f} ms; of the plain call: {lone['plain']:.1f} ms. Largest",
         f"difference of vectors: {result['largest_difference']:.1e}.",
         "",
         f"{flood['seconds']:g} s of overload with {flood['clients']} clients: answers by status "

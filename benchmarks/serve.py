@@ -4,8 +4,10 @@
 
 `elmokit serve` runs in a process of its own with the shipped model; this process is its clients,
 each with one connection, each request with one sentence. In turns, so that a slow moment of the
-machine affects all: the plain call `sentence_vectors` for all sentences at once, one client, 32
-clients; and for the median time of a lone request the plain call for one sentence and one client.
+machine affects all: the plain call `sentence_vectors` for all sentences at once, which it sorts by
+length into large batches, and for 32 at a time, all that a service with 32 clients can know; one
+client, 32 clients; and for the median time of a lone request the plain call for one sentence and
+one client.
 Then --overload seconds of 10 times as many clients as the service takes, with large requests,
 clients that leave, do not read their answers, send half a body, nothing, nonsense or far too much.
 """
@@ -18,14 +20,16 @@ import base64
 import json
 import os
 import re
+import selectors
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -69,23 +73,33 @@ def measure(arguments: argparse.Namespace, folder: Path, sentences: list[str]) -
     torch.set_num_threads(arguments.threads)
     elmo = elmokit.load()
     tokens = sum(len(elmo.tokenize(text)) for text in sentences)
+    requests = [request(text) for text in sentences]
     with server(folder, arguments.threads) as (port, process):
         few = sentences[:200]
         expected = elmo.sentence_vectors(few)
-        found = asyncio.run(ask_all(port, few, MANY))
-        vectors = np.stack([vector_of(body) for _, body in found])
+        vectors = np.stack([vector_of(body) for body in ask_all(port, requests[: len(few)], MANY)])
         largest = float(np.abs(vectors - expected).max())
         if largest > TOLERANCE:
             raise SystemExit(f"the vectors differ by {largest:g}")
-        rates: dict[str, list[float]] = {"plain": [], "1 client": [], f"{MANY} clients": []}
+        elmo.sentence_vectors(sentences)  # The words of all are in the cache,
+        ask_all(port, requests, MANY)  # here and there.
+        one = min(len(sentences), max(200, len(sentences) // 8))
+        ways: dict[str, Callable[[], Any]] = {
+            "plain": lambda: elmo.sentence_vectors(sentences),
+            f"plain, {MANY} at a time": lambda: [
+                elmo.sentence_vectors(sentences[i : i + MANY])
+                for i in range(0, len(sentences), MANY)
+            ],
+            "1 client": lambda: ask_all(port, requests[:one], 1),
+            f"{MANY} clients": lambda: ask_all(port, requests, MANY),
+        }
+        rates: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(arguments.rounds):
-            elmo.sentence_vectors(sentences)  # The words of all are in the cache, as there.
-            rates["plain"].append(rate(sentences, lambda: elmo.sentence_vectors(sentences)))
-            one = sentences[: max(200, len(sentences) // 8)]
-            rates["1 client"].append(rate(one, lambda own=one: run(ask_all(port, own, 1))))
-            rates[f"{MANY} clients"].append(
-                rate(sentences, lambda: run(ask_all(port, sentences, MANY)))
-            )
+            for name, action in ways.items():
+                begin = time.perf_counter()
+                action()
+                asked = one if name == "1 client" else len(sentences)
+                rates[name].append(asked / (time.perf_counter() - begin))
         lone = latencies(elmo, port, sentences[: arguments.lone])
         overload = asyncio.run(flood(port, process, sentences, arguments.overload))
         overload["after"] = latencies(elmo, port, sentences[:50])
@@ -97,20 +111,10 @@ def measure(arguments: argparse.Namespace, folder: Path, sentences: list[str]) -
         "machine": machine(), "threads": arguments.threads, "sentences": len(sentences),
         "tokens": tokens, "largest_difference": largest, "sentences_per_s": middle,
         "many_to_one": round(many / middle["1 client"], 2),
-        "many_to_plain": round(many / middle["plain"], 2), "lone_ms": lone,
+        "many_to_plain": round(many / middle["plain"], 2),
+        "many_to_as_many": round(many / middle[f"plain, {MANY} at a time"], 2), "lone_ms": lone,
         "overload": overload, "exit_code": code,
     }  # fmt: skip
-
-
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(work)
-
-
-def rate(sentences: Sequence[str], action: Any) -> float:
-    """Return sentences per second of an action."""
-    begin = time.perf_counter()
-    action()
-    return len(sentences) / (time.perf_counter() - begin)
 
 
 def latencies(elmo: Any, port: int, sentences: Sequence[str]) -> dict[str, float]:
@@ -196,21 +200,49 @@ class Client:
         self.writer.close()
 
 
-async def ask_all(port: int, sentences: Sequence[str], clients: int) -> list[tuple[int, bytes]]:
-    """Ask for all sentences with so many clients; return the answers in order."""
-    answers: list[tuple[int, bytes]] = [(0, b"")] * len(sentences)
-    waiting = iter(enumerate(sentences))
+def ask_all(port: int, requests: Sequence[bytes], clients: int) -> list[bytes]:
+    """Send all requests with so many clients; return the bodies of the answers in order.
 
-    async def work() -> None:
-        client = await Client.open(port)
-        for i, text in waiting:
-            answers[i] = await client.ask(request(text))
-        client.close()
+    Without asyncio, which would need as much time for a request as the service does: they share
+    the cores.
+    """
+    waiting = iter(enumerate(requests))
+    answers = [b""] * len(requests)
+    asked: dict[Any, int] = {}  # the request whose answer a connection waits for
 
-    await asyncio.gather(*(work() for _ in range(clients)))
-    if {status for status, _ in answers} != {200}:
-        raise SystemExit(f"answers: {Counter(status for status, _ in answers)}")
-    return answers
+    def ask_next(sock: Any) -> None:
+        asked[sock], content = next(waiting, (-1, b""))
+        if asked[sock] < 0:
+            selector.unregister(sock)
+            sock.close()
+        else:
+            sock.sendall(content)
+
+    with selectors.DefaultSelector() as selector:
+        for _ in range(clients):
+            sock: Any = socket.create_connection(("127.0.0.1", port))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            selector.register(sock, selectors.EVENT_READ)
+            ask_next(sock)
+        while selector.get_map():
+            for key, _ in selector.select():
+                sock = key.fileobj
+                part = sock.recv(1 << 16)
+                answers[asked[sock]] += part
+                if not part or is_complete(answers[asked[sock]]):
+                    ask_next(sock)
+    if lines := Counter(answer.partition(b"\r\n")[0] for answer in answers) - Counter(
+        {b"HTTP/1.1 200 OK": len(answers)}
+    ):
+        raise SystemExit(f"answers: {lines}")
+    return [answer.partition(b"\r\n\r\n")[2] for answer in answers]
+
+
+def is_complete(answer: bytes) -> bool:
+    """Return whether an answer has all of its body."""
+    top, _, body = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", top)
+    return length is not None and len(body) == int(length[1])
 
 
 # ---------------------------------------------------------------------- overload

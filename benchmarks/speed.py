@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -186,10 +187,11 @@ def child(job: dict[str, Any]) -> None:
 
 
 def read_sentences(path: str, limit: int) -> list[list[str]]:
-    """Return the first sentences of a tokenized file."""
-    with Path(path).open(encoding="utf-8") as file:
-        split = (line.split() for line in file)
-        return [words for words in split if words][:limit]
+    """Return the first sentences of a tokenized file, also .gz, .xz or .zst."""
+    from elmokit.text import readers
+
+    lines = (line.tokens for line in readers.read_sentences(path, tokenizer="whitespace"))
+    return list(islice((words for words in lines if words), limit))
 
 
 def make_checkpoint(size: str, folder: Path) -> None:

@@ -12,6 +12,7 @@ import io
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -26,7 +27,6 @@ from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute
 
 from elmokit.analysis.geometry import unit
 from elmokit.embed import Sentence
@@ -85,7 +85,7 @@ def create_app(service: Service, *, keys: Sequence[str] = (), log_texts: bool = 
         yield
         await asyncio.to_thread(service.close)
 
-    app = FastAPI(
+    app = Gated(
         title="elmokit",
         description=ABOUT,
         version=VERSION,
@@ -99,9 +99,8 @@ def create_app(service: Service, *, keys: Sequence[str] = (), log_texts: bool = 
     add_monitoring_routes(app, service, metrics)
     add_pages(app)
     add_error_handlers(app)
-    app.add_middleware(Shortcut, routes=app.routes, refuse=app.exception_handlers[ElmokitError])
-    app.add_middleware(
-        Gate, answers=service.answers, metrics=metrics, keys=keys, log_texts=log_texts
+    app.gate = Gate(
+        Shortcut(app), answers=service.answers, metrics=metrics, keys=keys, log_texts=log_texts
     )
     app.openapi = lambda: describe(app, service, has_keys=bool(keys))  # type: ignore[method-assign]
     return app
@@ -370,17 +369,28 @@ def add_pages(app: FastAPI) -> None:
         return FileResponse(STATIC / "docs.html")
 
 
+class Gated(FastAPI):
+    """FastAPI behind the gate, which does without the layers that FastAPI has around middleware."""
+
+    gate: App
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await self.gate(scope, receive, send)
+
+
 class Shortcut:
-    """ASGI middleware that calls the routes which take nothing but a body.
+    """The way from the gate to the routes which take nothing but a body, around FastAPI.
 
     FastAPI needs several times as long as pydantic and the route itself, time in which a model
     waits. It still gets all that is unusual: other methods and types, and bodies to complain about.
     """
 
-    def __init__(self, app: App, *, routes: Sequence[BaseRoute], refuse: Any) -> None:
-        self.app, self.refuse = app, refuse
+    def __init__(self, app: FastAPI) -> None:
+        self.app: App = partial(FastAPI.__call__, app)
+        self.handlers: Any = app.exception_handlers
         self.routes: dict[str, tuple[APIRoute, type[schemas.Request]]] = {}
-        for route in routes:
+        for route in app.routes:
             if isinstance(route, APIRoute) and route.methods == {"POST"}:
                 hints = get_type_hints(route.endpoint)
                 if hints.keys() == {"body", "return"}:
@@ -408,7 +418,11 @@ class Shortcut:
         try:
             response = await route.endpoint(body)
         except ElmokitError as error:
-            response = await self.refuse(Request(scope), error)
+            response = await self.handlers[ElmokitError](Request(scope), error)
+        except Exception as error:
+            response = await self.handlers[Exception](Request(scope), error)
+            await response(scope, receive, send)
+            raise  # The server logs it.
         await response(scope, receive, send)
 
 

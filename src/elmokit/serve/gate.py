@@ -38,7 +38,7 @@ ABORT = "elmokit.abort"  # what ends the connection, among the extensions of a s
 CLIENT_GONE = 499  # in log and measurements only, as nobody reads the answer
 MAX_BODIES = 32  # bodies of the maximum size that may be in memory together
 CHUNK = 1 << 17  # bytes of an answer that are handed to the server at once
-UNWATCHED = 0.1  # seconds in which a client may go away unnoticed
+UNWATCHED = 0.5  # seconds in which a client may go away unnoticed; most answers take less
 MAX_LOGGED = 2000  # bytes of a body in the log
 SECURITY = [
     (
@@ -189,7 +189,7 @@ class Ending:
 
 
 class Gate:
-    """ASGI middleware around all routes."""
+    """What stands before all routes."""
 
     def __init__(
         self,

@@ -35,16 +35,17 @@ class LinesTogether(logging.Handler):
     """Writes the lines of many requests at once.
 
     A write lets the thread of a model run, which takes milliseconds to give way again: one write
-    for each request would slow all of them down.
+    for each request would slow all of them down. A moment later the next batch runs, so that
+    making the lines does not keep it waiting.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines: list[str] = []
+        self.records: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line for a moment; write at once what is urgent or outside of the event loop."""
-        self.lines.append(self.format(record) + "\n")
+        """Keep a record for a moment; write at once what is urgent or outside of the event loop."""
+        self.records.append(record)
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -52,14 +53,14 @@ class LinesTogether(logging.Handler):
             return
         if record.levelno >= logging.WARNING:
             self.flush()
-        elif len(self.lines) == 1:
+        elif len(self.records) == 1:
             loop.call_later(SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Write all lines that are kept; logging calls this at the end of the process too."""
-        lines, self.lines = self.lines, []
-        if lines:
-            sys.stderr.write("".join(lines))
+        """Write all records that are kept; logging calls this at the end of the process too."""
+        records, self.records = self.records, []
+        if records:
+            sys.stderr.write("".join(self.format(record) + "\n" for record in records))
             sys.stderr.flush()
 
 

@@ -196,7 +196,7 @@ class Service:
             return pool(sentence.layers, pooling).reshape(-1)
 
         vectors = await model.batcher.embed(sentences, finish, layers)
-        return np.stack(vectors), sum(map(len, sentences))
+        return np.array(vectors), sum(map(len, sentences))
 
     # ------------------------------------------------------------------ layers
     async def layers(self, request: schemas.LayersRequest) -> tuple[ServedModel, list[Sentence]]:
