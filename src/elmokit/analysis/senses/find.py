@@ -210,7 +210,8 @@ def score_senses(
         for instance, vector in instances:
             word = instance.lemma, instance.pos
             rows = inventory.rows(*word)
-            answers = dict.fromkeys(methods, (first_senses or {}).get(word))
+            known = (first_senses or {}).get(word)
+            answers: dict[str, str | None] = dict.fromkeys(methods, known)
             if len(rows):  # The most frequent sense is first.
                 best = [*map(nearest, inventory.scores(rows, vector)), 0]
                 answers = {m: inventory.senses[rows[i]] for m, i in zip(methods, best, strict=True)}

@@ -145,7 +145,7 @@ def pair_cosines(
     for i, pair in enumerate(tqdm(pairs, unit=" pairs", desc="cosines", disable=quiet)):
         spans = (next(stream)[:, use.start : use.end] for use in (pair.first, pair.second))
         sides = (with_average(span.astype(np.float32)) for span in spans)  # (L + 2, tokens, dim)
-        first, second = (np.stack([pool(side, name) for name in poolings]) for side in sides)
+        first, second = (np.stack([pool(side, p) for p in poolings]) for side in sides)  # type: ignore[arg-type]
         cosines[:, 0, :, i] = cosine(first, second)
         # With any pooling, this equals subtracting the mean from every token.
         cosines[:, 1, :, i] = cosine(first - mean[:, 0], second - mean[:, 0])

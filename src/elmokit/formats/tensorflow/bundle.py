@@ -187,9 +187,10 @@ def _entry(name: str, value: bytes) -> Entry:
     sizes = []
     for tag, dimension in _fields(shape):  # TensorShapeProto: 2 is a dimension, its 1 the size.
         if tag == 2 and isinstance(dimension, bytes):
-            sizes.append(dict(_fields(dimension)).get(1, 0))
-            if not isinstance(sizes[-1], int) or sizes[-1] >= 1 << 40:
+            length = dict(_fields(dimension)).get(1, 0)
+            if not isinstance(length, int) or length >= 1 << 40:
                 raise Damaged("a tensor has a dimension of invalid size")
+            sizes.append(length)
     if len(sizes) > MAX_DIMENSIONS:
         raise Damaged(f"the tensor {name!r} has {len(sizes)} dimensions")
     return Entry(dtype, tuple(sizes), file, offset, size, checksum, slices is not None)
