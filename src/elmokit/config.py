@@ -106,8 +106,8 @@ class BiLMConfig:
         elif "lows" in rule:
             whole = isinstance(field.default, int)
             low, high = rule["lows"][self.token_encoder == "unicode"], rule["high"]
-            number = isinstance(value, int if whole else int | float)
-            valid = number and not isinstance(value, bool) and low <= value <= high
+            is_number = isinstance(value, int if whole else int | float)
+            valid = is_number and not isinstance(value, bool) and low <= value <= high
             allowed = f"{'an integer' if whole else 'a number'} from {low} to {high}"
         else:
             return

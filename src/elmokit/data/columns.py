@@ -158,16 +158,16 @@ def _layout(name: str, kind: str, width: int, requested: Requested, *, labeled: 
 
 def _index(name: str, kind: str, column: str | int, width: int) -> int:
     if kind == "conllu" and str(column).upper() in CONLLU_COLUMNS:
-        number = CONLLU_COLUMNS.index(str(column).upper()) + 1
+        column_number = CONLLU_COLUMNS.index(str(column).upper()) + 1
     else:
         try:
-            number = int(column)
+            column_number = int(column)
         except ValueError:
             have = ", ".join(CONLLU_COLUMNS) if kind == "conllu" else "numbers, not names"
             raise ElmokitError(f"{name} has no column {column!r}: it has {have}") from None
-    if not 1 <= abs(number) <= width:
+    if not 1 <= abs(column_number) <= width:
         raise ElmokitError(f"{name} has no column {column}: it has {plural(width, 'column')}")
-    return number - 1 if number > 0 else width + number
+    return column_number - 1 if column_number > 0 else width + column_number
 
 
 def _misfit(rows: Sequence[Row], layout: Layout) -> Problem | None:

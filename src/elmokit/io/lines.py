@@ -220,20 +220,21 @@ def _cut_position(line: bytearray, limit: int) -> int:
 
 def _decode(lines: Iterable[RawLine], name: str, errors: str) -> Iterator[Piece]:
     replaced = 0
-    for number, offset, raw, ended in lines:
+    for line_number, offset, raw, ended in lines:
         if ended and raw.endswith(b"\r"):
             raw = raw[:-1]
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
             if errors == "strict":
+                at = offset + error.start + 1
                 raise ElmokitError(
-                    f"line {number} of {name} is not UTF-8 at its byte {offset + error.start + 1} "
+                    f"line {line_number} of {name} is not UTF-8 at its byte {at} "
                     f"(0x{raw[error.start]:02x}): convert the file, or use --errors replace"
                 ) from None
             text = raw.decode(errors=errors)
             replaced += 1
-        yield Piece(number, text, ended)
+        yield Piece(line_number, text, ended)
     if replaced and errors == "replace":
         what = f"1 line of {name} is" if replaced == 1 else f"{replaced} lines of {name} are"
         logger.warning(f"{what} not UTF-8: invalid bytes are read as U+FFFD")

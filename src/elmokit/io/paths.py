@@ -22,8 +22,8 @@ def find_files(corpus: FilePath | Sequence[FilePath]) -> list[Path]:
         elif is_file(path):
             matches = {path}
         else:
-            found = glob.glob(str(path), recursive=True)  # noqa: PTH207
-            matches = {Path(p) for p in found if is_file(p)}
+            names = glob.glob(str(path), recursive=True)  # noqa: PTH207
+            matches = {Path(p) for p in names if is_file(p)}
         if not matches:
             where = os.fspath(name)
             raise MissingFile(f"there is no text at {where!r}: give files, globs or folders")

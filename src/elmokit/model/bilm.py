@@ -221,11 +221,11 @@ def weights_version(model: nn.Module) -> tuple[int, ...]:
     Writing through `.data` does not change them.
     """
     return tuple(
-        number
+        version
         for module in model.modules()
         for parameter in module._parameters.values()
         if parameter is not None
-        for number in (parameter.data_ptr(), parameter._version)
+        for version in (parameter.data_ptr(), parameter._version)
     )
 
 

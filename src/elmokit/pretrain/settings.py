@@ -21,7 +21,7 @@ LEARNING_RATES = {"adagrad": 0.2, "adamw": 0.001}
 
 GROUPS = "Text Model Optimizer Schedule Softmax Saving Machine".split()
 TEXT, MODEL, OPTIMIZER, SCHEDULE, SOFTMAX, SAVING, MACHINE = (
-    Parameter(group=Group(name, sort_key=place)) for place, name in enumerate(GROUPS, start=1)
+    Parameter(group=Group(name, sort_key=key)) for key, name in enumerate(GROUPS, start=1)
 )
 FLAG = Parameter(negative="")
 

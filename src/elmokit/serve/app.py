@@ -398,11 +398,11 @@ class Shortcut:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        found = self.routes.get(scope["path"]) if scope.get("method") == "POST" else None
-        if found is None or (b"content-type", b"application/json") not in scope["headers"]:
+        target = self.routes.get(scope["path"]) if scope.get("method") == "POST" else None
+        if target is None or (b"content-type", b"application/json") not in scope["headers"]:
             await self.app(scope, receive, send)
             return
-        route, schema = found
+        route, schema = target
         message = await receive()  # The gate gives the whole body at once.
         try:
             body = schema.model_validate_json(message["body"])
@@ -479,8 +479,8 @@ def explain(error: RequestValidationError) -> tuple[int, str, str | None]:
     own = [p["msg"] for p in problems if p["loc"][1:2] == first["loc"][1:2]]
     complaints = list(dict.fromkeys(own))
     if all(text.startswith("Input should") for text in complaints):
-        wanted = " or ".join(text.removeprefix("Input should be ") for text in complaints)
-        return 422, f"{field or 'the body'} should be {wanted}", field
+        expected = " or ".join(text.removeprefix("Input should be ") for text in complaints)
+        return 422, f"{field or 'the body'} should be {expected}", field
     sentence = " or ".join(text[:1].lower() + text[1:] for text in complaints)
     return 422, f"{field or 'the body'}: {sentence}", field
 

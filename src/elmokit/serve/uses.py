@@ -44,7 +44,7 @@ def map_all(
         vectors, names = np.concatenate([vectors, mixed]), [*names, "mix"]
     maps = panels(map_word(uses[0].lemma, list(uses), vectors), vectors, names, request)
     mix = None if request.weights is None else scaled(maps.pop(), request.gamma)
-    found = [
+    described = [
         {
             "sentence": row,
             "tokens": list(use.tokens),
@@ -58,7 +58,7 @@ def map_all(
     ]
     return {
         "word": uses[0].lemma,
-        "uses": found,
+        "uses": described,
         "layers": maps,
         "mix": mix,
         "static": static_points(uses, maps[0]["points"]),
@@ -109,9 +109,9 @@ def find_all(
             raise InvalidInput(
                 f"there are {plural(len(sentences), 'sentence')} and {len(values)} {name}"
             )
-    found: list[list[Use]]
+    matches: list[list[Use]]
     if request.positions is not None:
-        found = [
+        matches = [
             [] if span is None else [make_use(tokens, span[0], span[1])]
             for tokens, span in zip(sentences, request.positions, strict=True)
         ]
@@ -119,15 +119,15 @@ def find_all(
         word = tokenize(request.word or "")
         if not word:
             raise InvalidInput("the word is empty")
-        found = [list(uses_in(tokens, word, request.inflected)) for tokens in sentences]
+        matches = [list(uses_in(tokens, word, request.inflected)) for tokens in sentences]
     uses, rows = [], []
-    for row, own in enumerate(found):
+    for row, own in enumerate(matches):
         sense = "" if request.labels is None else request.labels[row]
         uses += [Use(use.tokens, use.start, use.end, use.lemma, sense) for use in own]
         rows += [row] * len(own)
     if len(uses) > schemas.MAX_USES:
         raise TooLarge(f"{len(uses):,} uses are too many: at most {schemas.MAX_USES} are mapped")
-    return uses, rows, [row for row, own in enumerate(found) if not own]
+    return uses, rows, [row for row, own in enumerate(matches) if not own]
 
 
 def uses_in(tokens: Sequence[str], word: list[str], inflected: bool) -> Iterator[Use]:

@@ -118,23 +118,24 @@ def _draw_points(axes: Any, word_map: WordMap, layer: int) -> None:
 # ---------------------------------------------------------------------- task models
 @style.styled()
 def draw_weights(names: Sequence[str], mixes: Sequence[Mapping[str, Sequence[float]]]) -> Any:
-    """Draw the share of each layer in the mixes of task models, a panel for each place.
+    """Draw the share of each layer in the mixes of task models, a panel for each placement.
 
     Args:
         names: Name of each model.
         mixes: Of each model the shares of layers 0..L in its mix at the "input" or "output".
     """
-    places = [place for place in ("input", "output") if any(place in model for model in mixes)]
+    both = ("input", "output")
+    placements = [name for name in both if any(name in model for model in mixes)]
     layers = max(len(shares) for model in mixes for shares in model.values())
-    width = min(style.WIDTH, 0.5 + _width(names) + len(places) * 0.62 * layers)
+    width = min(style.WIDTH, 0.5 + _width(names) + len(placements) * 0.62 * layers)
     figure = style.new_figure(max(width, 2.8), 0.75 + 0.28 * len(mixes))
-    panels = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
-    for axes, place in zip(panels, places, strict=True):
+    panels = figure.subplots(1, len(placements), sharey=True, squeeze=False)[0]
+    for axes, placement in zip(panels, placements, strict=True):
         shares = np.full((len(mixes), layers), np.nan)
         for row, model in enumerate(mixes):
-            shares[row, : len(model.get(place, []))] = model.get(place, [])
+            shares[row, : len(model.get(placement, []))] = model.get(placement, [])
         _draw_cells(axes, shares, low=0.0)
-        axes.set_title(f"mix at the {place}")
+        axes.set_title(f"mix at the {placement}")
         axes.set_xticks(range(layers), [f"layer {layer}" for layer in range(layers)])
         axes.tick_params(labelsize=SMALL)
     panels[0].set_yticks(range(len(mixes)), names)

@@ -118,9 +118,9 @@ def weights_table(learned: Mapping[str, LearnedMixes]) -> str:
     """Format the share of each layer in each mix, and the factor of the mix."""
     layers = max(len(shares) for mixes in learned.values() for shares in mixes.weights.values())
     rows: list[list[object]] = [
-        [f"{name}: {place}", *shares, *[None] * (layers - len(shares)), mixes.scales[place]]
+        [f"{name}: {placement}", *shares, *[None] * (layers - len(shares)), mixes.scales[placement]]
         for name, mixes in learned.items()
-        for place, shares in mixes.weights.items()
+        for placement, shares in mixes.weights.items()
     ]
     names = ["", *(f"layer {i}" for i in range(layers)), "scale"]
     return f"{table(names, rows)}\n\nlayer: its share in the mix; scale: the factor of the mix"
