@@ -96,6 +96,14 @@ def test_an_input_inside_the_output_is_refused(tmp_path: Path, text: Path) -> No
     assert contents(out) == before
 
 
+def test_a_device_that_torch_does_not_have_is_refused_first(tmp_path: Path, text: Path) -> None:
+    sentence = refused(tmp_path / "out", text, device="no-such-thing")
+    assert sentence.startswith("the device 'no-such-thing' cannot be used here: ")
+    trained = train("classifier", train=str(text), out=str(tmp_path / "task"), **SMALL)
+    said = complaint(lambda: score(str(trained.folder), str(text), device="no-such-thing"))
+    assert said == sentence
+
+
 def test_a_run_resumes_in_its_own_folder(tmp_path: Path, text: Path) -> None:
     out = tmp_path / "out"
     for _ in range(2):

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
 from elmokit.data.labeled import BadLines
-from elmokit.embed import Embedder
+from elmokit.embed import Embedder, check_device
 from elmokit.errors import ElmokitError, explained
 from elmokit.formats.detect import PACKED, recorded_model
 from elmokit.io.atomic import write_file
@@ -156,6 +156,7 @@ def load_task(
     """
     from safetensors.torch import load_file
 
+    check_device(device)
     folder = Path(folder).expanduser()
     config = read_config(folder)
     file = WORDS
@@ -172,7 +173,7 @@ def load_task(
     except Exception as error:  # Anything can be in these files.
         reason = " ".join(str(error).split())[:500]
         if file == CONFIG and isinstance(error, RuntimeError | AssertionError):
-            # torch has no such device, or not as much memory.
+            # torch has not as much memory.
             raise ElmokitError(f"cannot build the model of {folder}: {reason}") from error
         raise ElmokitError(f"{folder / file} is damaged: {reason}") from error
     trained.model.to(device).eval()

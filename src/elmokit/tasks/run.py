@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elmokit.embed import Embedder
+from elmokit.embed import Embedder, check_device
 from elmokit.errors import ElmokitError, plural
 from elmokit.formats.detect import lasting_name, own_tokenizer
 from elmokit.io.atomic import write_file
@@ -218,6 +218,7 @@ def make_plan(task: TaskName, options: Mapping[str, Any]) -> Plan:
     if "train" not in options:
         raise TypeError("name the file of training examples: train=FILE")
     run = RunOptions(**{name: options[name] for name in options if name in names})
+    check_device(run.device)
     own = {name: options[name] for name in options if name not in names}
     if isinstance(own.get("target_elmo"), str):
         own["target_elmo"] = lasting_name(own["target_elmo"])
