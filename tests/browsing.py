@@ -20,7 +20,7 @@ except ImportError as missing:
     pytest.skip(f"{missing.name} is not installed", allow_module_level=True)
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-SECONDS = 90_000  # milliseconds; the machine may be busy
+SECONDS = 300_000  # milliseconds; the machine may be busy
 
 
 @contextmanager
