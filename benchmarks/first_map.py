@@ -62,6 +62,9 @@ class Server(ThreadingHTTPServer):
     sent = 0
     bytes_per_second = float("inf")
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that has closed its connection."""
+
 
 class Handler(SimpleHTTPRequestHandler):
     """Answer without a log; the connections share the bandwidth of a slow server."""
