@@ -58,6 +58,21 @@ def speed(result: dict[str, Any]) -> str:
         "`allennlp-cached` has precomputed the vectors of exactly these words.",
         "",
     ]
+    return "\n".join([*lines, *speed_tables(result)]) + "\n![tokens per second](speed.png)\n"
+
+
+def speed_avx2(result: dict[str, Any]) -> str:
+    lines = [
+        *head("The same without AVX-512 (`benchmarks/speed.py --avx2`)", result),
+        "torch, oneDNN and MKL, and with them all systems, kept to AVX2 on the same machine.",
+        "",
+    ]
+    return "\n".join([*lines, *speed_tables(result)])
+
+
+def speed_tables(result: dict[str, Any]) -> list[str]:
+    """Return the lines of a table for each size and batch."""
+    lines = []
     for size, batch in dict.fromkeys((row["size"], row["batch"]) for row in result["rows"]):
         rows = [r for r in result["rows"] if (r["size"], r["batch"]) == (size, batch)]
         lines += [
@@ -70,7 +85,7 @@ def speed(result: dict[str, Any]) -> str:
             rate, memory = f"{row['tokens_per_s']:,.0f}", f"{row['peak_rss_mb']:,} MB"
             lines.append(f"| {row['system']} | {rate} | {ratio} | {memory} |")
         lines.append("")
-    return "\n".join(lines) + "\n![tokens per second](speed.png)\n"
+    return lines
 
 
 def precision(result: dict[str, Any]) -> str:
@@ -845,9 +860,10 @@ def plot() -> None:
 
 
 SECTIONS: list[Callable[[dict[str, Any]], str]] = [
-    speed, latency, precision, invariance, peak, startup, memory, ray_engine, training_speed,
-    training_memory, shapes, ngram, ngram_zh, ptb, movies, chinese, export, task_speed, polysemy,
-    polysemy_zh, senses, neighbours, probe, static, spacy_ner, serve, first_map, reliability,
+    speed, speed_avx2, latency, precision, invariance, peak, startup, memory, ray_engine,
+    training_speed, training_memory, shapes, ngram, ngram_zh, ptb, movies, chinese, export,
+    task_speed, polysemy, polysemy_zh, senses, neighbours, probe, static, spacy_ner, serve,
+    first_map, reliability,
 ]  # fmt: skip
 
 
