@@ -105,3 +105,10 @@ def test_the_last_message_says_how_it_went() -> None:
     assert ended(step=9) == "model is trained: 9 steps, held-out perplexity 40.00"
     assert ended(step=9, perplexity_before=50.0).endswith("40.00, before it was 50.00 (-20.0%)")
     assert ended(step=9, perplexity=None) == "model is trained: 9 steps"
+
+
+def test_the_bar_shows_how_much_of_the_held_out_text_is_read(
+    options: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretrain(options | {"quiet": False, "tensorboard": False, "max_steps": 2})
+    assert "held-out text 100%" in capsys.readouterr().err

@@ -52,10 +52,11 @@ def perplexity(
     *,
     group: ProcessGroup | None = None,
     rows: int = ROWS,
+    on_tokens: Callable[[int], object] = lambda _: None,
 ) -> Perplexity:
     """Return the perplexity of encoded sentences in `rows` stretches, split over `group`."""
-    share = slice(None) if group is None else group.rows
-    losses = carried_losses(model, sentences, batcher, share=share, rows=rows).sum(1)
+    part: Any = {"rows": rows, "share": slice(None) if group is None else group.rows}
+    losses = carried_losses(model, sentences, batcher, **part, on_tokens=on_tokens).sum(1)
     if group is not None:
         group.all_reduce(torch.from_numpy(losses))
     return Perplexity.of(losses, sentences.predictions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -55,6 +55,17 @@ class RunLog:
         self.tokens += tokens
         self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
         self._bar.update(tokens)
+
+    def show_evaluation(self, total: int) -> Callable[[int], None]:
+        """Return a function that shows how much of the held-out text was read, of `total`."""
+        tokens = 0
+
+        def advance(more: int) -> None:
+            nonlocal tokens
+            tokens += more
+            self._bar.set_postfix_str(f"held-out text {tokens / total:.0%}")
+
+        return advance
 
     def write(self, **values: Any) -> None:
         """Add a line to the log; `values` must include `step`."""

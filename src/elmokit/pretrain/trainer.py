@@ -312,7 +312,9 @@ class Trainer:
         """Measure the held-out perplexity; publish the model if it is the best so far."""
         measured: Perplexity | None = None
         if len(self.corpus.heldout):
-            measured = perplexity(self.model, self.corpus.heldout, self.batcher, group=self.group)
+            text, group = self.corpus.heldout, self.group
+            shown = self.log.show_evaluation(text.predictions)
+            measured = perplexity(self.model, text, self.batcher, group=group, on_tokens=shown)
             self.log.write(step=self.step, heldout=measured.to_dict())
             self.log.say(
                 f"step {self.step:,}: held-out perplexity {measured.average:.2f} "
