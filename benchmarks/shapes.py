@@ -1,17 +1,17 @@
 """Which shape makes the best model of a budget? Sizes are trained on several budgets of tokens.
 
     python benchmarks/shapes.py --text text/en --valid en.heldout.txt --folder shapes \
-        [--million-tokens 0.5 1 2] [--log english/log.jsonl]
+        [--million-tokens 0.25 0.75 2]
 
 Every run follows configs/english.yaml, with a shape, a learning rate and a batch size of its own,
 and its learning rate decays fully at the end. Each size first tries three learning rates and half
 the batch with the smallest budget, then takes the best for the others. All have the same text, the
-same vocabulary and are compared by their loss on the held-out text.
+same vocabulary and are compared by their loss on the held-out text. In the end the speed of each
+size is measured, twice in turns, with all threads.
 
 The curve E + A / N^a + B / D^b, of N weights of the LSTMs of one direction and D tokens, is fitted
 to the logarithms of the losses. With the speed of each size it says which is the best for a number
-of hours. `--log` shows beside it what a long run of the largest size reached. The same command
-resumes a study that was stopped.
+of hours. The same command resumes a study that was stopped.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import json
 import math
 import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from ptb import run_elmokit
 from scipy.optimize import least_squares
 from speed import machine
 
-from elmokit.figures import COLORS, FAINT, INK, MARKERS, WIDTH, new_figure, styled, write_figure
+from elmokit.figures import COLORS, FAINT, MARKERS, WIDTH, new_figure, styled, write_figure
 from elmokit.formats import native
 from elmokit.pretrain.corpus import prepare
 
@@ -41,6 +42,8 @@ RECIPE = HERE.parent / "configs" / "english.yaml"
 SIZES = (256, 64), (512, 128), (768, 192), (1024, 256)  # cells and projection of a layer
 RATES = 0.001, 0.002, 0.004
 HOURS = 1, 3, 6, 12, 24
+UNROLL = 20
+SPEED_STEPS = 60  # of a batch of 128
 
 
 def main() -> None:
@@ -48,9 +51,9 @@ def main() -> None:
     parser.add_argument("--text", nargs="+", required=True, help="files or folders of text")
     parser.add_argument("--valid", required=True, help="held-out text")
     parser.add_argument("--folder", required=True, help="where the models are trained")
-    parser.add_argument("--million-tokens", nargs="+", type=float, default=[0.5, 1.0, 2.0])
-    parser.add_argument("--log", help="log.jsonl of a long run of the largest size")
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--million-tokens", nargs="+", type=float, default=[0.25, 0.75, 2.0])
+    parser.add_argument("--threads", type=int, help="of the runs whose loss counts")
+    parser.add_argument("--no-speed", action="store_true", help="train only, and write no result")
     parser.add_argument("--out", default=str(HERE / "results" / "shapes.json"))
     arguments = parser.parse_args()
     folder, budgets = Path(arguments.folder), sorted(arguments.million_tokens)
@@ -69,13 +72,16 @@ def main() -> None:
         min((row for row in rows if (row["cells"], row["tokens"]) == key), key=loss)
         for key in dict.fromkeys((row["cells"], row["tokens"]) for row in rows)
     ]
+    if arguments.no_speed:
+        return
     curve = fit(best)
+    speeds = measure_speeds(arguments, {row["cells"]: row for row in best})
     result = {
         "machine": machine(),
         "rows": rows,
         "curve": curve,
-        "hours": [choose(curve, best, hours) for hours in HOURS],
-        "long_run": [] if arguments.log is None else read_log(Path(arguments.log)),
+        "tokens_per_s": speeds,
+        "hours": [choose(curve, best, speeds, hours) for hours in HOURS],
     }
     out = Path(arguments.out)
     out.write_text(json.dumps(result, indent=1) + "\n")
@@ -87,37 +93,11 @@ def train(
     arguments: argparse.Namespace, size: tuple[int, int], million: float, rate: float, batch: int
 ) -> dict[str, Any]:
     """Train one model, or resume it, and return what came out."""
-    recipe = yaml.safe_load(RECIPE.read_text())
     cells, projection = size
-    folder = Path(arguments.folder)
-    out = folder / f"{cells}-{million:g}M-{rate:g}-{batch}"
-    if not out.exists():  # All runs share the encoded text.
-        making = folder / "making"
-        shutil.rmtree(making, ignore_errors=True)
-        shutil.copytree(folder / "corpus", making / "training" / "corpus", copy_function=os.link)
-        (making / "elmokit-run.json").write_text(json.dumps({"command": "pretrain"}))
-        making.rename(out)
-    steps = round(million * 1e6 / batch / recipe["unroll"])
-    run_elmokit(
-        "pretrain",
-        config=str(write_recipe(recipe, folder)),
-        corpus=arguments.text,
-        valid=arguments.valid,
-        out=str(out),
-        model={**recipe["model"], "lstm_dim": cells, "projection_dim": projection},
-        lr=rate,
-        batch_size=batch,
-        max_steps=steps,
-        schedule="trapezoid",
-        decay_steps=steps // 4,
-        warmup=steps // 10,
-        precision="float32",  # on any processor
-        threads=arguments.threads,
-        eval_every=1_000_000,
-    )
+    out = Path(arguments.folder) / f"{cells}-{million:g}M-{rate:g}-{batch}"
+    steps = round(million * 1e6 / batch / UNROLL)
+    pretrain(arguments, out, size, rate, batch, steps, arguments.threads)
     checkpoint = native.read(out)
-    log = [json.loads(line) for line in (out / "log.jsonl").open()]
-    speeds = [entry["tokens_per_second"] for entry in log if "tokens_per_second" in entry]
     return {
         "cells": cells,
         "projection": projection,
@@ -126,9 +106,62 @@ def train(
         "tokens": round(million * 1e6),
         "learning_rate": rate,
         "batch": batch,
-        "tokens_per_s": round(float(np.median(speeds))),
         "perplexity": checkpoint.metadata["training"]["heldout_perplexity"],
     }
+
+
+def measure_speeds(
+    arguments: argparse.Namespace, best: dict[int, dict[str, Any]]
+) -> dict[int, float]:
+    """Return the tokens per second of each size at its best rate and batch, with all threads."""
+    speeds: dict[int, list[float]] = {}
+    for _ in range(2):
+        for size in SIZES:
+            row = best[size[0]]
+            with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+                out = Path(folder) / "run"
+                steps = SPEED_STEPS * 128 // row["batch"]
+                pretrain(arguments, out, size, row["learning_rate"], row["batch"], steps, None)
+                log = [json.loads(line) for line in (out / "log.jsonl").open()]
+            rates = [entry["tokens_per_second"] for entry in log if "tokens_per_second" in entry]
+            speeds.setdefault(size[0], []).append(rates[-1])
+    return {cells: round(float(np.median(rates))) for cells, rates in speeds.items()}
+
+
+def pretrain(
+    arguments: argparse.Namespace,
+    out: Path,
+    size: tuple[int, int],
+    rate: float,
+    batch: int,
+    steps: int,
+    threads: int | None,
+) -> None:
+    """Train a model with the recipe, on the text that all runs share, or resume it."""
+    recipe = yaml.safe_load(RECIPE.read_text())
+    folder = Path(arguments.folder)
+    if not out.exists():
+        making = folder / "making"
+        shutil.rmtree(making, ignore_errors=True)
+        shutil.copytree(folder / "corpus", making / "training" / "corpus", copy_function=os.link)
+        (making / "elmokit-run.json").write_text(json.dumps({"command": "pretrain"}))
+        making.rename(out)
+    run_elmokit(
+        "pretrain",
+        config=str(write_recipe(recipe, folder)),
+        corpus=arguments.text,
+        valid=arguments.valid,
+        out=str(out),
+        model={**recipe["model"], "lstm_dim": size[0], "projection_dim": size[1]},
+        lr=rate,
+        batch_size=batch,
+        max_steps=steps,
+        schedule="trapezoid",
+        decay_steps=max(1, steps // 4),
+        warmup=steps // 10,
+        threads=threads,
+        eval_every=1_000_000,
+    )
 
 
 def write_recipe(recipe: dict[str, Any], folder: Path) -> Path:
@@ -171,29 +204,19 @@ def predict(curve: dict[str, float], weights: float, tokens: float) -> float:
     return curve["E"] + float(of_size + of_tokens)
 
 
-def choose(curve: dict[str, float], rows: Sequence[dict[str, Any]], hours: int) -> dict[str, Any]:
+def choose(
+    curve: dict[str, float], rows: Sequence[dict[str, Any]], speeds: dict[int, float], hours: int
+) -> dict[str, Any]:
     """Predict the perplexity of each size after so many hours on this machine."""
-    sizes: dict[int, dict[str, Any]] = {row["cells"]: row for row in rows}
+    weights = {row["cells"]: row["lstm_weights"] for row in rows}
     predicted = {}
-    for cells, row in sizes.items():
-        tokens = hours * 3600 * row["tokens_per_s"]
-        nats = predict(curve, row["lstm_weights"], tokens)
+    for cells, speed in speeds.items():
+        tokens = hours * 3600 * speed
         predicted[str(cells)] = {
             "million_tokens": round(tokens / 1e6, 1),
-            "perplexity": round(math.exp(nats), 1),
+            "perplexity": round(math.exp(predict(curve, weights[cells], tokens)), 1),
         }
     return {"hours": hours, "sizes": predicted}
-
-
-def read_log(path: Path) -> list[dict[str, float]]:
-    """Return the tokens and the held-out perplexity of each evaluation of a run."""
-    points, tokens = [], 0.0
-    for line in path.open():
-        entry = json.loads(line)
-        tokens = entry.get("tokens", tokens)
-        if "heldout" in entry:
-            points.append({"tokens": tokens, "perplexity": entry["heldout"]["average"]})
-    return points
 
 
 @styled()
@@ -201,9 +224,8 @@ def draw(result: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Any:
     """Draw the perplexity of each size over the tokens, with the fitted curve."""
     figure = new_figure(WIDTH, 3.2)
     axes = figure.subplots()
-    ends = [point["tokens"] for point in result["long_run"]]
-    most = max([*ends, *(row["tokens"] for row in rows)])
-    grid = np.geomspace(min(row["tokens"] for row in rows), most, 60)
+    budgets = [row["tokens"] for row in rows]
+    grid = np.geomspace(min(budgets), max(budgets), 60)
     for (cells, projection), color, marker in zip(SIZES, COLORS, MARKERS, strict=False):
         own = [row for row in rows if row["cells"] == cells]
         if not own:
@@ -216,14 +238,6 @@ def draw(result: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Any:
             marker,
             color=color,
             label=f"2 x {cells} / {projection}",
-        )
-    if result["long_run"]:
-        axes.plot(
-            [point["tokens"] / 1e6 for point in result["long_run"]],
-            [point["perplexity"] for point in result["long_run"]],
-            "x",
-            color=INK,
-            label="long run of the largest",
         )
     axes.set(xscale="log", yscale="log", xlabel="million tokens", ylabel="held-out perplexity")
     for axis in (axes.xaxis, axes.yaxis):
