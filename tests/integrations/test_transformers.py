@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 import pickle
 import shutil
@@ -31,8 +32,7 @@ from elmokit.text.readers import WINDOW_TOKENS
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'elmokit[transformers]'"
 )
-
-from elmokit.integrations import transformers as integration
+integration = importlib.import_module("elmokit.integrations.transformers")
 
 TEXTS = ["He sat on the river bank.", "", "The naïve 中文 bank isn't <S> a<S>b !", "the"]
 EXACT = 2e-6  # the largest difference from `Embedder.embed`
