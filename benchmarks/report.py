@@ -21,8 +21,8 @@ from machine to machine and from hour to hour. For embedding, the weights are ra
 published sizes, with activations like a trained model's; the text is English news (1 Billion Word
 benchmark, held-out part). Scripts that train a model need hours and texts that are not in the
 repository: run them one by one with the texts as options. Senses and n-grams were measured with the
-included models; adaptation, neighbours, probes, static vectors, spaCy and the tasks with an English
-model of 2 x 512/128 that had read 15 M tokens, which is weaker than the included one.
+included models; adaptation, neighbours, probes, static vectors, spaCy, Ray and the tasks with an
+English model of 2 x 512/128 that had read 15 M tokens, which is weaker than the included one.
 """
 
 

@@ -20,6 +20,8 @@ from typing import Any
 from peak import flops_per_token
 
 from elmokit.config import BiLMConfig
+from elmokit.formats.detect import SHIPPED
+from elmokit.io.jsonfile import read_json
 from elmokit.model.bilm import expected_shapes
 
 HERE = Path(__file__).parent
@@ -27,6 +29,7 @@ PAGES = [HERE.parent / "docs" / "explanation" / f"scaling{end}.md" for end in ("
 SHAPES = {
     "tiny": BiLMConfig.preset("tiny"),
     "small": BiLMConfig.preset("small"),
+    "english": BiLMConfig.from_dict(read_json(SHIPPED["english"] / "config.json")["model"]),
     "2x1024/256": replace(BiLMConfig.preset("tiny"), lstm_dim=1024, projection_dim=256),
     "original": BiLMConfig.preset("original"),
 }

@@ -47,5 +47,5 @@ def embed_tokens(frames):
 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 1000)
 spark.sparkContext.addFile("model.zip")
 tokens = texts.mapInPandas(embed_tokens, "tokens array<string>, vectors array<array<float>>")
-print(sum(len(row.tokens) == len(row.vectors) for row in tokens.toLocalIterator()))  # 84
+print(sum(len(row.tokens) == len(row.vectors) for row in tokens.toLocalIterator()))  # 200
 spark.stop()

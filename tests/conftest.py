@@ -24,27 +24,48 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Libraries whose tests skip where they are not installed, but never in CI. Those of the scripts in
 # examples/ may be missing there too: flair needs another transformers, Spark needs Java.
 LIBRARIES = [
+    "accelerate",
     "axe_playwright_python",
+    "codespell_lib",
     "datasets",
     "duckdb",
     "faiss",
     "fastapi",
+    "fsspec",
     "gensim",
+    "h5py",
+    "httptools",
+    "ipykernel",
+    "jieba",
+    "material",
+    "matplotlib",
+    "nbclient",
+    "nbformat",
     "onnx",
     "onnxruntime",
     "openai",
+    "orjson",
     "pandas",
     "playwright",
+    "prometheus_client",
+    "pyarrow",
     "ray",
-    "sentence_transformers",
+    "rouge_score",
+    "sacrebleu",
     "schemathesis",
+    "scipy",
+    "sentence_transformers",
+    "seqeval",
     "sklearn",
     "sklearn_crfsuite",
     "spacy",
+    "tensorboard",
+    "transformers",
     "usearch",
+    "zstandard",
 ]
-LIBRARIES += ["mteb", "transformers"] if sys.version_info >= (3, 11) else ["transformers"]
-PROGRAMS = ["hadolint"]  # likewise
+LIBRARIES += ["mteb"] if sys.version_info >= (3, 11) else []
+PROGRAMS = ["hadolint", "node"]  # likewise
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

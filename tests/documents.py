@@ -37,6 +37,20 @@ import numpy as np
 from elmokit.cli.main import main
 
 ROOT = Path(__file__).parents[1]
+# Packages that the code of a page needs beside elmokit[dev] without its heavy parts.
+NEEDED = {
+    "how-to/datasets.md": ("datasets",),
+    "how-to/many-machines.md": ("pyarrow", "fsspec"),
+    "how-to/onnx.md": ("onnx", "onnxruntime"),
+    "how-to/scikit-learn.md": ("sklearn", "sklearn_crfsuite", "pandas"),
+    "how-to/serve.md": ("fastapi", "httptools", "orjson", "prometheus_client"),
+    "how-to/search.md": ("duckdb", "faiss", "pandas", "pyarrow", "usearch"),
+    "how-to/spacy.md": ("spacy",),
+    "how-to/static.md": ("gensim",),
+    "how-to/transformers.md": ("transformers", "accelerate", "sentence_transformers"),
+    "tutorials/reviews.md": ("sklearn",),
+    "tutorials/reviews.zh-CN.md": ("sklearn", "jieba"),
+}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.M | re.S)
 DECIMAL = re.compile(r"-?\d+\.\d+")
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import yaml
 from bundles import save_module, save_training, with_softmax
-from documents import ROOT, blocks, in_english, links, run_page
+from documents import NEEDED, ROOT, blocks, in_english, links, run_page
 from many_langs_reference import make_many_langs
 from reference import make_reference
 from task_models import pack, save_task_model
@@ -37,20 +37,6 @@ from elmokit.formats.detect import read_checkpoint
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
-# Packages that the code of a page needs beside elmokit[dev] without its heavy parts.
-NEEDED = {
-    "how-to/datasets.md": ("datasets",),
-    "how-to/many-machines.md": ("pyarrow", "fsspec"),
-    "how-to/onnx.md": ("onnx", "onnxruntime"),
-    "how-to/scikit-learn.md": ("sklearn", "sklearn_crfsuite", "pandas"),
-    "how-to/serve.md": ("fastapi", "httptools", "orjson", "prometheus_client"),
-    "how-to/search.md": ("duckdb", "faiss", "pandas", "pyarrow", "usearch"),
-    "how-to/spacy.md": ("spacy",),
-    "how-to/static.md": ("gensim",),
-    "how-to/transformers.md": ("transformers", "accelerate", "sentence_transformers"),
-    "tutorials/reviews.md": ("sklearn",),
-    "tutorials/reviews.zh-CN.md": ("sklearn", "jieba"),
-}
 CHINESE = [page for page in PAGES if page.name.endswith(".zh-CN.md")]
 # Pages with code of their own, for Chinese text.
 OWN_CODE = [DOCS / "tutorials" / "reviews.zh-CN.md"]

@@ -36,6 +36,14 @@ def test_the_overview_of_commands_imports_no_library(arguments: list[str]) -> No
     assert not loaded & {"torch", "numpy", "jsonargparse", "yaml", "elmokit.embed"}
 
 
+def test_embedding_imports_no_library_of_an_integration() -> None:
+    loaded = modules_after("import elmokit; elmokit.load().embed('The bank closed.')")
+    assert {"torch", "elmokit.embed"} <= loaded
+    libraries = {"datasets", "onnx", "onnxruntime", "pyarrow", "ray", "sklearn", "spacy"}
+    assert not loaded & {*libraries, "fastapi", "sentence_transformers", "transformers"}
+    assert not [name for name in loaded if name.startswith("elmokit.integrations")]
+
+
 @pytest.mark.parametrize("name", elmokit.__all__)
 def test_every_public_name_resolves(name: str) -> None:
     assert getattr(elmokit, name) is not None

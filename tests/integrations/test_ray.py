@@ -157,16 +157,17 @@ def test_the_command_embeds_every_row_once(
     model = str(make_reference().save(tmp_path / "model"))
     write_texts(tmp_path / "in", 20)
     out = tmp_path / "out"
-    command = ["embed", str(tmp_path / "in" / "*.parquet"), str(out), "--engine", "ray"]
+    url = out.as_uri()  # file://, as others are s3:// or hdfs://
+    command = ["embed", f"{(tmp_path / 'in').as_uri()}/*.parquet", url, "--engine", "ray"]
     command += ["--workers", "1", "--layers", "average", "--pooling", "mean"]
     command += ["--model", model, "--tokenizer", "whitespace"]
     assert main(command) == 0
-    assert f"{out}: 20 rows; 20 rows embedded in " in capsys.readouterr().err
+    assert f"{url}: 20 rows; 20 rows embedded in " in capsys.readouterr().err
     assert (out / "_SUCCESS").exists()
     files = sorted(out.glob("part-*.parquet"))
     check_rows(arrow.concat_tables([parquet.read_table(file) for file in files]), model, 20)
     assert main(command) == 2
-    assert f"{out} is complete: start again with --overwrite" in capsys.readouterr().err
+    assert f"{url} is complete: start again with --overwrite" in capsys.readouterr().err
     assert main([*command, "--resume"]) == 2
     assert "there is nothing to resume" in capsys.readouterr().err
 

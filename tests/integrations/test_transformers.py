@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 import pickle
 import shutil
@@ -31,7 +32,7 @@ from elmokit.text.readers import WINDOW_TOKENS
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'elmokit[transformers]'"
 )
-integration = pytest.importorskip("elmokit.integrations.transformers")
+integration = importlib.import_module("elmokit.integrations.transformers")
 
 TEXTS = ["He sat on the river bank.", "", "The naïve 中文 bank isn't <S> a<S>b !", "the"]
 EXACT = 2e-6  # the largest difference from `Embedder.embed`
@@ -567,6 +568,36 @@ def check_name_pipeline(folder: Path, dev: list[tuple[list[str], list[str]]]) ->
         right += sum(e["entity"] == label for e, label in zip(result, row, strict=True))
         total += len(row)
     assert right / total > 0.9
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_a_model_of_any_kind_takes_a_tagger_and_pipelines(make: Make, tmp_path: Path) -> None:
+    elmo, folder = save(make, tmp_path)
+    tokenizer, model = auto(folder, "AutoModelForTokenClassification", num_labels=3)
+    sentences = [["the", "river", "bank"], ["naïve"]]
+    collate = transformers.DataCollatorForTokenClassification(tokenizer)
+    words = tokenizer(sentences, is_split_into_words=True)
+    rows = [
+        {**{name: words[name][i] for name in words}, "labels": [i] * len(sentence)}
+        for i, sentence in enumerate(sentences)
+    ]
+    output = model(**collate(rows))
+    output.loss.backward()
+    assert model.elmo.mix.weights.grad.abs().max() > 0
+    assert next(model.elmo.bilm.parameters()).grad is not None
+    model.save_pretrained(tmp_path / "tagger")
+    tokenizer.save_pretrained(tmp_path / "tagger")
+    tag = transformers.pipeline(
+        "token-classification", model=str(tmp_path / "tagger"), ignore_labels=[], device="cpu"
+    )
+    expected = [f"LABEL_{i}" for i in output.logits[0].argmax(dim=1).tolist()]
+    (split,) = tag(sentences[0], is_split_into_words=True)
+    for entities in (tag("the river bank"), split):
+        assert [entity["entity"] for entity in entities] == expected
+        assert [entity["word"] for entity in entities] == sentences[0]
+    extract = transformers.pipeline("feature-extraction", model=str(folder), device="cpu")
+    (vectors,) = extract("the river bank")
+    assert difference(np.array(vectors), elmo.embed("the river bank", "average").vectors) <= EXACT
 
 
 def test_a_classifier_trains_the_elmo_along(

@@ -12,12 +12,14 @@ import elmokit.embed
 import elmokit.embed_file
 
 
-@pytest.mark.parametrize("options", [(), ("--pooling=mean", "--layers=top", "--dtype=float16")])
+@pytest.mark.parametrize(
+    "options", [(), ("--pooling=mean", "--layers=top", "--dtype=float16"), ("--shard=2/2",)]
+)
 def test_workers_write_the_bytes_of_one_process(
     embed: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 14)
-    Path("text.txt").write_text(long_text(700), encoding="utf-8")
+    Path("text.txt").write_text(long_text(1400), encoding="utf-8")
     options = ("--threads=1", "--batch-tokens=32", "--tokenizer=whitespace", *options)
     embed("text.txt", "whole.npy", *options)
     embed("text.txt", "vectors.npy", *options, "--workers=2")
