@@ -585,6 +585,8 @@ def check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
         reason = str(error).splitlines()[0]
+        if reason.startswith("Expected one of"):  # a list of twenty, most of them unknown to users
+            reason = "torch has no such device; it has cpu, cuda, mps and others"
         raise InvalidInput(f"the device {device!r} cannot be used here: {reason}") from None
 
 

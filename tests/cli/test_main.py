@@ -104,6 +104,7 @@ def test_help_lists_every_command_with_its_line(elmokit: Run, arguments: list[st
     single = {name: line for name, (_, line) in COMMANDS.items() if " " not in name}
     for name, line in (single | FAMILIES).items():
         assert f"{name} {line}" in shown
+    assert "elmokit --version" in out
 
 
 def test_version_is_that_of_the_package(elmokit: Run) -> None:
