@@ -12,12 +12,7 @@ import cyclopts
 if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
 
-KINDS: dict[Any, str] = {
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-    str: "a text",
-}
+KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
 
 
 def usage_error(
@@ -69,7 +64,7 @@ def unknown_option(app: App, chain: Sequence[str], arguments: Sequence[str]) -> 
 def complaint(error: CycloptsError) -> str:
     """Return what an error of cyclopts says about one option or argument."""
     argument = error.argument
-    token = getattr(error, "token", None) or (argument.tokens[0] if _has_tokens(error) else None)
+    token = getattr(error, "token", None) or next(iter(argument.tokens if argument else ()), None)
     name = argument.name if argument is not None else ""
     if token is not None and token.keyword:
         name = token.keyword
@@ -98,16 +93,8 @@ def complaint(error: CycloptsError) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _has_tokens(error: CycloptsError) -> bool:
-    return error.argument is not None and bool(error.argument.tokens)
-
-
 def expected(kind: Any, value: str) -> str:
-    """Say what a value must be and what it is, with the choice that was probably meant.
-
-    >>> expected(Literal["mean", "max"], "maxx")
-    "one of mean, max, not 'maxx': did you mean 'max'?"
-    """
+    """Say what a value must be and what it is, with the choice that was probably meant."""
     if get_origin(kind) is not Literal:
         return f"{KINDS.get(kind, 'another value')}, not {value!r}"
     choices = [str(choice) for choice in get_args(kind)]
@@ -117,10 +104,6 @@ def expected(kind: Any, value: str) -> str:
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """Return the end of a sentence about an option that does not exist.
-
-    >>> did_you_mean("--batch-sise", ["--batch-size", "--layers"])
-    ': did you mean --batch-size?'
-    """
+    """Return the end of a sentence about an option that does not exist."""
     similar = get_close_matches(name.replace("_", "-"), names, n=1, cutoff=0.7)
     return f": did you mean {similar[0]}?" if similar else ""
