@@ -36,7 +36,7 @@ import numpy as np
 
 from elmokit.cli.main import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.M | re.S)
 DECIMAL = re.compile(r"-?\d+\.\d+")
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
