@@ -188,19 +188,19 @@ def task_data(sentences: list[list[str]], nouns: list[str]) -> dict[str, list[st
     return data
 
 
-def make_place(inputs: Path, place: Path) -> None:
+def make_place(inputs: Path, folder: Path) -> None:
     """Copy the inputs, and add what cannot be copied or what no command can use."""
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(inputs, place)
-    (place / "empty.txt").touch()
-    (place / "binary.bin").write_bytes(bytes(range(256)) * 10)
-    (place / "utf16.txt").write_text("text", encoding="utf-16")
-    (place / "broken.gz").write_bytes(b"\x1f\x8b\x08\x00broken")
-    (place / "folder").mkdir()
-    (place / "mine").mkdir()
-    (place / "mine" / "thesis.tex").write_text("mine")
-    (place / "loop").symlink_to("loop")
-    os.mkfifo(place / "fifo")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(inputs, folder)
+    (folder / "empty.txt").touch()
+    (folder / "binary.bin").write_bytes(bytes(range(256)) * 10)
+    (folder / "utf16.txt").write_text("text", encoding="utf-16")
+    (folder / "broken.gz").write_bytes(b"\x1f\x8b\x08\x00broken")
+    (folder / "folder").mkdir()
+    (folder / "mine").mkdir()
+    (folder / "mine" / "thesis.tex").write_text("mine")
+    (folder / "loop").symlink_to("loop")
+    os.mkfifo(folder / "fifo")
 
 
 def snapshot(folder: Path) -> dict[str, str]:
@@ -208,7 +208,7 @@ def snapshot(folder: Path) -> dict[str, str]:
 
     Every command may write into the cache of hidden states.
     """
-    found = {}
+    result = {}
     for path in sorted(folder.rglob("*")):
         if path.relative_to(folder).parts[0] == "cache":
             continue
@@ -218,40 +218,40 @@ def snapshot(folder: Path) -> dict[str, str]:
             kind = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
         else:
             kind = "folder" if path.is_dir() else "special"
-        found[str(path.relative_to(folder))] = kind
-    return found
+        result[str(path.relative_to(folder))] = kind
+    return result
 
 
 # ---------------------------------------------------------------------- trials
 def try_misuse(work: Path, only: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Misuse every command, or those whose name begins with `only`; yield what was found."""
-    inputs, place = work / "inputs", work / "trial"
+    inputs, folder = work / "inputs", work / "trial"
     inputs.mkdir()
     for name in {module.partition(":")[0] for module, _ in COMMANDS.values()} | {*PRELOADED}:
         importlib.import_module(name)
     make_inputs(inputs)
     write_more_inputs(inputs)
-    make_place(inputs, place)
-    before = snapshot(place)
+    make_place(inputs, folder)
+    before = snapshot(folder)
     tried: set[str] = set()  # options of families
     for name, lines in sorted(command_lines().items()):
         if not name.startswith(only):
             continue
         tally = Tally()
         for line in lines if name != "serve" else []:
-            if code := wait(call(line, place)):
-                tally.faults.append(f"{' '.join(line)}: exit code {code}: {tail(place)}")
-            make_place(inputs, place)
+            if code := wait(call(line, folder)):
+                tally.faults.append(f"{' '.join(line)}: exit code {code}: {tail(folder)}")
+            make_place(inputs, folder)
         for kind, arguments, wrong in misuses(name, lines, before, tried):
-            code = wait(call(arguments, place), LIMIT)
-            after = snapshot(place)
-            fault = fault_of(code, printed(place), before, after)
+            code = wait(call(arguments, folder), LIMIT)
+            after = snapshot(folder)
+            fault = fault_of(code, printed(folder), before, after)
             if code == 0 and may_be_accepted(name, kind, wrong):
                 kept = {path: value for path, value in after.items() if path in before}
                 fault = "" if kept == before else "an input was changed"
-            tally.add(kind, fault and f"{name} with {wrong[:60]}: {fault}: {tail(place)}")
+            tally.add(kind, fault and f"{name} with {wrong[:60]}: {fault}: {tail(folder)}")
             if after != before:
-                make_place(inputs, place)
+                make_place(inputs, folder)
         yield name, vars(tally)
 
 

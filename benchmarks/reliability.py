@@ -189,40 +189,40 @@ def try_kills(
         while trials < len(moments) + kills // 4 or killed < kills:
             trial: Any = moments[trials] if trials < len(moments) else "random"
             trials += 1
-            place = work / "trial"
-            shutil.copytree(inputs, place)
-            killed += kill(case, place, trial, seconds, dice)
-            fault = finish(case, place, expected, before)
+            folder = work / "trial"
+            shutil.copytree(inputs, folder)
+            killed += kill(case, folder, trial, seconds, dice)
+            fault = finish(case, folder, expected, before)
             if fault:
                 faults.append(f"{trial}: {fault}")
-            shutil.rmtree(place)
+            shutil.rmtree(folder)
             if trials > 5 * kills + len(moments):
                 faults.append(f"only {killed} of {trials} runs could be killed")
                 break
-        found = {"points": points, "trials": trials, "killed": killed, "faults": faults}
-        yield case.name, found
+        result = {"points": points, "trials": trials, "killed": killed, "faults": faults}
+        yield case.name, result
 
 
-def kill(case: Case, place: Path, trial: Any, seconds: float, dice: random.Random) -> bool:
+def kill(case: Case, folder: Path, trial: Any, seconds: float, dice: random.Random) -> bool:
     """Run a command and kill it at a step or at a random moment; return whether it was killed."""
     if trial == "random":
-        child = call(case.arguments, place)
+        child = call(case.arguments, folder)
         time.sleep(dice.random() * seconds)
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
     else:
         step, after = trial
-        child = call(case.arguments, place, lambda: kill_at(step, after=after))
+        child = call(case.arguments, folder, lambda: kill_at(step, after=after))
     return wait(child) == -signal.SIGKILL
 
 
-def finish(case: Case, place: Path, expected: dict[str, str], before: dict[str, str]) -> str:
+def finish(case: Case, folder: Path, expected: dict[str, str], before: dict[str, str]) -> str:
     """Run a command again to its end; return what is wrong with the result."""
-    code = wait(call([*case.arguments, *case.again], place))
-    complete = code == 2 and "nothing to resume" in tail(place)
+    code = wait(call([*case.arguments, *case.again], folder))
+    complete = code == 2 and "nothing to resume" in tail(folder)
     if code and not complete:
-        return f"exit code {code}: {tail(place)}"
-    actual = content_of(place / case.out)
+        return f"exit code {code}: {tail(folder)}"
+    actual = content_of(folder / case.out)
     if actual != expected:
         changed = [
             name
@@ -230,10 +230,10 @@ def finish(case: Case, place: Path, expected: dict[str, str], before: dict[str, 
             if actual.get(name) != expected.get(name)
         ]
         return f"another result: {', '.join(sorted(changed)[:5])}"
-    inputs = {name: value for name, value in content_of(place).items() if name in before}
+    inputs = {name: value for name, value in content_of(folder).items() if name in before}
     if inputs != before:
         return "the input has changed"
-    left = leftovers(place)
+    left = leftovers(folder)
     return f"left over: {', '.join(left[:3])}" if left else ""
 
 
@@ -392,10 +392,10 @@ def main() -> int:
             counts: dict[str, Any] = {}
             with tempfile.TemporaryDirectory() as folder:
                 os.environ["ELMOKIT_CACHE"] = f"{folder}/cache"
-                for name, found in run(Path(folder)):
-                    counts[name] = found
-                    faults += len(found["faults"])
-                    print(part, name, json.dumps(found), flush=True)
+                for name, result in run(Path(folder)):
+                    counts[name] = result
+                    faults += len(result["faults"])
+                    print(part, name, json.dumps(result), flush=True)
             settings = {"max_points": options.points} if part == "kills" else {}
             write_counts(out, {"seed": options.seed, **settings, part: counts})
     print(f"{faults} faults")

@@ -786,20 +786,20 @@ def reliability(result: dict[str, Any]) -> str:
                 *counts_table(first, columns, result[part]),
             ]
     if "misuse" in result:
-        found = result["misuse"].values()
+        actual = result["misuse"].values()
         kinds = {
             "files": "bad files as inputs",
             "places": "bad places for outputs",
             "options": "bad options",
         }
         tried = (
-            f"{sum(own[key] for own in found if key in own):,} {name}"
+            f"{sum(own[key] for own in actual if key in own):,} {name}"
             for key, name in kinds.items()
-            if any(key in own for own in found)
+            if any(key in own for own in actual)
         )
         lines += [
-            f"Misuse of {len(found)} commands, {', '.join(tried) or 'of several kinds'}: "
-            f"{sum(own.get('trials', 0) for own in found):,} trials.",
+            f"Misuse of {len(actual)} commands, {', '.join(tried) or 'of several kinds'}: "
+            f"{sum(own.get('trials', 0) for own in actual):,} trials.",
             "A command has to refuse in one sentence, or to do what it was told, and to change "
             "nothing else.",
             "",

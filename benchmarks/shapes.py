@@ -191,7 +191,7 @@ def fit(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
     starts = [np.log([floor, 0.3, 0.3, 2.0, b]) for floor in (2.0, 3.0) for b in (0.1, 0.3)]
     fits = [least_squares(errors, start, loss="huber", f_scale=0.01) for start in starts]
-    best = min(fits, key=lambda found: found.cost)
+    best = min(fits, key=lambda result: result.cost)
     floor, a_scale, a, b_scale, b = np.exp(best.x)
     worst = float(np.abs(np.exp(errors(best.x)) * losses - losses).max())
     return {"E": floor, "A": a_scale, "a": a, "B": b_scale, "b": b, "largest_error": worst}

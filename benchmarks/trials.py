@@ -17,7 +17,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests"))
+sys.path.insert(0, str(HERE.parent / "tests" / "helpers"))
 
 import elmokit.embed  # noqa: E402
 from elmokit.cli.main import main as elmokit_main  # noqa: E402

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from programs import find_program
 
 # Threads that wait for each other sleep instead of spinning: tests often share their cores with
@@ -20,6 +21,10 @@ os.environ.setdefault("GOMP_SPINCOUNT", "0")  # elmokit.pretrain would set anoth
 # In the background of a shell Ctrl-C is ignored, and children inherit that: the tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# A limit of time says nothing on a busy machine.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 # Libraries whose tests skip where they are not installed, but never in CI. Those of the scripts in
 # examples/ may be missing there too: flair needs another transformers, Spark needs Java.

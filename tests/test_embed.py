@@ -123,9 +123,9 @@ def test_a_string_is_one_sentence_and_so_are_its_tokens(elmo: Embedder) -> None:
     assert isinstance(one, Sentence)
     assert one.tokens == TOKENS
     for tokens in (TOKENS, tuple(TOKENS), iter(TOKENS), np.array(TOKENS)):
-        found = elmo.embed_tokens(tokens)  # type: ignore[arg-type]
-        assert isinstance(found, Sentence)
-        np.testing.assert_array_equal(found.layers, one.layers)
+        result = elmo.embed_tokens(tokens)  # type: ignore[arg-type]
+        assert isinstance(result, Sentence)
+        np.testing.assert_array_equal(result.layers, one.layers)
     assert elmo.embed_tokens([" bank ", ""]).tokens == [" bank ", ""]
     with pytest.raises(ElmokitError, match="as a list of tokens, not as the string 'the bank'"):
         elmo.embed_tokens("the bank")
@@ -133,8 +133,8 @@ def test_a_string_is_one_sentence_and_so_are_its_tokens(elmo: Embedder) -> None:
 
 def test_a_list_of_strings_is_always_a_list_of_texts(elmo: Embedder) -> None:
     for texts in (["the river", "bank"], ["river", "bank"], ["bank"], ["河岸", "银行"], [""]):
-        found = elmo.embed(texts)
-        assert [sentence.tokens for sentence in found] == [elmo.tokenize(text) for text in texts]
+        result = elmo.embed(texts)
+        assert [sentence.tokens for sentence in result] == [elmo.tokenize(text) for text in texts]
         assert elmo.sentence_vectors(texts).shape == (len(texts), 12)
     assert elmo.sentence_vectors("bank").shape == (12,)
 
@@ -232,10 +232,10 @@ def test_poolings_are_as_by_hand(elmo: Embedder, reference: Reference) -> None:
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_an_empty_sentence_is_pooled_to_zeros(elmo: Embedder, pooling: Any) -> None:
-    found = elmo.sentence_vectors([[], ["the"], ""], pooling=pooling)
-    assert found.shape == (3, 12)
-    assert (found[[0, 2]] == 0).all()
-    assert (found[1] != 0).any()
+    result = elmo.sentence_vectors([[], ["the"], ""], pooling=pooling)
+    assert result.shape == (3, 12)
+    assert (result[[0, 2]] == 0).all()
+    assert (result[1] != 0).any()
 
 
 def test_a_single_string_has_one_vector_and_no_strings_none(elmo: Embedder) -> None:
@@ -250,9 +250,9 @@ def test_a_single_string_has_one_vector_and_no_strings_none(elmo: Embedder) -> N
 
 
 def test_all_layers_stand_side_by_side_in_a_sentence_vector(elmo: Embedder) -> None:
-    found = elmo.sentence_vectors([TOKENS], layers="all")[0]
+    result = elmo.sentence_vectors([TOKENS], layers="all")[0]
     expected = elmo.embed_tokens(TOKENS).layers.mean(axis=1).reshape(-1)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_means_and_sums_of_float16_are_computed_in_more() -> None:
@@ -276,16 +276,16 @@ def test_a_stream_is_lazy_and_in_bounded_windows(monkeypatch: pytest.MonkeyPatch
 
     def source() -> Iterator[list[str]]:
         nonlocal taken
-        for number in range(10**9):
+        for index in range(10**9):
             taken += 1
-            yield [f"word{number % 7}"] * (number % 3)
+            yield [f"word{index % 7}"] * (index % 3)
 
     stream = elmo.stream(source())
     assert taken == 0
-    for number in range(60):
+    for index in range(60):
         sentence = next(stream)
-        assert sentence.tokens == [f"word{number % 7}"] * (number % 3)
-        assert taken - number <= 17  # 16 tokens of look-ahead; empty sentences count too
+        assert sentence.tokens == [f"word{index % 7}"] * (index % 3)
+        assert taken - index <= 17  # 16 tokens of look-ahead; empty sentences count too
     assert taken < 80
 
 
@@ -296,8 +296,8 @@ def test_windows_do_not_change_the_vectors(monkeypatch: pytest.MonkeyPatch, elmo
     windows = list(small.windows(MANY))
     assert [tokens for window in windows for tokens in window] == MANY
     assert len(windows) > 3
-    for found, wanted in zip(small.stream(MANY), expected, strict=True):
-        assert difference(found.layers, wanted.layers) < 1e-5
+    for result, expected_one in zip(small.stream(MANY), expected, strict=True):
+        assert difference(result.layers, expected_one.layers) < 1e-5
 
 
 def test_a_streams_result_is_not_changed_by_what_comes_after(elmo: Embedder) -> None:
@@ -314,8 +314,8 @@ def test_a_batch_of_short_sentences_keeps_to_its_tokens() -> None:
     lengths = [3] * 100 + [400] * 40
     batches = list(make_batches(lengths, 60, None))
     for batch in batches:
-        total = sum(lengths[number] for number in batch)
-        if max(lengths[number] for number in batch) == 3:
+        total = sum(lengths[index] for index in batch)
+        if max(lengths[index] for index in batch) == 3:
             assert total <= 60
         assert total <= 480 or len(batch) == 1
 
@@ -324,11 +324,11 @@ def test_batches_are_bounded_and_hold_every_sentence_once() -> None:
     lengths = [5, 1, 9, 0, 3, 3, 20, 2, 0]
     for tokens, size in ((10, None), (1, None), (100, 2), (6, 3)):
         batches = list(make_batches(lengths, tokens, size))
-        assert sorted(number for batch in batches for number in batch) == list(range(9))
+        assert sorted(index for batch in batches for index in batch) == list(range(9))
         for batch in batches:
-            total = sum(lengths[number] for number in batch)
+            total = sum(lengths[index] for index in batch)
             assert total <= tokens or len(batch) <= 16  # long sentences, several side by side
-            assert total <= 8 * tokens or total == max(lengths[number] for number in batch)
+            assert total <= 8 * tokens or total == max(lengths[index] for index in batch)
             assert size is None or len(batch) <= size
 
 
@@ -339,7 +339,7 @@ def test_a_long_sentence_is_read_in_windows(
     """Each window as a sentence of its own, only the outermost boundaries kept."""
     monkeypatch.setattr(embed_module, "WINDOW_TOKENS", 5)
     for length in (4, 5, 6, 10, 12):
-        tokens = [f"w{number}" for number in range(length)]
+        tokens = [f"w{index}" for index in range(length)]
         parts = [
             reference.embed(tokens[start : start + 5], boundaries=True)
             for start in range(0, length, 5)
@@ -347,9 +347,9 @@ def test_a_long_sentence_is_read_in_windows(
         inner = np.concatenate([part[:, 1:-1] for part in parts], axis=1)
         ends = [parts[0][:, :1], inner, parts[-1][:, -1:]]
         expected = np.concatenate(ends, axis=1) if boundaries else inner
-        found = elmo.embed([["x"], tokens, []], boundaries=boundaries)[1]
-        assert found.tokens == (["<S>", *tokens, "</S>"] if boundaries else tokens)
-        assert difference(found.layers, expected) < 1e-5
+        result = elmo.embed([["x"], tokens, []], boundaries=boundaries)[1]
+        assert result.tokens == (["<S>", *tokens, "</S>"] if boundaries else tokens)
+        assert difference(result.layers, expected) < 1e-5
 
 
 def test_vectors_too_many_for_the_memory_are_the_same_from_a_file(
@@ -357,11 +357,11 @@ def test_vectors_too_many_for_the_memory_are_the_same_from_a_file(
 ) -> None:
     expected = elmo.embed(MANY)
     monkeypatch.setattr("elmokit.io.scratch.MAX_IN_MEMORY", 200)
-    found = elmo.embed(MANY)
-    assert isinstance(found[0].layers, np.memmap)
-    for one, other in zip(found, expected, strict=True):
+    result = elmo.embed(MANY)
+    assert isinstance(result[0].layers, np.memmap)
+    for one, other in zip(result, expected, strict=True):
         np.testing.assert_array_equal(one.layers, other.layers)
-    del found, one
+    del result, one
     gc.collect()  # a file that was not closed would be a warning, and so an error
 
 
@@ -386,9 +386,7 @@ def test_a_word_is_encoded_once_however_often_it_occurs(elmo: Embedder) -> None:
 
 def test_the_cache_of_words_is_bounded_and_changes_nothing(reference: Reference) -> None:
     small, large = tiny_elmo(cache_bytes=0, batch_tokens=50), tiny_elmo()
-    texts = [
-        [f"word{number}" for number in range(start, start + 30)] for start in range(0, 3000, 25)
-    ]
+    texts = [[f"word{index}" for index in range(start, start + 30)] for start in range(0, 3000, 25)]
     for start in range(0, len(texts), 10):
         batch = texts[start : start + 10]
         for one, other in zip(small.embed(batch), large.embed(batch), strict=True):
@@ -401,41 +399,41 @@ def test_the_cache_of_words_is_bounded_and_changes_nothing(reference: Reference)
 
 def test_words_known_before_the_cache_was_full_are_known_after(reference: Reference) -> None:
     elmo = tiny_elmo(cache_bytes=0)
-    words = [f"word{number}" for number in range(990)]
+    words = [f"word{index}" for index in range(990)]
     elmo.layers_of([words])
-    few = [words[5], *(f"new{number}" for number in range(20)), words[6]]
+    few = [words[5], *(f"new{index}" for index in range(20)), words[6]]
     output = elmo.layers_of([few])  # 1,010 words are more than the cache holds
     assert difference(output.hidden_states[:, 0].numpy(), reference.embed(few)) < 1e-5
 
 
 def test_more_new_words_at_once_than_the_cache_holds(reference: Reference) -> None:
     elmo = tiny_elmo(cache_bytes=0)
-    words = [f"word{number}" for number in range(1500)]
-    found = elmo.embed([words[:700], words[700:]], layers=0)
-    for number in (0, 699, 700, 1499):
-        vector = found[number >= 700].vectors[number - 700 * (number >= 700), :6]
-        assert difference(vector, reference.token_vector(words[number])) < 1e-5
+    words = [f"word{index}" for index in range(1500)]
+    result = elmo.embed([words[:700], words[700:]], layers=0)
+    for index in (0, 699, 700, 1499):
+        vector = result[index >= 700].vectors[index - 700 * (index >= 700), :6]
+        assert difference(vector, reference.token_vector(words[index])) < 1e-5
 
 
 def test_repeated_sentences_each_have_their_own_vectors(elmo: Embedder) -> None:
-    found = elmo.embed([TOKENS] * 5)
-    for sentence in found[1:]:
-        assert difference(sentence.layers, found[0].layers) < 1e-6
-        assert not np.shares_memory(sentence.layers, found[0].layers)
+    result = elmo.embed([TOKENS] * 5)
+    for sentence in result[1:]:
+        assert difference(sentence.layers, result[0].layers) < 1e-6
+        assert not np.shares_memory(sentence.layers, result[0].layers)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.lists(st.sampled_from("abcdefg"), max_size=7), max_size=9), st.integers(1, 20))
 def test_results_come_back_in_order(
     elmo: Embedder, reference: Reference, sentences: list[list[str]], batch_tokens: int
 ) -> None:
     before, elmo.batch_tokens = elmo.batch_tokens, batch_tokens
     try:
-        found = list(elmo.stream(sentences, layers=0))
+        result = list(elmo.stream(sentences, layers=0))
     finally:
         elmo.batch_tokens = before
-    assert [sentence.tokens for sentence in found] == sentences
-    for sentence in found:
+    assert [sentence.tokens for sentence in result] == sentences
+    for sentence in result:
         expected = [reference.token_vector(word) for word in sentence.tokens]
         assert difference(sentence.vectors[:, :6], np.array(expected).reshape(-1, 6)) < 1e-5
 
@@ -458,10 +456,10 @@ def test_an_embedder_says_what_it_is(elmo: Embedder) -> None:
 
 
 def test_a_batch_without_state_is_the_same_as_embedding(elmo: Embedder) -> None:
-    found, state = elmo.embed_batch([*MANY, "the bank"])
+    result, state = elmo.embed_batch([*MANY, "the bank"])
     assert state is None
-    assert [sentence.tokens for sentence in found] == [*MANY, ["the", "bank"]]
-    for one, other in zip(found, elmo.embed(MANY), strict=False):
+    assert [sentence.tokens for sentence in result] == [*MANY, ["the", "bank"]]
+    for one, other in zip(result, elmo.embed(MANY), strict=False):
         assert difference(one.layers, other.layers) < 1e-6
     assert elmo.embed_batch([]) == ([], None)
 
@@ -471,8 +469,8 @@ def test_layers_of_is_one_padded_batch(elmo: Embedder) -> None:
     assert output.hidden_states.shape == (3, 6, 9, 12)
     assert not output.hidden_states.requires_grad
     for row, sentence in enumerate(elmo.embed(MANY)):
-        found = output.hidden_states[:, row, : len(sentence.tokens)].numpy()
-        assert difference(found, sentence.layers) < 1e-6
+        result = output.hidden_states[:, row, : len(sentence.tokens)].numpy()
+        assert difference(result, sentence.layers) < 1e-6
         assert (output.hidden_states[:, row, len(sentence.tokens) :] == 0).all()
     assert elmo.layers_of([]).hidden_states.shape == (3, 0, 0, 12)
 

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+from children import HANGS
 from tiny import complaint
 
 import elmokit
@@ -19,8 +20,6 @@ from elmokit.embed import Embedder
 from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLM
 from elmokit.text.vocabulary import Vocabulary
-
-TIMEOUT = 600  # seconds until a process counts as hanging, on a busy machine too
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("lock", ["free", "held"])
 def test_a_forked_process_can_embed(lock: str) -> None:
-    done = subprocess.run([sys.executable, "-c", FORK, lock], timeout=TIMEOUT, check=False)
+    done = subprocess.run([sys.executable, "-c", FORK, lock], timeout=HANGS, check=False)
     assert done.returncode == 0
 
 

@@ -54,8 +54,8 @@ def test_a_public_name_is_the_one_of_its_module() -> None:
     assert elmokit.ElmokitError is ElmokitError
     for module, names in elmokit.MODULES.items():
         for name in names.split():
-            found = getattr(importlib.import_module(f"elmokit.{module}"), name)
-            assert getattr(elmokit, name) is found
+            result = getattr(importlib.import_module(f"elmokit.{module}"), name)
+            assert getattr(elmokit, name) is result
 
 
 def test_the_table_and_the_promised_names_agree() -> None:

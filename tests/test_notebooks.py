@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import HANGS
 from documents import ROOT, blocks
 
 pytest.importorskip("nbformat", reason="nbformat is not installed")
@@ -74,8 +75,9 @@ def test_a_notebook_runs(
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     hooks.write_notebook(ROOT / "docs" / "tutorials" / f"{name}.md", tmp_path / "page.ipynb")
     notebook = nbformat.read(tmp_path / "page.ipynb", as_version=4)
-    place = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=place).execute()
+    limits: Any = {"timeout": HANGS, "startup_timeout": HANGS}
+    folder = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, kernel_name="python3", resources=folder, **limits).execute()
     printed = json.dumps([cell.get("outputs") for cell in notebook.cells])
     assert "stdout" in printed
     assert "Traceback" not in printed

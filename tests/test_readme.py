@@ -85,9 +85,9 @@ def test_the_tree_has_a_line_for_every_folder(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [README, CHINESE], ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    found = links(page)
-    assert len(found) > 10
-    assert [link for link in found if not (ROOT / link).exists()] == []
+    result = links(page)
+    assert len(result) > 10
+    assert [link for link in result if not (ROOT / link).exists()] == []
 
 
 def test_each_language_links_to_the_other_at_its_top() -> None:

@@ -36,8 +36,8 @@ def errors(text: str) -> Iterator[str]:
     text = re.sub(r"^\|.*$", lambda row: row[0].replace("|", "\n\n"), text, flags=re.M)
     for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*#>]|\d+\.) )", text):
         for name, rule in RULES.items():
-            for found in re.finditer(rule, part.strip()):
-                yield f"{name}: {part.strip()[max(found.start() - 10, 0) : found.end() + 10]}"
+            for match in re.finditer(rule, part.strip()):
+                yield f"{name}: {part.strip()[max(match.start() - 10, 0) : match.end() + 10]}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

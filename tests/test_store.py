@@ -64,21 +64,21 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def check(store: LayerStore, elmo: Embedder, texts: Sequence[Sequence[str]] = TEXTS) -> None:
     """The store gives what the model itself gives, rounded, each text for itself."""
-    found = store.layers(texts)
-    assert found.hidden_states.dtype == torch.float32
-    assert found.lengths.tolist() == [len(text) for text in texts]
-    assert found.hidden_states.shape == (3, len(texts), max(map(len, texts)), elmo.dim)
-    exact = found.hidden_states.half().float()
-    assert torch.equal(found.hidden_states, exact)  # numbers that float16 has
-    for number, text in enumerate(texts):
+    result = store.layers(texts)
+    assert result.hidden_states.dtype == torch.float32
+    assert result.lengths.tolist() == [len(text) for text in texts]
+    assert result.hidden_states.shape == (3, len(texts), max(map(len, texts)), elmo.dim)
+    exact = result.hidden_states.half().float()
+    assert torch.equal(result.hidden_states, exact)  # numbers that float16 has
+    for index, text in enumerate(texts):
         alone = layers_of(elmo, text)
-        here = found.hidden_states[:, number].numpy()
+        here = result.hidden_states[:, index].numpy()
         np.testing.assert_allclose(here[:, : len(text)], alone, rtol=1e-3, atol=1e-4)
         assert not here[:, len(text) :].any()  # padded with zeros
     mask = (
-        np.arange(found.hidden_states.shape[2]) < np.array([len(text) for text in texts])[:, None]
+        np.arange(result.hidden_states.shape[2]) < np.array([len(text) for text in texts])[:, None]
     )
-    np.testing.assert_array_equal(found.mask.numpy(), mask)
+    np.testing.assert_array_equal(result.mask.numpy(), mask)
 
 
 def layers_of(elmo: Embedder, text: Sequence[str]) -> np.ndarray:
@@ -136,7 +136,7 @@ def same_numbers(one: torch.Tensor, other: torch.Tensor) -> None:
 def test_texts_longer_than_the_models_window_are_kept_as_they_are_embedded(
     elmo: Embedder, tmp_path: Path
 ) -> None:
-    long = [f"w{number % 50}" for number in range(1100)]
+    long = [f"w{index % 50}" for index in range(1100)]
     store = LayerStore(elmo, folder=tmp_path)
     store.prepare([long], quiet=True)
     expected = elmo.embed_tokens(long, dtype="float16").layers.astype(np.float32)
@@ -164,9 +164,9 @@ def test_a_stream_gives_each_text_its_layers_and_keeps_them(
     elmo: Embedder, tmp_path: Path, computed: list[list[str]]
 ) -> None:
     store = LayerStore(elmo, folder=tmp_path)
-    found = list(store.stream(iter(TEXTS)))
-    assert [layers.shape for layers in found] == [(3, len(text), 12) for text in TEXTS]
-    for text, layers in zip(TEXTS, found, strict=True):
+    result = list(store.stream(iter(TEXTS)))
+    assert [layers.shape for layers in result] == [(3, len(text), 12) for text in TEXTS]
+    for text, layers in zip(TEXTS, result, strict=True):
         assert layers.dtype == np.float16
         if text:
             np.testing.assert_allclose(layers, layers_of(elmo, text), rtol=1e-3, atol=1e-4)
@@ -175,7 +175,7 @@ def test_a_stream_gives_each_text_its_layers_and_keeps_them(
     computed.clear()
     again = list(LayerStore(elmo, folder=tmp_path).stream(TEXTS))
     assert computed == []
-    assert all(map(np.array_equal, again, found))
+    assert all(map(np.array_equal, again, result))
     assert list(store.stream([])) == []
 
 
@@ -192,10 +192,10 @@ def test_a_stream_holds_only_some_texts_at_once(
             yield [f"word{taken}"]  # counts as two tokens
 
     stream = LayerStore(elmo, folder=tmp_path).stream(endless())
-    for number in range(1, 8):
-        expected = layers_of(elmo, [f"word{number}"])
+    for index in range(1, 8):
+        expected = layers_of(elmo, [f"word{index}"])
         np.testing.assert_allclose(next(stream), expected, rtol=1e-3, atol=1e-4)
-        assert number <= taken < number + 3  # texts of 5 tokens are read ahead, no more
+        assert index <= taken < index + 3  # texts of 5 tokens are read ahead, no more
 
 
 def test_a_stream_continues_where_nothing_can_be_stored(
@@ -203,9 +203,9 @@ def test_a_stream_continues_where_nothing_can_be_stored(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     store = LayerStore(elmo, folder=tmp_path / "file" / "layers")
-    found = list(store.stream(TEXTS))
+    result = list(store.stream(TEXTS))
     assert len(caplog.messages) == 1
-    np.testing.assert_allclose(found[0], layers_of(elmo, TEXTS[0]), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(result[0], layers_of(elmo, TEXTS[0]), rtol=1e-3, atol=1e-4)
 
 
 # ---------------------------------------------------------------------- which model
@@ -407,7 +407,7 @@ def start(folder: Path, *, fatal_write: int = 0, first_text: int = 0) -> Child:
 
 
 def numbered() -> list[list[str]]:
-    return [[f"word{number}"] * (1 + number % 7) for number in range(60)]
+    return [[f"word{index}"] * (1 + index % 7) for index in range(60)]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from children import HANGS
 
 from elmokit.errors import ElmokitError
 from elmokit.workers import Workers, WorkerTraceback, check_workers
@@ -30,9 +31,9 @@ def is_running(process: int) -> bool:
         return False
 
 
-def wait_until_gone(processes: list[int], seconds: float = 20.0) -> list[int]:
+def wait_until_gone(processes: list[int]) -> list[int]:
     """Return those of the processes that are still there after some time."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + HANGS
     while (left := [p for p in processes if is_running(p)]) and time.monotonic() < end:
         time.sleep(0.05)
     return left
@@ -126,17 +127,17 @@ if __name__ == "__main__":
             workers.send(worker, ("__import__('os').getpid()",))
         print(*(workers.receive()[1] for _ in range(2)), flush=True)
         for worker in (0, 1):
-            workers.send(worker, ("__import__('time').sleep(600)",))
+            workers.send(worker, ("__import__('time').sleep(6000)",))
         workers.receive()
 """
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks into /proc")
 @pytest.mark.parametrize(
-    ("number", "code"), [("SIGINT", (1, -2)), ("SIGTERM", (-15,)), ("SIGKILL", (-9,))]
+    ("name", "code"), [("SIGINT", (1, -2)), ("SIGTERM", (-15,)), ("SIGKILL", (-9,))]
 )
 def test_no_worker_outlives_the_process_that_started_it(
-    tmp_path: Path, number: str, code: tuple[int, ...]
+    tmp_path: Path, name: str, code: tuple[int, ...]
 ) -> None:
     script = tmp_path / "sleep.py"
     script.write_text(SLEEP)
@@ -151,11 +152,11 @@ def test_no_worker_outlives_the_process_that_started_it(
         processes = [int(process) for process in child.stdout.readline().split()]
         assert len(processes) == 2
         assert all(map(is_running, processes))
-        if number == "SIGINT":  # A terminal sends it to all processes of the command.
+        if name == "SIGINT":  # A terminal sends it to all processes of the command.
             os.killpg(child.pid, signal.SIGINT)
         else:
-            child.send_signal(getattr(signal, number))
-        _, err = child.communicate(timeout=60)
+            child.send_signal(getattr(signal, name))
+        _, err = child.communicate(timeout=HANGS)
     assert child.returncode in code, err
-    assert err.count("Traceback") == (number == "SIGINT")
+    assert err.count("Traceback") == (name == "SIGINT")
     assert not wait_until_gone(processes)

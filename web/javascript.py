@@ -56,11 +56,11 @@ def _literal(code: int, ignore_case: bool) -> str:
 
 
 def _group(value: Any, ignore_case: bool) -> str:
-    number, added, removed, items = value
+    group, added, removed, items = value
     if removed or added & ~IGNORE_CASE:
         raise ElmokitError("the pattern of the tokenizer has flags that are not translated")
     inside = _sequence(items, ignore_case=ignore_case or bool(added))
-    return f"({'' if number else '?:'}{inside})"
+    return f"({'' if group else '?:'}{inside})"
 
 
 def _branch(value: Any, ignore_case: bool) -> str:

@@ -54,7 +54,7 @@ WINDOW_BYTES = 128 << 20  # results that one look-ahead window may hold
 TOKEN_BYTES = 500  # of a token itself, before it has vectors
 # Tokens of a sentence, letters of a token and squares of a vector in a notebook.
 MAX_HTML_TOKENS, MAX_HTML_LETTERS, MAX_HTML_SQUARES = 50, 30, 16
-# (words, share): so many words of a text, of which this share is unknown, are foreign to a model.
+# (words, share): a text is foreign to a model if of so many words this share is unknown.
 FOREIGN = ((5, 0.8), (30, 0.5))
 MAX_MET = 1000  # words that are counted; a text that becomes foreign later is not noticed
 
@@ -585,6 +585,8 @@ def check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # AssertionError: built without CUDA
         reason = str(error).splitlines()[0]
+        if reason.startswith("Expected one of"):  # a list of twenty, most of them unknown to users
+            reason = "torch has no such device; it has cpu, cuda, mps and others"
         raise InvalidInput(f"the device {device!r} cannot be used here: {reason}") from None
 
 

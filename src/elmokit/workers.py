@@ -134,11 +134,11 @@ class Workers:
         for connection in self._connections:
             connection.close()
 
-    def _end_by_signal(self, number: int, _: FrameType | None) -> None:
+    def _end_by_signal(self, signum: int, _: FrameType | None) -> None:
         """End the workers, then this process as if it had not caught the signal."""
         self._stop()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
 
 
 @contextmanager

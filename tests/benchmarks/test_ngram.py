@@ -59,8 +59,8 @@ class Slow:
         self.after: list[dict[Sentence, list[int]]] = []
         for counts in self.counts:
             after: dict[Sentence, list[int]] = defaultdict(list)
-            for gram, number in counts.items():
-                after[gram[:-1]].append(number)
+            for gram, count in counts.items():
+                after[gram[:-1]].append(count)
             self.after.append(after)
         self.probability = cache(self.probability)  # type: ignore[method-assign]
 
@@ -69,11 +69,11 @@ class Slow:
         n1, n2, n3, n4 = (sum(c == k for c in counts.values()) for k in (1, 2, 3, 4))
         try:
             y = n1 / (n1 + 2 * n2)
-            found = 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3
+            result = 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3
         except ZeroDivisionError:
             return 0.5, 1.0, 1.5
-        usable = n4 > 0 and min(found) >= 0
-        return found if usable else (0.5, 1.0, 1.5)
+        usable = n4 > 0 and min(result) >= 0
+        return result if usable else (0.5, 1.0, 1.5)
 
     def probability(self, context: Sentence, word: int) -> float:
         n = len(context)
@@ -86,7 +86,7 @@ class Slow:
             return self.discounts[n][min(count, 3) - 1] if count else 0.0
 
         count = self.counts[n].get((*context, word), 0)
-        left = sum(discount(number) for number in after)
+        left = sum(discount(size) for size in after)
         return (count - discount(count) + left * shorter) / sum(after)
 
     def of_sentence(self, sentence: Sentence) -> list[float]:
@@ -99,16 +99,16 @@ def stream(sentences: list[Sentence]) -> np.ndarray:
     return np.array([x for sentence in sentences for x in (0, *sentence, 1)], np.int32)
 
 
-def zipf_sentences(number: int, words: int, seed: int) -> list[Sentence]:
+def zipf_sentences(count: int, words: int, seed: int) -> list[Sentence]:
     """Words from 2 on, few of them frequent, and each likely to be followed by its neighbour."""
     random = np.random.default_rng(seed)
     share = 1 / np.arange(1, words - 1)
-    drawn = random.choice(words - 2, (number, 9), p=share / share.sum()) + 2
-    follows = random.random((number, 9)) < 0.4
+    drawn = random.choice(words - 2, (count, 9), p=share / share.sum()) + 2
+    follows = random.random((count, 9)) < 0.4
     for column in range(1, 9):
         neighbour = 2 + (drawn[:, column - 1] - 1) % (words - 2)
         drawn[:, column] = np.where(follows[:, column], neighbour, drawn[:, column])
-    lengths = random.integers(1, 10, number)
+    lengths = random.integers(1, 10, count)
     return [tuple(row[:n].tolist()) for row, n in zip(drawn, lengths, strict=True)]
 
 
@@ -123,8 +123,8 @@ def slow() -> Slow:
 
 def test_the_toy_text_has_discounts_from_its_counts_and_others(slow: Slow) -> None:
     assert slow.discounts[0] == (0.5, 1.0, 1.5)
-    for found in slow.discounts[1:]:
-        assert found != (0.5, 1.0, 1.5)
+    for result in slow.discounts[1:]:
+        assert result != (0.5, 1.0, 1.5)
 
 
 def test_discounts_are_those_of_the_formula(slow: Slow) -> None:
@@ -153,8 +153,8 @@ def test_backward_is_the_formula_on_reversed_sentences() -> None:
     model = ngram.fit(ngram.reverse(stream(TRAIN)), WORDS, ORDER)
     plain = Slow([sentence[::-1] for sentence in TRAIN], WORDS, ORDER)
     for sentence in TEST:
-        found = ngram.probabilities(model, ngram.reverse(stream([sentence])))
-        np.testing.assert_allclose(found, plain.of_sentence(sentence[::-1]), rtol=0, atol=1e-9)
+        result = ngram.probabilities(model, ngram.reverse(stream([sentence])))
+        np.testing.assert_allclose(result, plain.of_sentence(sentence[::-1]), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,11 @@ def test_the_words_after_any_context_have_the_probability_1_together(
     model = ngram.fit(stream(TRAIN), WORDS, ORDER)
     events = [word for word in range(WORDS) if word != ngram.BEGIN]
     rows = np.array([[0, *context, word] for word in events], np.int32)
-    found = ngram.probabilities(model, rows.ravel()).reshape(len(events), -1)[:, -1]
-    assert found.sum() == pytest.approx(1, abs=1e-12)
+    result = ngram.probabilities(model, rows.ravel()).reshape(len(events), -1)[:, -1]
+    assert result.sum() == pytest.approx(1, abs=1e-12)
     near = (0, *context)[-(ORDER - 1) :]
     expected = [slow.probability(near, word) for word in events]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-9)
 
 
 def test_a_corpus_gives_words_unknown_words_and_sentence_ends(tmp_path: Path) -> None:
@@ -178,11 +178,11 @@ def test_a_corpus_gives_words_unknown_words_and_sentence_ends(tmp_path: Path) ->
     path = tmp_path / "text.txt"
     path.write_text("\n\n".join(" ".join(words) for words in sentences) + "\n")
     vocabulary = Vocabulary([*SPECIAL, "the", "cat", "."])
-    found = ngram.read_stream(str(path), vocabulary)
+    result = ngram.read_stream(str(path), vocabulary)
     expected = [
         x for words in sentences for x in (0, *(vocabulary.ids.get(w, 2) for w in words), 1)
     ]
-    assert found.tolist() == expected
+    assert result.tolist() == expected
     corpus = prepare(
         str(path), tmp_path / "corpus", tokenizer="whitespace", valid_fraction=0.1, quiet=True
     )
@@ -204,5 +204,5 @@ def test_on_penn_treebank_it_has_the_published_perplexity(shared: Path) -> None:
     ids = {w: n for n, w in enumerate(sorted({w for s in train for w in s}), start=2)}
     streams = [stream([tuple(ids[w] for w in s) for s in text]) for text in (train, test)]
     model = ngram.fit(streams[0], len(ids) + 2, 5)
-    found = math.exp(-np.log(ngram.probabilities(model, streams[1])).mean())
-    assert found == pytest.approx(141.2, abs=0.05)
+    result = math.exp(-np.log(ngram.probabilities(model, streams[1])).mean())
+    assert result == pytest.approx(141.2, abs=0.05)

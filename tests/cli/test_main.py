@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from children import HANGS
 
 from elmokit.cli.main import COMMANDS, FAMILIES, main
 
@@ -104,6 +105,7 @@ def test_help_lists_every_command_with_its_line(elmokit: Run, arguments: list[st
     single = {name: line for name, (_, line) in COMMANDS.items() if " " not in name}
     for name, line in (single | FAMILIES).items():
         assert f"{name} {line}" in shown
+    assert "elmokit --version" in out
 
 
 def test_version_is_that_of_the_package(elmokit: Run) -> None:
@@ -328,7 +330,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
 @pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
 def test_control_c_stops_with_one_word(tmp_path: Path) -> None:
     (tmp_path / "toy.py").write_text(
-        "import time\ndef wait():\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "import time\ndef wait():\n    print('ready', flush=True)\n    time.sleep(6000)\n"
     )
     command = with_command("wait", "toy:wait", tmp_path)
     pipe = subprocess.PIPE
@@ -336,7 +338,7 @@ def test_control_c_stops_with_one_word(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=30)
+        _, err = child.communicate(timeout=HANGS)
     assert (child.returncode, err) == (130, "elmokit: interrupted.\n")
 
 

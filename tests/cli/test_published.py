@@ -71,10 +71,10 @@ def test_what_is_unknown_names_what_there_is() -> None:
     "model", [m for m in published_models() if m.address], ids=lambda model: model.name
 )
 def test_the_page_has_a_row_for_each_model(page: Path, model: PublishedModel) -> None:
-    place = f"`{model.address.partition('://')[2]}`"
+    address = f"`{model.address.partition('://')[2]}`"
     license = "" if model.license == "see its page" else model.license  # translated
-    rows = [row for row in table_rows(page) if place in row and license in row]
-    assert rows, f"{page.name} has no row with {place} and {model.license}"
+    rows = [row for row in table_rows(page) if address in row and license in row]
+    assert rows, f"{page.name} has no row with {address} and {model.license}"
     size = model.size.removesuffix(" parameters").replace(" columns", "")
     assert any(size in row for row in rows)
 

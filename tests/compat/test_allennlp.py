@@ -417,7 +417,7 @@ def test_everything_is_as_allennlp_has_it(
     reference.save(tmp_path)
     batches = [BATCH, LATER, LARGER]
     (tmp_path / "batches.json").write_text(json.dumps(batches))
-    script = Path(__file__).parents[1] / "allennlp_peer.py"
+    script = Path(__file__).parents[1] / "helpers" / "allennlp_peer.py"
     subprocess.run([allennlp_python, script, tmp_path], check=True, capture_output=True)
     expected = np.load(tmp_path / "expected.npz")
     state = torch.load(tmp_path / "elmo.th", weights_only=True)

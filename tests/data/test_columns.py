@@ -337,7 +337,7 @@ def written(spans: Spans) -> list[str]:
     return tags
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(SPANS, st.sampled_from(list(SAME_SPANS)))
 def test_spans_come_back_from_every_scheme(spans: Spans, scheme: str) -> None:
     tags = written(spans)
@@ -354,7 +354,7 @@ def test_spans_come_back_from_every_scheme(spans: Spans, scheme: str) -> None:
         assert (letters["U"], letters["B"], letters["L"]) == (singles, longer, longer)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from("O B-A I-A B-B I-B".split())))
 def test_to_iob2_agrees_with_the_rule_of_conlleval(tags: Sequence[str]) -> None:
     """A span begins with B, and with I behind O, another type, or the sentence's start."""

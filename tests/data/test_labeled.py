@@ -190,9 +190,7 @@ def test_a_quote_that_is_never_closed_skips_one_line(tmp_path: Path) -> None:
 TEXTS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1).filter(str.strip)
 
 
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(["a", "b c"]), TEXTS), min_size=1))
 def test_what_was_written_is_read_in_every_format(
     tmp_path: Path, rows: list[tuple[str, str]]

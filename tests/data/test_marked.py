@@ -132,7 +132,7 @@ def test_a_bad_sentence_is_named_or_skipped(tmp_path: Path, line: str, sentence:
     assert bad.first == message
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.text("ab '.-n't é漢😀\u3000\n", min_size=1, max_size=30).filter(str.strip),
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=3),

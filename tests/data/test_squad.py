@@ -164,9 +164,7 @@ def test_a_file_that_is_not_squad_is_an_error(tmp_path: Path, content: str, sent
         assert sentence in message
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.text("ab1 .,'n't-éह्漢😀\u00a0\u3000\n\u0301", min_size=1).filter(str.strip),
     st.integers(0, 20),

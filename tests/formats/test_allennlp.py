@@ -249,7 +249,7 @@ def test_an_archive_of_allennlp_gives_the_weights_it_was_made_from(
 ) -> None:
     reference.save(tmp_path)
     (tmp_path / "batches.json").write_text(json.dumps([[SENTENCE]]))
-    script = Path(__file__).parents[1] / "allennlp_peer.py"
+    script = Path(__file__).parents[1] / "helpers" / "allennlp_peer.py"
     subprocess.run([allennlp_python, script, tmp_path], check=True, capture_output=True)
     elmo = elmokit.load(tmp_path / "model.tar.gz")
     expected = [{"weights": [0.5, -0.5, -1.5], "gamma": 0.75, "layer_norm": False}]

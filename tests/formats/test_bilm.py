@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Reference, make_options, make_reference, make_shapes
 from tiny import WORDS, complaint
@@ -268,7 +268,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(st.data())
 def test_any_value_anywhere_in_the_options_is_read_or_refused_in_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

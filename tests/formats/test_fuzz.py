@@ -33,7 +33,7 @@ resource = pytest.importorskip("resource", reason="there is no limit to set")
 
 NUMBER = int(os.environ.get("ELMOKIT_FUZZ", "60"))  # damages of each format
 CHUNK = 250  # of them for each process
-SCRIPT = Path(__file__).parents[1] / "fuzz.py"
+SCRIPT = Path(__file__).parents[1] / "helpers" / "fuzz.py"
 
 
 # ---------------------------------------------------------------------- models

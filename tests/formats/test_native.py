@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import HANGS
 from reference import make_options, make_reference
 from safetensors.numpy import load_file, save_file
 from tiny import WORDS
@@ -201,7 +202,7 @@ def test_a_process_killed_while_writing_leaves_no_half_model(
 ) -> None:
     native.write(checkpoint, tmp_path / "old")
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), name]
-    assert subprocess.run(command, timeout=100).returncode == -signal.SIGKILL
+    assert subprocess.run(command, timeout=HANGS).returncode == -signal.SIGKILL
     assert not (tmp_path / "new").exists()
     assert read_checkpoint(tmp_path / "old").fingerprint() == checkpoint.fingerprint()
     native.write(checkpoint, tmp_path / "new")  # What the killed run left does not matter.
@@ -227,7 +228,7 @@ FULL_DISK = """
 def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path, checkpoint: Checkpoint) -> None:
     native.write(checkpoint, tmp_path / "old")
     command = [sys.executable, "-c", textwrap.dedent(FULL_DISK), "old", "new"]
-    run = subprocess.run(command, cwd=tmp_path, timeout=100, stderr=subprocess.PIPE)
+    run = subprocess.run(command, cwd=tmp_path, timeout=HANGS, stderr=subprocess.PIPE)
     assert run.returncode == 7, run.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 

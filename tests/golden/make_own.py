@@ -1,7 +1,7 @@
 """Make `own/`: a small model in the bilm format and the vectors that the reference gives for it.
 
-Run from the repository: `PYTHONPATH=tests python tests/golden/make_own.py`. The weights come from
-a fixed seed; nothing of elmokit takes part.
+Run from the repository: `PYTHONPATH=tests/helpers python tests/golden/make_own.py`. The weights
+come from a fixed seed; nothing of elmokit takes part.
 """
 
 from __future__ import annotations

@@ -158,8 +158,8 @@ def test_the_vectors_of_tokens_stand_beside_their_tokens(model: str) -> None:
         column = result.column(f"layer_{k}").to_pylist()
         assert [len(vectors) for vectors in column] == [2, 0, 1]
         for vectors, sentence in zip(column, expected, strict=True):
-            found = np.array(vectors, np.float16).reshape(-1, 12)
-            np.testing.assert_allclose(found, sentence.layers[k], rtol=0, atol=2e-3)
+            actual = np.array(vectors, np.float16).reshape(-1, 12)
+            np.testing.assert_allclose(actual, sentence.layers[k], rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize("pooling", ["mean", None])

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import HANGS
 from documents import ROOT, blocks
 from reference import make_reference
 from tiny import difference
@@ -83,7 +84,7 @@ def check_rows(table: Any, model: str, count: int) -> None:
 
 def actors_of(mark: str) -> list[int]:
     """Return the actors of a run, by the environment that they inherit from it."""
-    found = []
+    result = []
     for process in Path("/proc").iterdir():
         try:
             title = (process / "cmdline").read_bytes()
@@ -93,10 +94,10 @@ def actors_of(mark: str) -> list[int]:
                 and b"EmbedBlocks" in title
                 and mark.encode() in (process / "environ").read_bytes()
             ):
-                found.append(int(process.name))
+                result.append(int(process.name))
         except OSError:
             continue
-    return found
+    return result
 
 
 def parts_in(folder: Path) -> int:
@@ -138,7 +139,7 @@ def test_a_killed_actor_and_a_killed_driver_lose_and_repeat_nothing(
     before = parts_in(out)
     assert 10 < before < ROWS // 4
     assert not (out / "_SUCCESS").exists()
-    end = time.monotonic() + 60
+    end = time.monotonic() + HANGS
     while actors_of(mark) and time.monotonic() < end:  # They end when they miss the driver.
         time.sleep(0.1)
 

@@ -165,19 +165,19 @@ atomic.write_file(Path("file"), b"new")
 
 def test_a_kill_at_any_step_leaves_the_old_or_the_new_version(tmp_path: Path) -> None:
     for step in range(1, 100):
-        place = tmp_path / str(step)
-        (place / "folder").mkdir(parents=True)
-        (place / "folder" / "content").write_text("old")
-        (place / "file").write_text("old")
-        done = subprocess.run([sys.executable, "-c", KILLED, str(step)], cwd=place).returncode
-        remove_leftovers(place)
-        assert names_in(place) == ["file", "folder"]
-        assert (place / "folder" / "content").read_text() in ("old", "new")
-        assert (place / "file").read_text() in ("old", "new")
+        folder = tmp_path / str(step)
+        (folder / "folder").mkdir(parents=True)
+        (folder / "folder" / "content").write_text("old")
+        (folder / "file").write_text("old")
+        done = subprocess.run([sys.executable, "-c", KILLED, str(step)], cwd=folder).returncode
+        remove_leftovers(folder)
+        assert names_in(folder) == ["file", "folder"]
+        assert (folder / "folder" / "content").read_text() in ("old", "new")
+        assert (folder / "file").read_text() in ("old", "new")
         if done == 0:
             break
     assert step > 12
-    assert (place / "file").read_text() == (place / "folder" / "content").read_text() == "new"
+    assert (folder / "file").read_text() == (folder / "folder" / "content").read_text() == "new"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from children import HANGS
 
 from elmokit.io import records
 from elmokit.io.records import OVERHEAD_BYTES, Records
@@ -119,7 +120,7 @@ def test_processes_that_append_at_the_same_time_lose_nothing(path: Path) -> None
     running = [
         subprocess.Popen([*command, start], stdout=subprocess.DEVNULL) for start in ("0", "1", "0")
     ]
-    assert [process.wait(timeout=100) for process in running] == [0, 0, 0]
+    assert [process.wait(timeout=HANGS) for process in running] == [0, 0, 0]
     assert holds(Records(path, "a"), *range(60))
 
 

@@ -319,7 +319,7 @@ ANY_SENTENCES = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(ANY_SENTENCES, ANY_SENTENCES, st.integers(1, 9), st.randoms(use_true_random=False))
 def test_a_sentence_has_the_same_vectors_in_any_batch(
     elmo: Embedder, sentences: list[list[str]], others: list[list[str]], size: int, random: Random
@@ -362,8 +362,8 @@ def test_a_sentence_has_the_same_vectors_from_several_threads_at_once() -> None:
                 if step % 5 == start:
                     elmo.clear_cache()
                 actual = elmo.embed([texts[i], texts[step]])
-                for layers, wanted in ((actual[0], i), (actual[1], step)):
-                    if difference(layers.layers, expected[wanted]) > 1e-5:
+                for layers, index in ((actual[0], i), (actual[1], step)):
+                    if difference(layers.layers, expected[index]) > 1e-5:
                         wrong.append((start, i))
         except BaseException as error:
             wrong.append(error)

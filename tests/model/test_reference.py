@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Reference, make_options, make_reference
 from tiny import WORDS as KNOWN
@@ -29,7 +29,7 @@ WORDS = st.one_of(
     ),
 )
 SENTENCES = st.lists(st.lists(WORDS, max_size=6), min_size=1, max_size=4)
-EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=25)
 
 
 @st.composite

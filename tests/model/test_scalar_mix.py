@@ -33,7 +33,7 @@ def test_a_new_mix_is_the_average() -> None:
     np.testing.assert_allclose(mixed, layers.mean(axis=0), rtol=1e-5, atol=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=6),
     st.floats(-5, 5, width=32),

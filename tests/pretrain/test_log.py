@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,15 @@ def test_the_bar_shows_how_much_of_the_held_out_text_is_read(
 ) -> None:
     pretrain(options | {"quiet": False, "tensorboard": False, "max_steps": 2})
     assert "held-out text 100%" in capsys.readouterr().err
+
+
+def test_the_messages_of_a_run_are_log_records(
+    options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "elmokit"):
+        pretrain(options | {"quiet": False, "tensorboard": False, "max_steps": 2})
+    assert "model is trained: 2 steps" in caplog.messages[-1]
+    caplog.clear()
+    options |= {"out": options["out"] + "-quiet", "quiet": True}
+    pretrain(options | {"tensorboard": False, "max_steps": 2})
+    assert caplog.messages == []

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import HANGS
 from runs import arguments, pretrain
 from safetensors.torch import load_file
 
@@ -103,7 +104,7 @@ print(json.dumps(report))
 
 def run(script: str, argument: Any) -> dict[str, Any]:
     command = [sys.executable, "-W", "ignore", "-c", script, json.dumps(argument)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -123,8 +123,8 @@ def test_a_run_killed_at_its_last_checkpoint_leaves_the_folder_of_a_whole_run(
     assert len(checkpoint.checkpoints(Path(options["out"], "training"))) == 3
     pretrain(options)
     folders = Path(whole["out"]), Path(options["out"])
-    expected, found = ({p.relative_to(folder) for p in folder.rglob("*")} for folder in folders)
-    assert found == expected
+    expected, result = ({p.relative_to(folder) for p in folder.rglob("*")} for folder in folders)
+    assert result == expected
 
 
 @pytest.mark.parametrize("softmax", ["full", "sampled"])

@@ -41,7 +41,7 @@ def pairs(window: Window, direction: int, row: int) -> list[tuple[int, int]]:
     return [(a, b) for a, b in zip(inputs, targets, strict=True) if b != NOTHING]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=60),
     rows=st.integers(1, 7),

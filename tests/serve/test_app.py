@@ -155,10 +155,10 @@ def test_the_routes_of_tei_have_its_shapes(app: FastAPI, elmo: Embedder) -> None
     assert difference(np.array(ask(app, "/embed", inputs=TEXTS)), unit(expected)) < 1e-6
     plain = ask(app, "/embed", inputs=TEXTS[0], normalize=False)
     assert difference(np.array(plain), expected[:1]) < 1e-6
-    for found, sentence in zip(
+    for result, sentence in zip(
         ask(app, "/embed_all", inputs=TEXTS), elmo.embed(TEXTS, "average"), strict=True
     ):
-        assert difference(np.array(found), sentence.vectors) < 1e-6
+        assert difference(np.array(result), sentence.vectors) < 1e-6
     body = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
     cosines = np.array(ask(app, "/similarity", inputs=body))
     assert difference(cosines, cosine(expected[:1], expected[1:])) < 1e-6
@@ -190,8 +190,8 @@ def test_texts_are_cut_only_if_asked_for(service: Service, elmo: Embedder) -> No
             "truncation_direction": direction,
             "normalize": False,
         }
-        found = ask(app, "/embed", inputs="the river bank is wide", **body)
-        assert difference(np.array(found[0]), elmo.sentence_vectors(kept)) < 1e-6
+        result = ask(app, "/embed", inputs="the river bank is wide", **body)
+        assert difference(np.array(result[0]), elmo.sentence_vectors(kept)) < 1e-6
         both = ask(app, "/embed_all", inputs="the river bank is wide", truncate=True)
         assert len(both[0]) == 3
 
@@ -206,9 +206,9 @@ def test_info_names_model_and_limits(app: FastAPI) -> None:
 def test_layers_are_those_of_embed(app: FastAPI, elmo: Embedder) -> None:
     for layers in ("all", "top", 0, [1.0, 0.5, 0.25]):
         answer = ask(app, "/v1/layers", schemas.LayersAnswer, inputs=TEXTS, layers=layers)
-        for found, expected in zip(answer["sentences"], elmo.embed(TEXTS, layers), strict=True):
-            assert found["tokens"] == expected.tokens
-            assert difference(np.array(found["layers"]), expected.layers) < 1e-6
+        for result, expected in zip(answer["sentences"], elmo.embed(TEXTS, layers), strict=True):
+            assert result["tokens"] == expected.tokens
+            assert difference(np.array(result["layers"]), expected.layers) < 1e-6
     assert answer["names"] == ["mix"]
     framed = ask(app, "/v1/layers", inputs=[["the", "bank"]], boundaries=True)["sentences"][0]
     assert framed["tokens"] == ["<S>", "the", "bank", "</S>"]
@@ -217,14 +217,14 @@ def test_layers_are_those_of_embed(app: FastAPI, elmo: Embedder) -> None:
 def test_a_token_has_its_2l_plus_1_vectors(app: FastAPI, elmo: Embedder) -> None:
     body = {"inputs": TEXTS[0], "representations": True, "layers": "average"}
     answer = ask(app, "/v1/layers", schemas.LayersAnswer, **body)
-    (found,) = answer["sentences"]
+    (result,) = answer["sentences"]
     sentence = elmo.embed(TEXTS[0])
     names = ["token", "forward_1", "backward_1", "forward_2", "backward_2"]
-    assert list(found["representations"]) == names
+    assert list(result["representations"]) == names
     for name in names:
-        vectors = np.array(found["representations"][name])
+        vectors = np.array(result["representations"][name])
         assert difference(vectors, sentence.representation(name)) < 1e-6
-    assert difference(np.array(found["layers"][0]), sentence.layers.mean(axis=0)) < 1e-6
+    assert difference(np.array(result["layers"][0]), sentence.layers.mean(axis=0)) < 1e-6
 
 
 def test_two_sentences_are_compared_token_by_token(app: FastAPI, elmo: Embedder) -> None:
@@ -255,18 +255,18 @@ def test_layers_come_as_npy_or_arrow(app: FastAPI, elmo: Embedder) -> None:
     table = pyarrow.ipc.open_stream(response.content).read_all()
     assert table.column_names == ["sentence", "position", "token", "layer_0", "layer_1", "layer_2"]
     assert table["token"].to_pylist() == [t for sentence in sentences for t in sentence.tokens]
-    found = np.array(table["layer_2"].to_pylist(), np.float32)
-    assert difference(found, expected[2]) == 0
+    result = np.array(table["layer_2"].to_pylist(), np.float32)
+    assert difference(result, expected[2]) == 0
 
 
 # ---------------------------------------------------------------------- language model
 def test_surprisal_is_that_of_the_library(app: FastAPI, elmo: Embedder) -> None:
     answer = ask(app, "/v1/surprisal", schemas.SurprisalAnswer, inputs=TEXTS)
-    for found, expected in zip(answer["sentences"], elmo.surprisal(TEXTS), strict=True):
-        assert found["tokens"] == expected.tokens
-        assert difference(np.array(found["forward"]), expected.forward) < 1e-6
-        assert difference(np.array(found["backward"]), expected.backward) < 1e-6
-        assert found["known"] == expected.known.tolist()
+    for result, expected in zip(answer["sentences"], elmo.surprisal(TEXTS), strict=True):
+        assert result["tokens"] == expected.tokens
+        assert difference(np.array(result["forward"]), expected.forward) < 1e-6
+        assert difference(np.array(result["backward"]), expected.backward) < 1e-6
+        assert result["known"] == expected.known.tolist()
 
 
 def test_a_gap_or_a_position_is_filled(app: FastAPI, elmo: Embedder) -> None:
@@ -393,27 +393,27 @@ def test_predictions_are_those_of_the_task_model(
 ) -> None:
     body: dict[str, Any] = {"inputs": [INPUTS[kind]]}
     answer = ask(app, f"/v1/predict/{kind}", schemas.PredictAnswer, **body)
-    (found,) = answer["predictions"]
+    (result,) = answer["predictions"]
     folder = next(path for path in folders["tasks"] if Path(path).name == kind)
     trained = load_task(folder)
     if kind in ("classifier", "tagger"):
         (expected,) = trained.predict_texts([INPUTS[kind]])
         expected = {"tags": expected} if kind == "tagger" else expected
         for name, value in expected.items():
-            assert found[name] == (pytest.approx(value, abs=1e-5) if name != "tags" else value)
-    if "probabilities" in found:
-        shares = [row["probability"] for row in found["probabilities"]]
+            assert result[name] == (pytest.approx(value, abs=1e-5) if name != "tags" else value)
+    if "probabilities" in result:
+        shares = [row["probability"] for row in result["probabilities"]]
         assert sum(shares) == pytest.approx(1, abs=1e-5)
         assert shares == sorted(shares, reverse=True)
-        assert found["label"] == found["probabilities"][0]["label"]
+        assert result["label"] == result["probabilities"][0]["label"]
     if kind == "question":
         passage = INPUTS[kind]["passage"]
-        assert passage[found["start"] : found["end"]] == found["answer"]
+        assert passage[result["start"] : result["end"]] == result["answer"]
     if kind == "coreference":
-        assert found["tokens"] == INPUTS[kind]["text"].split()
+        assert result["tokens"] == INPUTS[kind]["text"].split()
     if kind == "tagger":
-        for span in found["spans"]:
-            assert " ".join(found["tokens"][span["start"] : span["end"]]) == span["text"]
+        for span in result["spans"]:
+            assert " ".join(result["tokens"][span["start"] : span["end"]]) == span["text"]
 
 
 def test_wrong_inputs_of_tasks_are_one_sentence(app: FastAPI) -> None:
@@ -448,9 +448,9 @@ def test_senses_are_those_of_senses_tag(
     answer = ask(app, "/v1/senses", schemas.SensesAnswer, inputs=CORPUS)
     inventory = load_inventory(folders["senses"])
     tagged = tag_senses(elmo, inventory, [text.split() for text in CORPUS])
-    for found, expected in zip(answer["sentences"], tagged, strict=True):
-        assert found["tokens"] == list(expected.tokens)
-        senses = [(tag["start"], tag["sense"]) for tag in found["senses"]]
+    for result, expected in zip(answer["sentences"], tagged, strict=True):
+        assert result["tokens"] == list(expected.tokens)
+        senses = [(tag["start"], tag["sense"]) for tag in result["senses"]]
         assert senses == [(tag.start, tag.sense) for tag in expected.tags]
     message = sentence_of(post(app, "/v1/senses", {"inputs": "a", "method": "guess"}), 400)
     assert message.startswith("method must be one of layer 0")
@@ -471,8 +471,8 @@ def test_neighbours_are_those_of_neighbours_find(
     ):
         answer = ask(app, "/v1/neighbours", schemas.NeighboursAnswer, k=3, **body)
         assert answer["query"] == {"tokens": tokens, "start": 4, "end": 5, "word": "bank"}
-        found = [(one["tokens"], one["start"]) for one in answer["neighbours"]]
-        assert found == [(list(one.use.tokens), one.use.start) for one in expected.neighbours]
+        result = [(one["tokens"], one["start"]) for one in answer["neighbours"]]
+        assert result == [(list(one.use.tokens), one.use.start) for one in expected.neighbours]
         scores = np.array([one["score"] for one in answer["neighbours"]])
         assert difference(scores, np.array([one.score for one in expected.neighbours])) < 2e-2
         words = [word for word, _ in expected.static["layer 0"] or ()]

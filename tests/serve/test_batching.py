@@ -65,9 +65,9 @@ def test_whoever_waits_while_a_batch_runs_forms_the_next_one(elmo: Embedder) -> 
         assert await busy
         return [(await job)[0] for job in jobs]
 
-    found, batches = run(elmo, action)
+    result, batches = run(elmo, action)
     assert batches == [(1, 0), (4, 14)]
-    for array, sentence in zip(found, elmo.embed(TEXTS), strict=True):
+    for array, sentence in zip(result, elmo.embed(TEXTS), strict=True):
         assert difference(array, sentence.layers) < 1e-6
 
 
@@ -80,12 +80,12 @@ def test_jobs_of_other_layers_share_a_batch_but_not_their_vectors(elmo: Embedder
         )
 
     (top, mixed, framed), _ = run(elmo, action)
-    for found, options in (
+    for result, options in (
         (top, {"layers": "top"}),
         (mixed, {"layers": [0.5, 0.5, 1.0]}),
         (framed, {"boundaries": True}),
     ):
-        for array, sentence in zip(found, elmo.embed(TEXTS, **options), strict=True):
+        for array, sentence in zip(result, elmo.embed(TEXTS, **options), strict=True):
             assert difference(array, sentence.layers) < 1e-6
 
 
@@ -182,5 +182,5 @@ def test_the_error_of_one_job_is_not_that_of_the_others(elmo: Embedder) -> None:
 
 
 def test_no_sentences_need_no_batch(elmo: Embedder) -> None:
-    found, batches = run(elmo, lambda batcher: batcher.embed([], layers))
-    assert (found, batches) == ([], [])
+    result, batches = run(elmo, lambda batcher: batcher.embed([], layers))
+    assert (result, batches) == ([], [])

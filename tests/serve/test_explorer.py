@@ -488,8 +488,8 @@ def test_surprisal_is_that_of_the_model_and_a_word_shows_what_fits(
     (expected,) = elmo.surprisal([text.split()])
     assert [row["token"] for row in rows] == expected.tokens
     for name, values in (("forward", expected.forward), ("backward", expected.backward)):
-        found = np.array([float(row[f"{name}_bits"]) for row in rows])
-        assert difference(found, np.asarray(values)) < 1e-4
+        result = np.array([float(row[f"{name}_bits"]) for row in rows])
+        assert difference(result, np.asarray(values)) < 1e-4
     page.focus(".token[tabindex='0']")
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")

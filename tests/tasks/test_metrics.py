@@ -33,7 +33,7 @@ from elmokit.tasks.metrics import (
     tag_accuracy,
 )
 
-many = settings(max_examples=100, deadline=None)
+many = settings(max_examples=100)
 Sentences = list[list[str]]
 
 IOB_TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-C-ARG1", "I-C-ARG1"]

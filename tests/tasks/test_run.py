@@ -21,8 +21,8 @@ SMALL: dict[str, Any] = {"elmo": None, "hidden": 4, "word_dim": 4, "epochs": 2, 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Return every path below a folder, with the bytes of its file."""
-    found = sorted(folder.rglob("*"))
-    return {str(path): path.read_bytes() if path.is_file() else None for path in found}
+    result = sorted(folder.rglob("*"))
+    return {str(path): path.read_bytes() if path.is_file() else None for path in result}
 
 
 def refused(folder: Path, text: Path, **options: Any) -> str:

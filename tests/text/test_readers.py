@@ -103,7 +103,7 @@ def test_lines_may_lie_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert tokens_of(write(tmp_path, "poem.txt", POEM.replace("\n", "\r\n"))) == POEM_TOKENS
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.text("ab éक漢😀\r", max_size=30), min_size=1, max_size=5),
     st.integers(1, 40),
@@ -241,9 +241,7 @@ def test_a_sentence_too_long_for_memory_comes_in_pieces(tmp_path: Path) -> None:
     assert lines[-1] == Line(1, ["The", "end", "."])
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.lists(st.sampled_from(["a ", "bb ", " ", "c\t"])).map("".join), min_size=1),
     st.integers(6, 20),

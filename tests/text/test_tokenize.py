@@ -138,7 +138,7 @@ REALISTIC = st.lists(st.tuples(FRAGMENTS, st.sampled_from(["", " ", " "])), max_
 ANY_TEXT = st.one_of(REALISTIC, st.lists(TRICKY, max_size=12).map("".join), st.text(max_size=30))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(ANY_TEXT)
 def test_every_character_is_in_one_token_in_order(text: str) -> None:
     tokens = tokenize(text)
@@ -146,20 +146,20 @@ def test_every_character_is_in_one_token_in_order(text: str) -> None:
     assert all(token and token.split() == [token] for token in tokens)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(ANY_TEXT)
 def test_text_that_is_tokenized_already_stays_as_it_is(text: str) -> None:
     tokens = tokenize(text)
     assert tokenize(" ".join(tokens)) == tokens
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.text(st.characters(codec="ascii")))
 def test_the_pattern_for_ascii_finds_what_the_whole_pattern_finds(text: str) -> None:
     assert tokenize(text) == module._token_pattern(False).findall(text.rstrip())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ANY_TEXT)
 def test_no_token_begins_with_a_mark_that_belongs_to_the_character_before(text: str) -> None:
     position = 0
@@ -275,7 +275,7 @@ def test_a_blank_line_ends_a_sentence_and_a_newline_is_a_space() -> None:
     assert split_sentences(" \n\n ") == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ANY_TEXT)
 def test_splitting_loses_no_character(text: str) -> None:
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
@@ -288,7 +288,7 @@ def test_every_combining_mark_is_kept_with_its_character() -> None:
         assert tokenize(f"a{chr(code)}b c") == [f"a{chr(code)}b", "c"], hex(code)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ANY_TEXT)
 def test_tokens_are_found_where_they_stand(text: str) -> None:
     for split in (tokenize, str.split):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.errors import ElmokitError
@@ -39,7 +39,6 @@ def test_an_indexer_gives_a_row_for_each_word() -> None:
     assert result.tolist() == [[3], [2]]
 
 
-@settings(deadline=None)
 @given(words=st.lists(LINE, unique=True, max_size=12))
 def test_a_vocabulary_comes_back_from_its_file(
     tmp_path_factory: pytest.TempPathFactory, words: list[str]

@@ -165,8 +165,8 @@ assert len(list(folder.iterdir())) == 2 * len(NAMES)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_a_process_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    tests = str(Path(__file__).parents[1])
-    done = run_python([sys.executable, "-c", KILL_AT_RANDOM, tests, str(tmp_path)])
+    helpers = str(Path(__file__).parents[1] / "helpers")
+    done = run_python([sys.executable, "-c", KILL_AT_RANDOM, helpers, str(tmp_path)])
     assert done.returncode == 0, done.stderr
     assert all(int(kills) >= 3 for kills in done.stdout.split()), done.stdout
 
@@ -374,9 +374,9 @@ def run_on_a_small_disk(disk: Path, options: str, script: str, *arguments: str) 
     disk.mkdir()
     mount = f'mount -t tmpfs -o {options} none "$0" && echo mounted && exec "$@"'
     command = ["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c", mount, str(disk)]
-    tests = str(Path(__file__).parents[1])
+    helpers = str(Path(__file__).parents[1] / "helpers")
     try:
-        done = run_python([*command, sys.executable, "-c", script, tests, str(disk), *arguments])
+        done = run_python([*command, sys.executable, "-c", script, helpers, str(disk), *arguments])
     except FileNotFoundError:
         pytest.skip("unshare is not installed")
     if not done.stdout.startswith("mounted"):

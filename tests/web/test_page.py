@@ -142,10 +142,10 @@ def test_vectors_are_those_of_embed(visit: Visit, elmo: Embedder, folder: Path) 
     for name, own in (("english", elmo), ("tiny", elmokit.load(folder / "tiny"))):
         texts = TEXTS if name == "english" else [text.split() for text in TEXTS]
         answer = visit.ask("layers", name, texts)
-        for found, expected in zip(answer["sentences"], own.embed(texts), strict=True):
-            assert found["tokens"] == expected.tokens
+        for result, expected in zip(answer["sentences"], own.embed(texts), strict=True):
+            assert result["tokens"] == expected.tokens
             if expected.tokens:
-                assert difference(np.array(found["layers"]), expected.layers) < 1e-4
+                assert difference(np.array(result["layers"]), expected.layers) < 1e-4
     assert answer["forward"] == [0, 12]
 
 
@@ -165,10 +165,10 @@ def test_texts_are_tokenized_as_in_python(visit: Visit) -> None:
         const { tokenize } = await import(new URL('static/tokenize.js', location));
         return texts.map((text) => tokenize(text, 'elmokit'));
     }"""
-    found = visit.page.evaluate(code, texts)
+    result = visit.page.evaluate(code, texts)
     wrong = [
         (text, tokens, tokenize(text))
-        for text, tokens in zip(texts, found, strict=True)
+        for text, tokens in zip(texts, result, strict=True)
         if tokens != tokenize(text)
     ]
     assert len(texts) > 4000
@@ -191,7 +191,7 @@ def test_uses_are_those_of_the_service(visit: Visit) -> None:
         "labels": labels,
         "inflected": True,
     }
-    found = visit.ask("uses", "english", question)
+    result = visit.ask("uses", "english", question)
     service = load_service(["english"])
     request = schemas.UsesRequest(
         model="english", **question, clusters=0, neighbours=5, vectors=True
@@ -200,13 +200,13 @@ def test_uses_are_those_of_the_service(visit: Visit) -> None:
         expected = pool.submit(asyncio.run, service.uses(request)).result()
     service.close()
     clusters, named = (
-        np.array([use.pop("cluster") for use in one["uses"]]) for one in (found, expected)
+        np.array([use.pop("cluster") for use in one["uses"]]) for one in (result, expected)
     )
     assert ((clusters[:, None] == clusters) == (named[:, None] == named)).all()
     for key in ("word", "uses", "missing", "clusters"):
-        assert found[key] == expected[key], key
-    assert [form["word"] for form in found["static"]] == ["bank", "banks"]
-    for map_found, map_expected in zip(found["layers"], expected["layers"], strict=True):
+        assert result[key] == expected[key], key
+    assert [form["word"] for form in result["static"]] == ["bank", "banks"]
+    for map_found, map_expected in zip(result["layers"], expected["layers"], strict=True):
         assert map_found["name"] == map_expected["name"]
         assert map_found["one_point"] == map_expected["one_point"]
         for key in ("vectors", "variance", "purity", "silhouette"):
@@ -224,12 +224,12 @@ def test_uses_are_those_of_the_service(visit: Visit) -> None:
 
 def test_surprisal_and_fill_are_those_of_the_model(visit: Visit, elmo: Embedder) -> None:
     text = "The zorble walked along the river."
-    (found,) = visit.ask("surprisal", "english", [text])["sentences"]
+    (result,) = visit.ask("surprisal", "english", [text])["sentences"]
     expected = elmo.surprisal(text)
-    assert found["tokens"] == expected.tokens
-    assert found["known"] == expected.known.tolist()
+    assert result["tokens"] == expected.tokens
+    assert result["known"] == expected.known.tolist()
     for direction in ("forward", "backward"):
-        assert difference(np.array(found[direction]), getattr(expected, direction)) < 1e-3
+        assert difference(np.array(result[direction]), getattr(expected, direction)) < 1e-3
     for position in (0, 3, 6):  # at both ends, where the sentence has only one side
         tokens = [*expected.tokens[:position], "___", *expected.tokens[position + 1 :]]
         words = visit.ask("fill", "english", expected.tokens, position, 8)["words"]

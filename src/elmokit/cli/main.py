@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import is_dataclass
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ElmokitError
@@ -21,7 +20,7 @@ from elmokit.io.paths import check_no_input, is_file
 from elmokit.progress import log_to_stderr
 
 if TYPE_CHECKING:
-    from cyclopts import App, ArgumentCollection, CycloptsError
+    from cyclopts import App, ArgumentCollection
 
 ABOUT = "ELMo: contextual word vectors, from raw text to task models."
 # Commands of one family have two words, such as `senses build`.
@@ -80,7 +79,6 @@ CONFIG_HELP = (
     "--config FILE reads options from a YAML file; options on the command line override it."
 )
 
-KINDS: dict[Any, str] = {int: "an integer", float: "a number", bool: "true or false"}
 TORCH_OUT_OF_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 
 # Exit codes as shells know them: 2 for wrong use, 128 + the number of the signal that ended it.
@@ -116,11 +114,11 @@ def explain(error: Exception) -> str | None:
     """Return the sentence for an error that the user can fix, None for a bug."""
     if isinstance(error, ElmokitError):
         return str(error)
-    number, name = getattr(error, "errno", None), getattr(error, "filename", None)
-    if number in (errno.ENOSPC, errno.EDQUOT):
+    code, name = getattr(error, "errno", None), getattr(error, "filename", None)
+    if code in (errno.ENOSPC, errno.EDQUOT):
         where = f" at {name}" if name else ""
         return f"the disk is full{where}: free some space or write to another disk"
-    if number == errno.ENAMETOOLONG:
+    if code == errno.ENAMETOOLONG:
         return f"the file name {str(name)[:40]}… is too long"
     # Of torch running out of memory on the CPU only the text of its error says so.
     by_name = type(error).__name__ == "OutOfMemoryError" or TORCH_OUT_OF_MEMORY in str(error)
@@ -149,11 +147,14 @@ def run(arguments: list[str]) -> int:
                 check_no_input(file, [config])
     from cyclopts import CycloptsError
 
+    from elmokit.cli.usage import usage_error
+
     app = build_app(config)
     try:
         result = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        raise ElmokitError(usage_error(error, app, arguments)) from error
+        sentence = usage_error(error, app, arguments, [*COMMANDS, *FAMILIES])
+        raise ElmokitError(sentence) from error
     except SystemExit as end:  # This is how rich ends when the reader of the help is gone.
         raise BrokenPipeError from end
     return result if isinstance(result, int) else 0
@@ -171,13 +172,17 @@ def build_app(config: str | None = None) -> App:
         name="elmokit",
         help=ABOUT,
         help_formatter=unwrapping_formatter(),
-        help_epilogue="elmokit COMMAND --help shows the options of a command.",
+        help_epilogue="elmokit COMMAND --help shows the options of a command, elmokit --version "
+        "shows the version.",
         help_format="plaintext",
         version_flags=[],
         result_action="return_value",
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(
-            negative_iterable=(), consume_multiple=True, validator=check_number
+            negative_iterable=(),
+            consume_multiple=True,
+            validator=check_number,
+            show_default=default_text,
         ),
         config=[
             *(Dict(read_yaml(f), use_commands_as_keys=False, source=f) for f in files),
@@ -217,10 +222,21 @@ def check_integers(_app: App, _commands: object, arguments: ArgumentCollection) 
 def check_number(_: type, value: object) -> None:
     """Raise if the value of an option is infinite, not a number, or an enormous integer."""
     if isinstance(value, int | float) and not abs(value) < 2**63:
-        raise ValueError(f"{value} is not a number that can be used")
+        raise ValueError("the number is not finite, or too large")
     parts = value if isinstance(value, list | tuple) else ()
     for part in vars(value).values() if is_dataclass(value) else parts:
         check_number(_, part)
+
+
+def default_text(value: object) -> str | None:
+    """Return a default as it is written on the command line, None if there is none.
+
+    >>> default_text((1, 2, 3)), default_text(0.5), default_text(None)
+    ('1 2 3', '0.5', None)
+    """
+    if value is None:
+        return None
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def unwrapping_formatter() -> Any:
@@ -256,58 +272,3 @@ def take_config(arguments: list[str]) -> tuple[list[str], str | None]:
         elif (config := value if equals else next(remaining, None)) is None:
             raise ElmokitError("--config needs the name of a YAML file")
     return rest, config
-
-
-def usage_error(error: CycloptsError, app: App, arguments: Sequence[str]) -> str:
-    """Return cyclopts' complaint about the arguments as one sentence of ours."""
-    import cyclopts
-
-    chain = list(error.command_chain or ())
-    if isinstance(error, cyclopts.UnknownCommandError):  # Its own text would import every command.
-        return unknown_command(" ".join([*chain, (error.unused_tokens or ["?"])[0]]))
-    message = " ".join(str(error).split()).rstrip(".")
-    message = message[:1].lower() + message[1:]
-    if unknown := unknown_option(app, chain, arguments):  # cyclopts may complain of its value.
-        message = unknown
-    elif isinstance(error, cyclopts.UnknownOptionError):  # of another task, for instance
-        message = message.replace("unknown option: ", "there is no option ")
-        message = message.replace(". Did you mean", ": did you mean")
-    elif isinstance(error, cyclopts.UnusedCliTokensError):
-        message = f"unexpected argument {' '.join(error.unused_tokens or [])!r}"
-    elif isinstance(error, cyclopts.MissingArgumentError) and error.argument is not None:
-        name = error.keyword or error.argument.name
-        message = f"{name} needs a value" if error.keyword else f"{name} is missing"
-    elif isinstance(error, cyclopts.CoercionError) and error.token and error.target_type in KINDS:
-        name = error.token.keyword or (error.argument.name if error.argument else "the value")
-        message = f"{name} must be {KINDS[error.target_type]}, not {error.token.value!r}"
-    help_line = " ".join(["elmokit", *chain, "--help"])
-    return f"{message} ({help_line} lists the options)"
-
-
-def unknown_option(app: App, chain: Sequence[str], arguments: Sequence[str]) -> str | None:
-    """Return a sentence about the first option that a command does not have, or None."""
-    import difflib
-
-    for word in chain:
-        app = app[word]
-    options = app.assemble_argument_collection()
-    names = [name for option in options for name in (*option.names, *option.negatives)]
-    given = [argument.partition("=")[0] for argument in takewhile("--".__ne__, arguments)]
-    for name in given:
-        if name.startswith("--") and name.replace("_", "-") not in (*names, "--help"):
-            similar = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
-            return f"there is no option {name}" + "".join(f": did you mean {s}?" for s in similar)
-    return None
-
-
-def unknown_command(command: str) -> str:
-    """Return one sentence with the command that was probably meant.
-
-    >>> unknown_command("convrt")
-    "there is no command 'convrt': did you mean 'convert'?"
-    """
-    import difflib
-
-    similar = difflib.get_close_matches(command, [*COMMANDS, *FAMILIES], n=1)
-    hint = f"did you mean {similar[0]!r}?" if similar else "elmokit --help lists the commands."
-    return f"there is no command {command!r}: {hint}"

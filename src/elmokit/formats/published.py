@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from elmokit.errors import InvalidInput
@@ -53,7 +54,10 @@ def published_models(
     languages = sorted({name for model in models for name in model.load})
     models = [model for one in models if (model := _narrow(one, language or "")).load]
     if not models:
-        known = f"languages are {', '.join(languages)}"
+        similar = get_close_matches(str(language).title(), languages, n=1)
+        known = (
+            f"did you mean {similar[0]}?" if similar else f"languages are {', '.join(languages)}"
+        )
         raise InvalidInput(f"no model for {language!r} is known; {known}")
     return models
 

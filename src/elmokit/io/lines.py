@@ -192,21 +192,21 @@ def _raw_lines(blocks: Iterable[bytes], limit: int) -> Iterator[RawLine]:
 
     Yield line number from 1, offset in the line, piece, and whether the line ends with it.
     """
-    number, offset, pending = 1, 0, bytearray()
+    line, offset, pending = 1, 0, bytearray()
     for block in blocks:
         for index, part in enumerate(block.split(b"\n")):
             if index > 0:  # There was a newline before this part.
-                yield number, offset, bytes(pending), True
-                number, offset = number + 1, 0
+                yield line, offset, bytes(pending), True
+                line, offset = line + 1, 0
                 pending.clear()
             pending += part
             while len(pending) > limit:
                 cut = _cut_position(pending, limit)
-                yield number, offset, bytes(pending[:cut]), False
+                yield line, offset, bytes(pending[:cut]), False
                 offset += cut
                 del pending[:cut]
     if pending:
-        yield number, offset, bytes(pending), True
+        yield line, offset, bytes(pending), True
 
 
 def _cut_position(line: bytearray, limit: int) -> int:

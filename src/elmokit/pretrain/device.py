@@ -9,7 +9,8 @@ import sys
 
 import torch
 
-from elmokit.errors import ElmokitError, explained
+from elmokit.embed import check_device
+from elmokit.errors import ElmokitError
 from elmokit.pretrain.settings import Precision
 
 # Some CPUs report bfloat16 but die with SIGILL, so test it in a throw-away process. The sizes make
@@ -39,9 +40,8 @@ def pick_device(name: str) -> torch.device:
     """Return the device to train on: of several GPUs, the one assigned to this process."""
     if name == "cuda" and "LOCAL_RANK" in os.environ:
         name = f"cuda:{os.environ['LOCAL_RANK']}"
-    with explained(f"cannot train on {name!r}", RuntimeError, AssertionError):
-        device = torch.device(name)
-        torch.empty(1, device=device)
+    check_device(name)
+    device = torch.device(name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device

@@ -33,6 +33,7 @@ POLL = 0.2  # Seconds between looks at the store.
 FINISHED = "elmokit finished"  # Key in the store: the number of processes that have finished.
 FAILED = "elmokit failed"  # Key in the store: a process has failed.
 REPORTED = "elmokit reported"  # Key in the store: the error message is on the screen.
+LEAVING = "elmokit leaving"  # Key in the store: the number of failed processes that have read it.
 REPORT_TIMEOUT = 10.0  # Seconds that a failed process has to print its error.
 
 
@@ -166,15 +167,22 @@ class ProcessGroup:
         with suppress(RuntimeError):
             while not is_first and time.monotonic() < end and not self._store.check([REPORTED]):
                 time.sleep(POLL)
+            if not is_first:
+                self._store.add(LEAVING, 1)
         return is_first
 
     def _exit_failed(self, has_reported: bool) -> None:
         """Tell the other processes that the error is printed; the atexit hook of a failed rank."""
-        if has_reported:
-            with suppress(RuntimeError):
+        end = time.monotonic() + REPORT_TIMEOUT
+        with suppress(RuntimeError):
+            if has_reported:
                 self._store.set(REPORTED, "")
-        if self.is_main:
-            time.sleep(5 * POLL)  # The store may live in this process: let the others read it.
+                self._store.add(LEAVING, 1)
+            # The store may live in the main process, which stays while others read it.
+            while self.is_main and self._store.add(LEAVING, 0) < self.world_size:
+                if time.monotonic() > end:
+                    break
+                time.sleep(POLL)
 
     def leave(self) -> None:
         if self._store is not None:

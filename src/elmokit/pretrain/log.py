@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +16,8 @@ from elmokit.errors import require
 from elmokit.figures import FAINT
 from elmokit.io.atomic import write_file
 from elmokit.training.curves import Curve, Panel, draw_curves
+
+logger = logging.getLogger("elmokit")
 
 
 class RunLog:
@@ -81,7 +83,7 @@ class RunLog:
 
     def say(self, text: str) -> None:
         if not self.quiet:
-            tqdm.write(f"elmokit: {text}", file=sys.stderr)
+            logger.info(text)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -582,7 +582,7 @@ def representation_names(num_layers: int) -> list[str]:
     ['token', 'forward_1', 'backward_1']
     """
     layers = range(1, num_layers + 1)
-    return ["token", *(f"{way}_{i}" for i in layers for way in ("forward", "backward"))]
+    return ["token", *(f"{direction}_{i}" for i in layers for direction in ("forward", "backward"))]
 
 
 def selected_names(layers: Layers, num_layers: int) -> list[str]:

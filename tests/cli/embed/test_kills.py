@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import Child
+from children import HANGS, Child
 from embed_command import Run, content_of, long_text, names_in, python
 
 import elmokit.cli.embed
@@ -213,7 +213,7 @@ def has_ended(process: int) -> bool:
 @pytest.mark.usefixtures("long_run")
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks into /proc")
 @pytest.mark.parametrize(
-    ("victim", "number", "code", "said"),
+    ("victim", "signum", "code", "said"),
     [
         ("worker", signal.SIGKILL, 2, r"elmokit: error: worker process \d+ was killed by signal 9"),
         ("all", signal.SIGINT, 130, r"elmokit: interrupted.\n"),
@@ -227,7 +227,7 @@ def test_a_run_of_workers_is_stopped_as_a_whole_and_resumes_to_the_same_bytes(
     embed: Run,
     whole: bytes,
     victim: str,
-    number: signal.Signals,
+    signum: signal.Signals,
     code: int,
     said: str,
 ) -> None:
@@ -237,14 +237,14 @@ def test_a_run_of_workers_is_stopped_as_a_whole_and_resumes_to_the_same_bytes(
     workers = [p for p in processes if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
     assert len(workers) == 2
     if victim == "all":  # as a terminal does
-        os.killpg(child.pid, number)
+        os.killpg(child.pid, signum)
     else:
-        os.kill(workers[0] if victim == "worker" else child.pid, number)
+        os.kill(workers[0] if victim == "worker" else child.pid, signum)
     result, err = child.finish()
     assert result == code, err
     assert re.match(said, err), err
     assert err.count("\n") <= 1
-    end = time.monotonic() + 20
+    end = time.monotonic() + HANGS
     while not all(map(has_ended, processes)) and time.monotonic() < end:
         time.sleep(0.05)
     assert all(map(has_ended, processes))

@@ -101,7 +101,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(loss, (emissions, crf.start, crf.transitions, crf.end))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(
         [("iob2", IOB2, 4), ("iobes", IOBES, 3), ("plain", ["N-1", "V-1", "V-2", "O"], 4)]

@@ -63,11 +63,11 @@ def representations(folder: Path, batches: list[Any], **settings: Any) -> dict[s
     change(elmo)
     arrays = {}
     with torch.no_grad():
-        for number, batch in enumerate(batches):
-            found = elmo(batch_to_ids(batch))
-            arrays[f"{number}_mask"] = found["mask"].numpy()
-            for k, output in enumerate(found["elmo_representations"]):
-                arrays[f"{number}_{k}"] = output.numpy()
+        for index, batch in enumerate(batches):
+            result = elmo(batch_to_ids(batch))
+            arrays[f"{index}_mask"] = result["mask"].numpy()
+            for k, output in enumerate(result["elmo_representations"]):
+                arrays[f"{index}_{k}"] = output.numpy()
     return arrays
 
 
@@ -102,8 +102,8 @@ def main(folder: Path) -> None:
         "framed": {"keep_sentence_boundaries": True},
     }
     for way, settings in ways.items():
-        found = representations(folder, batches, **settings)
-        arrays |= {f"{way}_{name}": array for name, array in found.items()}
+        result = representations(folder, batches, **settings)
+        arrays |= {f"{way}_{name}": array for name, array in result.items()}
     words = ["", *sorted({word for batch in batches for s in batch for word in s})]
     elmo = Elmo(
         str(folder / "options.json"), str(folder / "weights.hdf5"), 1, dropout=0.0,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from children import HANGS
 from fastapi import FastAPI
 from tiny import softmax_elmo
 
@@ -119,7 +120,7 @@ def running(folder: Path, *arguments: str) -> Iterator[Server]:
     with log.open("wb") as file:
         process = subprocess.Popen(command, stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + HANGS
         while "ready at " not in (text := log.read_text()):
             assert process.poll() is None, text
             assert time.monotonic() < deadline, text

@@ -1,4 +1,7 @@
-"""Training runs from one mapping of options: as a call, and as a command line."""
+"""Training runs from one mapping of options: as a call, and as a command line.
+
+Messages of both go to stderr.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import elmokit.pretrain
 from elmokit.config import BiLMConfig
 from elmokit.pretrain import AdaptSettings, PretrainSettings
 from elmokit.pretrain.trainer import TrainingResult
+from elmokit.progress import log_to_stderr
 
 Options = dict[str, Any]
 
@@ -22,12 +26,14 @@ def pretrain(options: Options) -> TrainingResult:
     if shape["token_encoder"] == "words":
         shape["n_words"] = 3
     config = BiLMConfig.from_dict(shape)
+    log_to_stderr(quiet=rest.get("quiet", False))
     return elmokit.pretrain.pretrain(corpus, out, PretrainSettings(**rest), config=config)
 
 
 def adapt(model: str, options: Options) -> TrainingResult:
     """Adapt a model."""
     rest = dict(options)
+    log_to_stderr(quiet=rest.get("quiet", False))
     return elmokit.pretrain.adapt(model, rest.pop("corpus"), rest.pop("out"), AdaptSettings(**rest))
 
 

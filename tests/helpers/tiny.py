@@ -68,10 +68,10 @@ def softmax_elmo(**settings: Any) -> Embedder:
     return Embedder(model, vocabulary=Vocabulary(SOFTMAX_WORDS), **settings)
 
 
-def difference(found: np.ndarray, expected: np.ndarray) -> float:
+def difference(result: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference, relative where the expected number is above 1."""
-    assert found.shape == expected.shape
-    return float((np.abs(found - expected) / np.maximum(1.0, np.abs(expected))).max(initial=0.0))
+    assert result.shape == expected.shape
+    return float((np.abs(result - expected) / np.maximum(1.0, np.abs(expected))).max(initial=0.0))
 
 
 def complaint(action: Callable[[], object]) -> str:

@@ -20,7 +20,7 @@ TINY = {
 }
 
 
-def make_sentences(number: int, seed: int = 0) -> list[list[str]]:
+def make_sentences(count: int, seed: int = 0) -> list[list[str]]:
     """Tokenized sentences with a grammar, so that there is something to learn."""
     rng = random.Random(seed)
 
@@ -31,7 +31,7 @@ def make_sentences(number: int, seed: int = 0) -> list[list[str]]:
         more = ["and", rng.choice(VERBS), *phrase()] if rng.random() < 0.3 else []
         return [*phrase(), rng.choice(VERBS), *phrase(), *more, "."]
 
-    return [sentence() for _ in range(number)]
+    return [sentence() for _ in range(count)]
 
 
 def training_options(folder: Path) -> dict[str, Any]:

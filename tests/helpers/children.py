@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+HANGS = 600  # Seconds after which a process counts as hanging, on a busy machine too.
 COMMAND = "import sys; from elmokit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 PRELOADED = [
     "elmokit.cli.embed",
@@ -49,8 +50,8 @@ class Child:
     ):
         descriptor, self._errors = tempfile.mkstemp(prefix="stderr-")
         os.close(descriptor)
-        place = (str(Path.cwd()), {**os.environ, **(env or {})}, self._errors)
-        self._process = CONTEXT.Process(target=_run, args=(f"{before}\n{code}", arguments, *place))
+        rest = (str(Path.cwd()), {**os.environ, **(env or {})}, self._errors)
+        self._process = CONTEXT.Process(target=_run, args=(f"{before}\n{code}", arguments, *rest))
         self._process.start()
         self.pid: int = self._process.pid
 
@@ -62,11 +63,11 @@ class Child:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, signum: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            os.kill(self.pid, signum)
 
-    def finish(self, seconds: float = 120) -> tuple[int, str]:
+    def finish(self, seconds: float = HANGS) -> tuple[int, str]:
         """Wait for its end; return the exit code and stderr. One that takes longer is a failure."""
         self._process.join(seconds)
         code = self.poll()

@@ -117,18 +117,20 @@ def place_in(content: bytes, dice: random.Random) -> int:
 
 @functools.lru_cache(maxsize=64)
 def marks_of(content: bytes) -> list[int]:
-    return [found.start() for found in MARKS.finditer(content)]
+    return [match.start() for match in MARKS.finditer(content)]
 
 
-def change_number(mutable: bytearray, place: int, dice: random.Random) -> None:
+def change_number(mutable: bytearray, position: int, dice: random.Random) -> None:
     """Another number, in digits or in bytes."""
-    if digits := re.compile(rb"\d+").search(mutable, place, place + 40):
+    if digits := re.compile(rb"\d+").search(mutable, position, position + 40):
         mutable[slice(*digits.span())] = str(dice.choice(EXTREMES)).encode()
         return
     width = dice.choice([1, 2, 4, 8])
-    before = int.from_bytes(mutable[place : place + width], "little")
-    number = dice.choice([*EXTREMES, before + 1, before - 1, before * 2, len(mutable)])
-    mutable[place : place + width] = (number % (1 << (8 * width))).to_bytes(width, "little")
+    before = int.from_bytes(mutable[position : position + width], "little")
+    replacement = dice.choice([*EXTREMES, before + 1, before - 1, before * 2, len(mutable)])
+    mutable[position : position + width] = (replacement % (1 << (8 * width))).to_bytes(
+        width, "little"
+    )
 
 
 # ---------------------------------------------------------------------- damage inside

@@ -77,7 +77,7 @@ def block(pairs: Iterable[Pair], restart_every: int = 16) -> bytes:
         content += key[shared:] + value
         before = key
     places = [*(restarts or [0]), len(restarts or [0])]
-    return content + b"".join(place.to_bytes(4, "little") for place in places)
+    return content + b"".join(offset.to_bytes(4, "little") for offset in places)
 
 
 def sealed(content: bytes, kind: bytes = b"\0") -> bytes:
@@ -108,9 +108,9 @@ def header(files: int = 1, endianness: int = 0) -> Pair:
     return b"", value + field(3, field(1, 1))
 
 
-def entry(name: str, array: np.ndarray, file: int, place: int, **other: Any) -> Pair:
+def entry(name: str, array: np.ndarray, file: int, offset_in_file: int, **other: Any) -> Pair:
     """What the index says of a tensor; `other` says otherwise."""
-    offset = other.get("offset", place)
+    offset = other.get("offset", offset_in_file)
     data = array.tobytes()
     shape = b"".join(field(2, field(1, length)) for length in other.get("shape", array.shape))
     value = field(1, other.get("dtype", TYPES[array.dtype.name])) + field(2, shape)

@@ -36,7 +36,7 @@ import numpy as np
 
 from elmokit.cli.main import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Packages that the code of a page needs beside elmokit[dev] without its heavy parts.
 NEEDED = {
     "how-to/datasets.md": ("datasets",),
@@ -79,16 +79,18 @@ def blocks(page: Path) -> list[Block]:
     """All fenced blocks of a page."""
     text = page.read_text(encoding="utf-8")
     return [
-        Block(page, text.count("\n", 0, found.start()) + 1, found["language"], found["text"])
-        for found in FENCE.finditer(text)
+        Block(page, text.count("\n", 0, match.start()) + 1, match["language"], match["text"])
+        for match in FENCE.finditer(text)
     ]
 
 
 def links(page: Path) -> list[str]:
     """The relative links of a page, outside of its code."""
     text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text(encoding="utf-8")))
-    found = (link.partition("#")[0] for link in LINK.findall(text))
-    return [link for link in found if link and "://" not in link and not link.startswith("mailto:")]
+    targets = (link.partition("#")[0] for link in LINK.findall(text))
+    return [
+        link for link in targets if link and "://" not in link and not link.startswith("mailto:")
+    ]
 
 
 def run_page(page: Path, folder: Path, *, rewrite: bool = False) -> int:
@@ -272,8 +274,8 @@ def run_console(block: Block, folder: Path) -> Printed:
         tolerance = TRAINED_TOLERANCE if trained else TOLERANCE
         if shown.strip() and not is_shown(shown, out, tolerance):
             problems.append(f"{where}\nprints\n{out}\nnot\n{shown}")
-            before, found, after = text.partition(f"$ {command}\n")
-            text = before + found + after.replace(shown, out, 1)
+            before, prompt, after = text.partition(f"$ {command}\n")
+            text = before + prompt + after.replace(shown, out, 1)
     return Printed(text, problems)
 
 

@@ -108,13 +108,13 @@ class ManyLangs:
     def convolved(self, vectors: np.ndarray) -> np.ndarray:
         """The largest value of each filter over all windows, through the highway layers."""
         token = self.options["token_embedder"]
-        found = []
+        result = []
         for i, (width, _) in enumerate(token["filters"]):
             weight = self.tensors[f"convolutions.{i}.weight"]  # (filters, char_dim, width)
             windows = [vectors[k : k + width].T for k in range(len(vectors) - width + 1)]
             sums = [(weight * window).sum((1, 2)) for window in windows]
-            found.append(np.max(sums, axis=0) + self.tensors[f"convolutions.{i}.bias"])
-        x: np.ndarray = np.concatenate(found)
+            result.append(np.max(sums, axis=0) + self.tensors[f"convolutions.{i}.bias"])
+        x: np.ndarray = np.concatenate(result)
         x = np.tanh(x) if token["activation"] == "tanh" else np.maximum(x, 0)
         for k in range(token["n_highway"]):
             both = self.tensors[f"highways._layers.{k}.weight"] @ x

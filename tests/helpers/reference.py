@@ -50,11 +50,11 @@ class Reference:
         state: State = [self.zeros() for _ in range(rows)]
         results = []
         for batch in batches:
-            found = []
+            result = []
             for row, sentence in enumerate(batch):
                 framed, state[row] = self.run(sentence, state[row])
-                found.append(framed[:, 1:-1])
-            results.append(found)
+                result.append(framed[:, 1:-1])
+            results.append(result)
         return results
 
     def zeros(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
@@ -124,13 +124,13 @@ class Reference:
         outputs, after, inputs = [], [], vectors
         for layer in range(self.layers):
             h, c = state[layer]
-            found = []
+            result = []
             for x in inputs:
                 h, c = self.step(way, layer, x, h, c)
-                found.append(h + x if skip and layer > 0 else h)
-            outputs.append(found)
+                result.append(h + x if skip and layer > 0 else h)
+            outputs.append(result)
             after.append((h, c))
-            inputs = found
+            inputs = result
         return outputs, after
 
     def step(

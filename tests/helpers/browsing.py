@@ -74,8 +74,8 @@ class Window:
 
 def check_access(page: Page) -> None:
     """Raise if somebody could not use a page: a serious finding of axe."""
-    found = Axe().run(page).response["violations"]
-    grave = [one for one in found if one["impact"] in ("serious", "critical")]
+    result = Axe().run(page).response["violations"]
+    grave = [one for one in result if one["impact"] in ("serious", "critical")]
     assert [(one["id"], one["nodes"][0]["html"]) for one in grave] == []
 
 
@@ -83,6 +83,6 @@ def check_width(page: Page, width: int) -> None:
     """Raise if a page, its tab, buttons or titles are wider than a phone."""
     assert page.evaluate("document.documentElement.scrollWidth") == width
     for box in page.locator("[role=tab][aria-selected=true], button.primary, figure h3").all():
-        place = box.bounding_box()
-        assert place is not None
-        assert 0 <= place["x"] <= place["x"] + place["width"] <= width
+        bounds = box.bounding_box()
+        assert bounds is not None
+        assert 0 <= bounds["x"] <= bounds["x"] + bounds["width"] <= width
