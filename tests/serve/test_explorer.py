@@ -691,14 +691,17 @@ def test_marked_texts_are_saved_as_pictures_too(window: Open) -> None:
         assert re.sub(unseen, "", "".join(texts)) == seen != ""
         boxes = [one.attrib for one in root.iter("{http://www.w3.org/2000/svg}rect")][1:]
         assert all(re.fullmatch(r"rgb\(\d+, \d+, \d+\)", box["fill"]) for box in boxes)
-        # Each mark is a box of its own where it stands on the page.
+        # Each mark has a box on every line that it is on, where it stands on the page.
         places = [(float(box["x"]), float(box["y"])) for box in boxes]
-        frame = page.locator(shown).bounding_box()
-        assert frame is not None
-        for mark in page.locator(f"{shown} mark").all():
-            place = mark.bounding_box()
-            assert place is not None
-            left, top = place["x"] - frame["x"], place["y"] - frame["y"]
+        for left, top in page.eval_on_selector(
+            shown,
+            """text => {
+                const frame = text.getBoundingClientRect();
+                const marks = [...text.querySelectorAll('mark')];
+                return marks.flatMap((mark) => [...mark.getClientRects()])
+                    .map(({ left, top }) => [left - frame.left, top - frame.top]);
+            }""",
+        ):
             assert any(abs(x - left) < 1 and abs(y - top) < 1 for x, y in places)
         lines = max(lines, len({one.get("y") for one in root.iter() if one.tag.endswith("text")}))
         assert one.save("figure", "PNG")[:8] == b"\x89PNG\r\n\x1a\n"
