@@ -509,13 +509,31 @@ def test_errors_are_one_sentence_in_the_shape_of_the_client(app: FastAPI) -> Non
          "there is no layer 9; this model has layers 0 to 2"),
         ({"input": "a", "model": "tiny", "dimensions": 7},
          "dimensions must be 24, the size of tiny"),
-        ({"input": [1, 2], "model": "tiny"}, "input should be a valid string"),
+        ({"input": [1, 2], "model": "tiny"},
+         "input should be texts: the models here do not know these token ids"),
+        ({"input": [[1, 2], [3]], "model": "tiny"},
+         "input should be texts: the models here do not know these token ids"),
+        ({"input": ["a", True], "model": "tiny"}, "input should be a valid string"),
+        ({"input": "", "model": "tiny"}, "input: string should have at least 1 character"),
     ):  # fmt: skip
         response = post(app, "/v1/embeddings", body)
         assert sentence_of(response, 400) == complaint
         tei = post(app, "/embed", {**body, "inputs": body.get("input")} | {})
         assert tei.status_code == 422
         schemas.TEIError.model_validate(tei.json())
+
+
+def test_a_body_that_is_not_an_object_is_told_the_type_to_send(app: FastAPI) -> None:
+    async def send(client: httpx.AsyncClient) -> list[httpx.Response]:
+        text = {"content-type": "text/plain"}
+        return [
+            await client.post("/v1/embeddings", json=[]),
+            await client.post("/v1/embeddings", content=b'{"input": "a"}', headers=text),
+        ]
+
+    for response in run(app, send):
+        complaint = "the body should be an object, sent as Content-Type: application/json"
+        assert sentence_of(response, 400) == complaint
 
 
 def test_a_body_that_is_not_json_is_400(app: FastAPI) -> None:
@@ -549,6 +567,8 @@ def test_requests_that_are_too_large_are_413(service: Service) -> None:
          "101 tokens are too many: send at most 100 in a request"),
         ("/v1/embeddings", {"input": ["a"] * 2049, "model": "tiny"},
          "2,049 texts are too many: send at most 2,048"),
+        ("/v1/fill", {"input": "a ___"},
+         "2 tokens are too many around a gap: send at most 0"),
         ("/v1/layers", {"inputs": "a " * 100},
          "the answer would have 7,200 numbers, and 5,000 are allowed: send fewer texts, or ask for "
          "one layer"),

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -374,7 +375,7 @@ def test_two_sentences_are_compared_with_the_keyboard_alone(window: Open) -> Non
     page.wait_for_selector(".two button:has-text('lent')")
     reach(page, "[data-word='1.1']")
     press("Enter")
-    assert page.text_content(".panel h3 bdi") == "river"
+    assert page.text_content(".panel h3") == "Nearest to “river”"
     assert page.get_attribute("[data-word='1.1']", "aria-pressed") == "true"
     assert is_focused(page, "[data-word='1.1']")
     assert "word=1.1" in page.url
@@ -469,13 +470,42 @@ def test_similarities_are_the_cosines_of_embed(window: Open, elmo: Embedder) -> 
         )
         assert difference(values, a @ b.T) < 1e-4
     page.click(".two button:has-text('river')")
-    assert page.text_content(".panel h3 bdi") == "river"
+    assert page.text_content(".panel h3") == "Nearest to “river”"
     page.click("label:has-text('Layer 0')")
     assert page.locator(".two small").all_text_contents()[1] != ""
     page.click(".two button >> nth=1")  # bank, which is the same word in both
     assert (
         page.get_attribute(".two .words:nth-child(2) button >> nth=2", "aria-label") == "bank 1.00"
     )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_numbers_are_readable_on_every_shade(window: Open, scheme: str) -> None:
+    page = window(scheme=scheme).show("pair")
+    for layer in range(3):
+        page.click(f"label:has-text('Layer {layer}')")
+        cells = page.eval_on_selector_all(
+            "svg g:has(> .cell-text)",
+            """cells => cells.map((cell) => {
+                const fill = (one) => getComputedStyle(cell.querySelector(one)).fill;
+                const share = cell.querySelector('.cell').getAttribute('fill-opacity');
+                return [fill('.cell-text'), fill('.cell-ground'), fill('.cell'), share];
+            })""",
+        )
+        assert len(cells) == 121
+        for *colors, share in cells:
+            ink, ground, shade = (
+                np.array([int(x) for x in re.findall(r"\d+", color)]) / 255 for color in colors
+            )
+            seen = float(share) * shade + (1 - float(share)) * ground
+            dark, bright = sorted([luminance(ink), luminance(seen)])
+            assert (bright + 0.05) / (dark + 0.05) >= 4.5
+
+
+def luminance(color: np.ndarray) -> float:
+    """Relative luminance of sRGB, as WCAG 2 defines it."""
+    linear = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 def test_surprisal_is_that_of_the_model_and_a_word_shows_what_fits(
@@ -561,6 +591,7 @@ def test_anatomy_has_the_parts_of_the_model(window: Open) -> None:
         page = one.show("anatomy")
         titles = page.locator(".parts h4 span:last-child").all_text_contents()
         assert titles == [*parts, *lstms]
+        assert ("UTF-8" in page.inner_text(".parts")) == ("Characters" in parts)
         drawn = page.locator(".badge-mark text").all_text_contents()
         assert sorted(map(int, drawn)) == list(range(1, len(titles) + 1))
         one.page.unroute("**/v1/models")
@@ -574,6 +605,10 @@ def test_tasks_show_their_predictions(window: Open, server: Server) -> None:
     for task, selector in shown.items():
         page = one.open(f"view=tasks&task={task}", selector)
         assert page.locator(".error").count() == 0
+    page = one.open("view=tasks&task=relation", ".axis-word")
+    for label in page.locator(".axis-word").all():  # Also a bold one is not cut off.
+        assert label.text_content() in LEARNED["relation"]["labels"]
+        assert label.evaluate("one => one.getBBox().x") >= 0
     text = "the river bank and the boat ."
     page = one.open("view=tasks&task=tagger", ".tagged")
     page.fill("textarea", text)
@@ -638,6 +673,39 @@ def test_figures_are_saved_as_they_look(window: Open) -> None:
         size = [int.from_bytes(png[i : i + 4], "big") for i in (16, 20)]
         assert size == [2 * int(width), 2 * int(height)]
         assert len(set(png)) > 200  # Not an empty picture.
+
+
+def test_marked_texts_are_saved_as_pictures_too(window: Open) -> None:
+    one = window(width=700)
+    text = f"the bank of the river , 中文 and {NASTY} " * 4
+    lines = 0
+    for view, fields, shown in (
+        ("tasks", f"task=tagger&text={quote(text)}", ".tagged"),
+        ("search", "", ".hits"),
+    ):
+        page = one.open(f"view={view}&{fields}&{TINY.get(view, '')}", shown)
+        root = ET.fromstring(one.save("figure", "SVG"))
+        texts = [one.text or "" for one in root.iter("{http://www.w3.org/2000/svg}text")]
+        unseen = r"[\s\u202a-\u202e]"
+        seen = re.sub(unseen, "", page.text_content(shown) or "")
+        assert re.sub(unseen, "", "".join(texts)) == seen != ""
+        boxes = [one.attrib for one in root.iter("{http://www.w3.org/2000/svg}rect")][1:]
+        assert all(re.fullmatch(r"rgb\(\d+, \d+, \d+\)", box["fill"]) for box in boxes)
+        # Each mark has a box on every line that it is on, where it stands on the page.
+        places = [(float(box["x"]), float(box["y"])) for box in boxes]
+        for left, top in page.eval_on_selector(
+            shown,
+            """text => {
+                const frame = text.getBoundingClientRect();
+                const marks = [...text.querySelectorAll('mark')];
+                return marks.flatMap((mark) => [...mark.getClientRects()])
+                    .map(({ left, top }) => [left - frame.left, top - frame.top]);
+            }""",
+        ):
+            assert any(abs(x - left) < 1 and abs(y - top) < 1 for x, y in places)
+        lines = max(lines, len({one.get("y") for one in root.iter() if one.tag.endswith("text")}))
+        assert one.save("figure", "PNG")[:8] == b"\x89PNG\r\n\x1a\n"
+    assert lines > 3
 
 
 def test_an_address_shows_the_same_to_others(window: Open) -> None:
@@ -724,6 +792,25 @@ def test_a_service_that_fails_shows_a_sentence_and_can_be_asked_again(window: Op
     assert "a map needs at least 3 uses" in (page.text_content(".error") or "")
     page.click("#tab-pair")
     page.wait_for_selector(READY["pair"])
+
+
+def test_refusals_are_said_in_the_language_of_the_page(window: Open) -> None:
+    one = window(locale="zh-CN")
+    one.expected = ("Failed to load resource",)
+    for fields, sentence in (
+        ("view=uses&word=bank&text=river", "这些句子都不含这个词。"),
+        (
+            "view=uses&word=bank&text=my+bank",
+            "至少需要这个词的 3 个用例才能绘图，而这些句子中只有 1 个。",
+        ),
+        ("view=uses&word=a&text=" + "a%0A" * 501, "句子太多：有 501 句，最多 500 句。"),
+        ("view=uses&word=a&text=" + "a+" * 501, "用例太多：有 501 个，最多 500 个。"),
+        ("view=search&query=bank", "请用星号标出一个词，例如：她吃了一个*苹果*。"),
+        ("view=language&text=" + "a+" * 270, "文本太长：有 270 个词，最多 262 个。"),
+    ):
+        page = one.open(f"model=english&{fields}", ".error")
+        assert page.text_content(".error p") == f"服务无法完成这个请求：{sentence}"
+        assert page.get_attribute(".error bdi", "lang") == "zh"
 
 
 def test_a_key_is_asked_for_and_sent(window: Open) -> None:

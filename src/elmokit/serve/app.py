@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -475,14 +475,28 @@ def explain(error: RequestValidationError) -> tuple[int, str, str | None]:
     if first["type"] == "json_invalid":
         return 400, f"the body is not JSON: {first.get('ctx', {}).get('error', 'unreadable')}", None
     names = [part for part in first["loc"][1:] if isinstance(part, str)]
-    field = names[0] if names else None
-    own = [p["msg"] for p in problems if p["loc"][1:2] == first["loc"][1:2]]
-    complaints = list(dict.fromkeys(own))
+    if not names:
+        return 422, "the body should be an object, sent as Content-Type: application/json", None
+    field = names[0]
+    own = [p for p in problems if p["loc"][1:2] == first["loc"][1:2]]
+    if field in ("input", "inputs") and any(map(has_token_ids, own)):
+        return 422, f"{field} should be texts: the models here do not know these token ids", field
+    # What has the wrong size has the right type; complaints of other types are beside the point.
+    own = [p for p in own if p["type"].endswith(("too_short", "too_long"))] or own
+    complaints = list(dict.fromkeys(p["msg"].replace("None", "null") for p in own))
     if all(text.startswith("Input should") for text in complaints):
         expected = " or ".join(text.removeprefix("Input should be ") for text in complaints)
-        return 422, f"{field or 'the body'} should be {expected}", field
+        return 422, f"{field} should be {expected}", field
     sentence = " or ".join(text[:1].lower() + text[1:] for text in complaints)
-    return 422, f"{field or 'the body'}: {sentence}", field
+    return 422, f"{field}: {sentence}", field
+
+
+def has_token_ids(problem: Mapping[str, Any]) -> bool:
+    """Tell whether a complaint is about numbers in a list where texts are expected."""
+    value = problem["input"]
+    values = value if isinstance(value, list) else [value]
+    is_item = isinstance(problem["loc"][-1], int)
+    return is_item and bool(values) and all(type(one) is int for one in values)
 
 
 # ---------------------------------------------------------------------- JSON and OpenAPI

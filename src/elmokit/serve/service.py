@@ -295,7 +295,11 @@ class Service:
         model = self.model(request.model)
         tokens = await self._with_gap(model, request)
         position = tokens.index(GAP)
-        self.limits.check_tokens([tokens] * FILL_TOKENS)
+        most = self.limits.max_tokens // FILL_TOKENS
+        if len(tokens) > most:
+            raise TooLarge(
+                f"{len(tokens):,} tokens are too many around a gap: send at most {most:,}"
+            )
         (words,) = await model.batcher.call(
             lambda: model.elmo.fill([tokens], request.k), FILL_TOKENS * len(tokens)
         )

@@ -9,7 +9,7 @@ const TICK = 64; // for the number after a bar
 /** A drawing with a bar for each name: `full` is as long as there is room, `chosen` names are bold. */
 export function bars(names, probabilities, { label, chosen, full = 1 }) {
   const box = h("div", { class: "drawing" });
-  const head = Math.min(180, Math.max(60, ...names.map((name) => textWidth(name))) + 14);
+  const head = Math.min(180, Math.max(60, ...names.map((name) => textWidth(name, 13, 700))) + 14);
   const height = names.length * ROW;
   onWidth(box, (width) => {
     const length = Math.min(width, MAX_WIDTH) - head - TICK;
@@ -20,7 +20,7 @@ export function bars(names, probabilities, { label, chosen, full = 1 }) {
         s(
           "text",
           { class: `axis-word end ${chosen(name) ? "chosen" : ""}`, x: head - 8, y: 19 },
-          fitted(name, head - 10),
+          fitted(name, head - 10, 13, chosen(name) ? 700 : 400),
         ),
         full === 1 &&
           s("rect", { class: "track", x: head, y: 5, width: length, height: 18, rx: 3 }),
@@ -32,7 +32,11 @@ export function bars(names, probabilities, { label, chosen, full = 1 }) {
           height: 18,
           rx: 3,
         }),
-        s("text", { class: "tick start", x: head + length + 8, y: 19 }, percent(probabilities[i], 1)),
+        s(
+          "text",
+          { class: "tick start", x: head + length + 8, y: 19 },
+          percent(probabilities[i], 1),
+        ),
       ),
     );
     const size = { viewBox: `0 0 ${width} ${height}`, width, height };

@@ -73,17 +73,17 @@ export function marked({ tokens, start, end }) {
 let context = null;
 
 /** The width of a text in pixels, in the font of figures. */
-export function textWidth(text, size = 13) {
+export function textWidth(text, size = 13, weight = 400) {
   context ??= document.createElement("canvas").getContext("2d");
-  context.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
+  context.font = `${weight} ${size}px ${getComputedStyle(document.body).fontFamily}`;
   return context.measureText(text).width;
 }
 
 /** A text cut to a width, with … at its end. */
-export function fitted(text, width, size = 13) {
-  if (textWidth(text, size) <= width) return text;
+export function fitted(text, width, size = 13, weight = 400) {
+  if (textWidth(text, size, weight) <= width) return text;
   let characters = Array.from(text);
-  while (characters.length > 1 && textWidth(characters.join("") + "…", size) > width) {
+  while (characters.length > 1 && textWidth(characters.join("") + "…", size, weight) > width) {
     characters = characters.slice(0, -1);
   }
   return characters.join("") + "…";

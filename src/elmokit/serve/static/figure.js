@@ -2,6 +2,7 @@
 
 import { h, replace, s } from "./dom.js";
 import { t } from "./i18n.js";
+import { drawText } from "./textfigure.js";
 
 // What a saved figure needs of the style sheet, written into its elements. Children inherit all of
 // these from their parents.
@@ -14,8 +15,8 @@ const PNG_SCALE = 2;
 const MARGIN = 16; // around a saved figure
 const MAX_COLUMNS = 12; // of a table on the page; the CSV file has all
 
-/** An SVG file that looks the same without the style sheet: { text, width, height }. */
-function standalone(svg) {
+/** A copy of a drawing that looks the same without the style sheet. */
+function styled(svg) {
   const copy = svg.cloneNode(true);
   const originals = [svg, ...svg.querySelectorAll("*")];
   const copies = [copy, ...copy.querySelectorAll("*")];
@@ -36,10 +37,17 @@ function standalone(svg) {
       if (/^(aria-|role$|class$|tabindex$|data-)/.test(name)) target.removeAttribute(name);
     }
   });
-  const width = svg.viewBox.baseVal.width + 2 * MARGIN;
-  const height = svg.viewBox.baseVal.height + 2 * MARGIN;
-  const color = getComputedStyle(svg.closest("figure")).backgroundColor;
-  copy.prepend(s("rect", { x: -MARGIN, y: -MARGIN, width, height, fill: color, stroke: "none" }));
+  return copy;
+}
+
+/** The SVG file of what a figure shows, a drawing or a text: { text, width, height }. */
+function standalone(content) {
+  const ground = getComputedStyle(content.closest("figure")).backgroundColor;
+  const drawing = content.querySelector("svg[viewBox]");
+  const copy = drawing ? styled(drawing) : drawText(content, ground);
+  const width = copy.viewBox.baseVal.width + 2 * MARGIN;
+  const height = copy.viewBox.baseVal.height + 2 * MARGIN;
+  copy.prepend(s("rect", { x: -MARGIN, y: -MARGIN, width, height, fill: ground, stroke: "none" }));
   copy.setAttribute("viewBox", `${-MARGIN} ${-MARGIN} ${width} ${height}`);
   copy.setAttribute("width", width);
   copy.setAttribute("height", height);
@@ -54,8 +62,8 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-async function toPng(svg) {
-  const { text, width, height } = standalone(svg);
+async function toPng(content) {
+  const { text, width, height } = standalone(content);
   const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
   try {
     const image = new Image();
@@ -127,16 +135,15 @@ export function table(rows, caption) {
 }
 
 /**
- * A figure. `rows()` returns its data, header first; `name` is that of saved files. Without an
- * `svg` in the content only the data can be saved.
+ * A figure: an `svg` or a text. `rows()` returns its data, header first; `name` is that of saved
+ * files.
  */
 export function figure({ title, note, name, content, rows, controls, level = 3 }) {
-  const drawing = () => content.querySelector("svg[viewBox]");
   const button = (label, describe, action) =>
     h("button", { type: "button", class: "small", "aria-label": describe, click: action }, label);
   const saveSvg = () =>
-    save(new Blob([standalone(drawing()).text], { type: "image/svg+xml" }), `${name}.svg`);
-  const savePng = async () => save(await toPng(drawing()), `${name}.png`);
+    save(new Blob([standalone(content).text], { type: "image/svg+xml" }), `${name}.svg`);
+  const savePng = async () => save(await toPng(content), `${name}.png`);
   const saveCsv = () => save(new Blob([toCsv(rows())], { type: "text/csv" }), `${name}.csv`);
   const data = h("div");
   const details = h(
@@ -148,7 +155,6 @@ export function figure({ title, note, name, content, rows, controls, level = 3 }
     h("summary", null, t("table")),
     data,
   );
-  const hasDrawing = content.dataset.drawing !== "none";
   return h(
     "figure",
     { "aria-label": title },
@@ -159,8 +165,8 @@ export function figure({ title, note, name, content, rows, controls, level = 3 }
       h(
         "div",
         { class: "tools", role: "group", "aria-label": t("save") },
-        hasDrawing && button("SVG", t("saveAs", { title, format: "SVG" }), saveSvg),
-        hasDrawing && button("PNG", t("saveAs", { title, format: "PNG" }), savePng),
+        button("SVG", t("saveAs", { title, format: "SVG" }), saveSvg),
+        button("PNG", t("saveAs", { title, format: "PNG" }), savePng),
         button("CSV", t("saveAs", { title, format: "CSV" }), saveCsv),
       ),
     ),

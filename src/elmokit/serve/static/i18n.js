@@ -92,7 +92,7 @@ const EN = {
   pairNote: "Cosine of the vectors. The most similar word of each row has a frame.",
   pairHint: "Click a word: both sentences are shaded by how similar their words are to it.",
   pairLabel: "Cosines of the words of both sentences in {layer}",
-  nearestTo: "Nearest to",
+  nearestTo: "Nearest to “{word}”",
   inOther: "In the other sentence",
   inOwn: "In its own sentence",
   text: "Text",
@@ -134,6 +134,8 @@ const EN = {
   "part.mix": "The mix",
   "about.characters":
     "A word is read as its characters between two marks, and each has a vector of {d} numbers, so that no word is unknown.",
+  "about.bytes":
+    "A word is read as its bytes in UTF-8 between two marks: an English letter is one byte, most Chinese characters are three. Each byte has a vector of {d} numbers, so that no word is unknown.",
   "about.convolutions":
     "Windows of several widths w slide over the characters; {filters} filters look for word parts such as endings.",
   "about.maximum":
@@ -299,7 +301,7 @@ const ZH = {
   pairNote: "数值是向量的余弦。每一行中最相似的词加了边框。",
   pairHint: "点击一个词：两个句子会按照各词与它的相似程度着色。",
   pairLabel: "两个句子中各词在{layer}的余弦",
-  nearestTo: "最接近",
+  nearestTo: "与“{word}”最接近的词",
   inOther: "在另一句中",
   inOwn: "在本句中",
   text: "文本",
@@ -340,6 +342,8 @@ const ZH = {
   "part.mix": "混合",
   "about.characters":
     "词按字符读入，首尾各加一个标记；每个字符有一个 {d} 维向量，所以没有未知的词。",
+  "about.bytes":
+    "词按 UTF-8 字节读入，首尾各加一个标记：英文字母占一个字节，汉字一般占三个。每个字节有一个 {d} 维向量，所以没有未知的词。",
   "about.convolutions":
     "几种宽度 w 的窗口在字符上滑动，共 {filters} 个卷积核，寻找词尾之类的片段。",
   "about.maximum": "每个卷积核只保留最强的响应，不管它出现在词的什么位置。",
@@ -421,6 +425,30 @@ const TURNS = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufefc]/;
 function isolated(value) {
   const text = String(value);
   return TURNS.test(text) ? `\u2068${text}\u2069` : text;
+}
+
+// What the service says most often when it refuses, for pages that are not in English.
+const SAID = {
+  zh: [
+    [/^none of the sentences has the word$/, "这些句子都不含这个词。"],
+    [
+      /^a map needs at least (\d+) uses of the word, and these sentences have (\d+)$/,
+      "至少需要这个词的 $1 个用例才能绘图，而这些句子中只有 $2 个。",
+    ],
+    [/^([\d,]+) uses are too many: at most ([\d,]+) .*$/, "用例太多：有 $1 个，最多 $2 个。"],
+    [/^([\d,]+) sentences are too many: .* ([\d,]+)$/, "句子太多：有 $1 句，最多 $2 句。"],
+    [/^([\d,]+) tokens are too many.*: \D*([\d,]+)\b.*$/, "文本太长：有 $1 个词，最多 $2 个。"],
+    [/^the body is too large: .*$/, "文本太长。"],
+    [/^mark exactly one word with asterisks.*$/s, "请用星号标出一个词，例如：她吃了一个*苹果*。"],
+    [/^the service .*: try again in (\d+) s$/, "服务繁忙，请在 $1 秒后重试。"],
+  ],
+};
+
+/** A sentence of the service in the language of the page, or as it is: { text, lang }. */
+export function said(message) {
+  const known = SAID[current]?.find(([pattern]) => pattern.test(message));
+  if (known === undefined) return { text: message, lang: "en" };
+  return { text: message.replace(...known), lang: current };
 }
 
 /** A text of the page, with {names} replaced by values. */

@@ -1,7 +1,7 @@
 // Parts that several views have.
 
-import { bdi, h, number, replace, s } from "./dom.js";
-import { t } from "./i18n.js";
+import { bdi, gap, h, number, replace, s } from "./dom.js";
+import { said, t } from "./i18n.js";
 import { shares } from "./mix.js";
 
 const SHAPES = [
@@ -214,12 +214,14 @@ export function field(label, input, hint) {
 
 /** A box that says what went wrong, and offers to try again. */
 export function errorBox(error, retry) {
+  const reason = said(error.message);
+  const space = gap([t("refused"), reason.text], 1);
   const isOurs = error.kind === "refused" || error.kind === "key";
   const text =
     error.kind === "unreachable"
       ? t("unreachable")
       : isOurs
-        ? [t("refused"), " ", bdi(error.message, { lang: "en" })]
+        ? [t("refused"), space, bdi(reason.text, { lang: reason.lang })]
         : t("failed");
   return h(
     "div",

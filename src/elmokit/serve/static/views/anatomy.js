@@ -171,13 +171,18 @@ class AnatomyView {
           "li",
           null,
           h("h4", null, button),
-          h("p", null, t(`about.${part}`, values)),
+          h("p", null, t(`about.${this.explained(part)}`, values)),
           FORMULAS[part](this.sizes),
         );
         item.dataset.part = part;
         return item;
       }),
     );
+  }
+
+  /** The text about a part: most models read bytes where others read characters. */
+  explained(part) {
+    return part === "characters" && this.sizes.token_encoder !== "unicode" ? "bytes" : part;
   }
 
   textValues() {

@@ -54,6 +54,12 @@ export function render(root, context) {
   draw();
 }
 
+/** The class of a number on its cell: a dark theme turns pale, a light one dark, at other values. */
+function inkOn(value) {
+  if (value > 0.8 || value < -0.9) return "strong";
+  return Math.abs(value) > 0.6 ? "middle" : "";
+}
+
 /** Unit vectors need not be made: cosines of all pairs of tokens, (layers + 1, tokens, tokens). */
 function cosines(one, other) {
   const tables = one.layers.map((layer, i) =>
@@ -235,7 +241,7 @@ class PairView {
             s(
               "text",
               {
-                class: `cell-text ${Math.abs(value) > 0.55 ? "strong" : ""}`,
+                class: `cell-text ${inkOn(value)}`,
                 x: (size - 2) / 2,
                 y: 18.5,
               },
@@ -305,11 +311,7 @@ class PairView {
         ),
       ];
     });
-    replace(
-      this.list,
-      h("h3", null, t("nearestTo"), " ", bdi(tokens[chosen], { class: "term" })),
-      lists,
-    );
+    replace(this.list, h("h3", null, t("nearestTo", { word: tokens[chosen] })), lists);
   }
 
   rows() {

@@ -83,7 +83,7 @@ function show({ query, neighbours, static: words }) {
     "ol",
     { class: "hits" },
     neighbours.map((use) => {
-      const meter = h("span", { class: "meter" });
+      const meter = h("span", { class: "meter" }, h("i"));
       meter.style.setProperty("--share", String(Math.max(0, use.score).toFixed(3)));
       return h("li", null, h("span", { class: "score" }, number(use.score)), meter, marked(use));
     }),
@@ -93,7 +93,6 @@ function show({ query, neighbours, static: words }) {
     null,
     neighbours.length ? list : h("p", { class: "empty" }, t("noHits")),
   );
-  content.dataset.drawing = "none";
   return [
     figure({
       title: t("hitsTitle", { word: query.word }),

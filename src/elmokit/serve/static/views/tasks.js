@@ -1,7 +1,7 @@
 // Tasks: trained task models on a text: tagged spans, labels with probabilities, marked answers.
 
 import { bars } from "../bars.js";
-import { bdi, gap, h, number, replace } from "../dom.js";
+import { bdi, gap, h, percent, replace } from "../dom.js";
 import { TEXTS } from "../examples.js";
 import { figure } from "../figure.js";
 import { t } from "../i18n.js";
@@ -27,7 +27,11 @@ export function render(root, context) {
       },
     },
     tasks.map(({ name, task: kind }) =>
-      h("option", { value: name, selected: name === task.name }, `${name} (${kind})`),
+      h(
+        "option",
+        { value: name, selected: name === task.name },
+        name === kind ? name : `${name} (${kind})`,
+      ),
     ),
   );
   const inputs = new Map(task.fields.map((name) => [name, input(name, task, context)]));
@@ -179,7 +183,6 @@ function tagged({ tokens, tags, spans }, task) {
   }
   for (; i < tokens.length; i++) pieces.push(gap(tokens, i), bdi(tokens[i]));
   const content = h("p", { class: "tagged" }, pieces);
-  content.dataset.drawing = "none";
   const note = own.length ? undefined : t("noSpans");
   return figure({
     title: t("tagged"),
@@ -224,9 +227,8 @@ function answer({ answer: text, start, end, probability }, { passage = "" }) {
           piece(end),
         ),
   );
-  content.dataset.drawing = "none";
   const score =
-    probability === null || probability === undefined ? "" : ` (${number(probability)})`;
+    probability === null || probability === undefined ? "" : ` (${percent(probability, 1)})`;
   return figure({
     title: t("answer"),
     note: text ? h("span", null, bdi(text, { class: "term" }), score) : t("noAnswer"),
