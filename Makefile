@@ -51,7 +51,10 @@ docs: $(READY)  ## build the documentation into site/, if tutorials print what t
 	$(RUN) mkdocs build --strict --site-dir site
 	$(VENV)/bin/python web/build_explorer.py site/explorer
 
-outputs: $(READY)  ## write into README and docs what their code prints, after a change of the model
+outputs: $(READY) $(BROWSER)  ## update what README and docs print and draw, after a change of the model
+	$(VENV)/bin/python benchmarks/screenshots.py
+	$(VENV)/bin/python benchmarks/polysemy.py
+	$(VENV)/bin/python benchmarks/report.py
 	$(PYTEST) --rewrite tests/test_docs.py tests/test_readme.py -k does_what_is_shown $(ARGS)
 
 clean:  ## delete .venv and everything that was built

@@ -154,8 +154,16 @@ def names_of(node: ast.AST) -> list[str]:
 
 
 def mathml(tex: str, tag: str) -> str:
-    """Return a formula as MathML, on a line of its own if it is marked by a div."""
+    """Return a formula as MathML, on a line of its own if it is marked by a div.
+
+    What the converter does not know stays in it as text: an error.
+    """
     from latex2mathml.converter import convert
 
     formula = convert(tex.strip(), display="block" if tag == "div" else "inline")
-    return f"<p>{formula}</p>" if tag == "div" else formula
+    unknown = re.search(r"<mi>(&|\\\w*)</mi>", formula)
+    if unknown:
+        raise ValueError(f"a formula with {unknown[1]} cannot be displayed: {tex.strip()}")
+    # Browsers align the columns of a table of formulas only by their style.
+    formula = re.sub(r'columnalign="(\w+)"', r'style="text-align: \1"', formula)
+    return f'<p style="overflow: auto hidden; padding: 0.3em 0">{formula}</p>' if tag == "div" else formula

@@ -4,12 +4,15 @@
 ```console   runs in a shell, line by line after `$ `; what stands below must be printed (`...`
              stands for anything, as whole words)
 ```py        is the code of a script in examples/, which tests/test_examples.py compares and runs
-```text, ```yaml and others are only read: what installs, needs a network, or is no command
+```text     may show messages, lines with `elmokit: ` that a command above has written; the
+            rest is only read, as are other blocks: what installs or needs a network
 
 Decimal numbers may differ by 2 percent or by 2 in their last digit, as processors do, and by 40
-percent or 15 points where a model was trained before, which amplifies that. A figure in
+percent or 15 points where a model was trained before, which amplifies that; in messages, which
+also tell of the first steps, they are left open. A figure in
 docs/images/PAGE/ is one that the page draws: FOLDER_NAME.png is FOLDER/NAME.png. `make outputs`
-writes what is printed into the pages instead, in both languages, and stores their figures.
+writes what is printed into the pages instead, to the last digit and in both languages, and stores
+their figures.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -57,6 +60,8 @@ NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 TOLERANCE, TRAINED_TOLERANCE = 0.02, 0.4
 TRAINED = ("train", "compare", "score", "evaluate", "probe", "plot weights", "convert my-elmo")
 ROUNDING = re.compile(r"\d\.\de-\d\d")  # an error of rounding, which depends on the processor
+FOLDER = re.compile(r"(?<= )/\S*/")  # of a path in a message
+OCCASION = re.compile(r"elmokit: (?:step \d+|epoch \d+/\d+):")
 IMAGE = re.compile(r"!\[[^\]]*\]\(((?:\.\./)?images/(\w+)/([\w-]+\.png))\)")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -100,20 +105,26 @@ def run_page(page: Path, folder: Path, *, rewrite: bool = False) -> int:
     """
     names: dict[str, Any] = {"__name__": page.stem}
     count = 0
-    changed = {}
+    changed, left = {}, []
+    runs: list[list[str]] = []  # the messages of each block of commands
     with inside(folder):
         for block in blocks(page):
             if block.language == "python":
-                printed = run_python(block, names)
+                printed = run_python(block, names, exactly=rewrite)
             elif block.language == "console":
-                printed = run_console(block, folder)
+                printed = run_console(block, folder, exactly=rewrite)
+                runs.append(printed.messages)
+            elif block.language == "text":
+                printed = compare_messages(block, runs, exactly=rewrite)
             else:
                 continue
-            count += 1
+            count += block.language != "text"
             if not rewrite:
                 assert not printed.problems, "\n\n".join(printed.problems)
-            elif printed.problems:
+            elif printed.text != block.text:
                 changed[block.text] = printed.text
+            else:
+                left += printed.problems
     check_figures(page, folder, rewrite=rewrite)
     chinese = page.with_name(f"{page.stem}.zh-CN.md")
     for path in (page, chinese) if changed and chinese.exists() else (page,) if changed else ():
@@ -121,6 +132,7 @@ def run_page(page: Path, folder: Path, *, rewrite: bool = False) -> int:
         for old, new in changed.items():
             text = text.replace(f"\n{old}```", f"\n{new}```")
         path.write_text(text, encoding="utf-8")
+    assert not left, "\n\n".join(left)
     return count
 
 
@@ -155,10 +167,13 @@ class Printed:
 
     text: str
     problems: list[str]
+    messages: list[str] = field(default_factory=list)
 
 
 def is_close(shown: str, printed: str, tolerance: float = TOLERANCE) -> bool:
     """Tell whether two words are the same but for small differences of decimal numbers."""
+    if not tolerance:
+        return shown == printed
     is_trained = tolerance == TRAINED_TOLERANCE
     pattern = NUMBER if is_trained else DECIMAL
     shown, printed = (re.sub("-{3,}", "---", word) for word in (shown, printed))  # of tables
@@ -204,7 +219,7 @@ def is_shown(shown: str, printed: str, tolerance: float = TOLERANCE) -> bool:
     return end >= start and fits(last, end)
 
 
-def run_python(block: Block, names: dict[str, Any]) -> Printed:
+def run_python(block: Block, names: dict[str, Any], *, exactly: bool = False) -> Printed:
     """Run a block, comparing what its calls of print say with the comments behind them."""
     tree = ast.parse(block.text, filename=block.where)
     printed: dict[int, str] = {}
@@ -218,7 +233,7 @@ def run_python(block: Block, names: dict[str, Any]) -> Printed:
     problems = []
     for line, (end, expected) in promised(block.text).items():
         got = printed.get(line, "")
-        if not is_shown(expected, got):
+        if not is_shown(expected, got, 0 if exactly else TOLERANCE):
             where = f"{block.page.name}, line {block.line + line}"
             problems.append(f"{where} prints {got!r}, not {expected!r}")
             lines[end - 1] = lines[end - 1].removesuffix(f"{expected}\n") + f"{got}\n"
@@ -254,29 +269,66 @@ def commands(block: Block) -> Iterator[tuple[str, str]]:
         yield "".join(lines[:end]).strip(), "".join(lines[end:])
 
 
-def run_console(block: Block, folder: Path) -> Printed:
+def run_console(block: Block, folder: Path, *, exactly: bool = False) -> Printed:
     """Run the commands of a block; what they show must be printed.
 
     A plain `elmokit …` or `python -m …` runs in this process, which saves the time to import torch.
     """
-    text, problems = block.text, []
+    text, problems, messages = block.text, [], []
     for command, shown in commands(block):
         where = f"{block.where}: $ {command}"
         words = [] if set(command) & set("|<>;&$") else shlex.split(command.replace("\\\n", " "))
         if words[:1] == ["elmokit"]:
             code, out, err = run_here(words[1:])
+            messages += err.splitlines()
         elif words[:2] == ["python", "-m"]:
             code, out, err = run_module(words[2:])
         else:
             code, out, err = run_shell(command, folder)
         assert code == 0, f"{where}\n{err}"
         trained = command.removeprefix("elmokit ").startswith(TRAINED)
-        tolerance = TRAINED_TOLERANCE if trained else TOLERANCE
+        tolerance = 0 if exactly else TRAINED_TOLERANCE if trained else TOLERANCE
         if shown.strip() and not is_shown(shown, out, tolerance):
             problems.append(f"{where}\nprints\n{out}\nnot\n{shown}")
             before, prompt, after = text.partition(f"$ {command}\n")
             text = before + prompt + after.replace(shown, out, 1)
+    return Printed(text, problems, messages)
+
+
+def compare_messages(block: Block, runs: list[list[str]], *, exactly: bool = False) -> Printed:
+    """Compare the messages that a block shows with the last of `runs` that has them all."""
+    shown = [line for line in block.text.splitlines() if line.startswith("elmokit: ")]
+    said = next((lines for run in reversed(runs) if (lines := in_order(shown, run))), shown[:0])
+    if len(said) < len(shown):
+        return Printed(block.text, [f"{block.where}: no command above says these lines in a row"])
+    text, problems = block.text, []
+    for line, message in zip(shown, said, strict=True):
+        one, other = without_folder(line), without_folder(message)
+        if not exactly:
+            one, other = (DECIMAL.sub("#", s.removesuffix(" (best)")) for s in (one, other))
+        if not is_shown(one, other, 0 if exactly else TRAINED_TOLERANCE):
+            problems.append(f"{block.where} shows {line!r}, not {message!r}")
+            text = text.replace(f"{line}\n", f"{FOLDER.sub('/home/me/', message)}\n", 1)
     return Printed(text, problems)
+
+
+def in_order(shown: list[str], said: list[str]) -> list[str]:
+    """Return the messages for the same steps or of the same kind, as many as are found."""
+    rest = iter(said)
+    found = (next((s for s in rest if occasion(s) == occasion(line)), None) for line in shown)
+    messages = [message for message in found if message is not None]
+    return messages if len(messages) == len(shown) else []
+
+
+def occasion(line: str) -> str:
+    """The step or epoch of a message; its words, if it has none."""
+    step = OCCASION.match(line)
+    return step[0] if step else re.sub(r"[-+]?\d[\d,.]*", "0", without_folder(line))
+
+
+def without_folder(line: str) -> str:
+    """A message without the folder of its path."""
+    return FOLDER.sub("", line)
 
 
 def run_shell(command: str, folder: Path) -> tuple[int, str, str]:

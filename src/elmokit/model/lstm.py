@@ -113,7 +113,8 @@ class LSTMLayer(nn.Module):
             if n < len(h):  # The shortest sentences have ended: keep their state.
                 ended.append((h[n:], c[n:]))
                 h, c = h[:n], c[:n]
-            h, c = self._step(torch.addmm(step_gates, h, recurrent), c, projection)
+            all_gates = torch.addmm(step_gates, h, recurrent)  # (n, 4 cells)
+            h, c = self._step(all_gates, c, projection)
             outputs.append(h)
         ended.append((h, c))
         # (sentences, size) and (sentences, cells)
