@@ -166,4 +166,6 @@ def mathml(tex: str, tag: str) -> str:
         raise ValueError(f"a formula with {unknown[1]} cannot be displayed: {tex.strip()}")
     # Browsers align the columns of a table of formulas only by their style.
     formula = re.sub(r'columnalign="(\w+)"', r'style="text-align: \1"', formula)
-    return f'<p style="overflow: auto hidden; padding: 0.3em 0">{formula}</p>' if tag == "div" else formula
+    if tag == "div":
+        return f'<p style="overflow: auto hidden; padding: 0.3em 0">{formula}</p>'
+    return formula
