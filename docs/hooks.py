@@ -164,6 +164,8 @@ def mathml(tex: str, tag: str) -> str:
     unknown = re.search(r"<mi>(&|\\\w*)</mi>", formula)
     if unknown:
         raise ValueError(f"a formula with {unknown[1]} cannot be displayed: {tex.strip()}")
-    # Browsers align the columns of a table of formulas only by their style.
-    formula = re.sub(r'columnalign="(\w+)"', r'style="text-align: \1"', formula)
-    return f'<p style="overflow-x: auto">{formula}</p>' if tag == "div" else formula
+    # Chromium, unlike Firefox, aligns the columns of a table of formulas only by this style.
+    style = r'\g<0> style="text-align: -webkit-\1"'
+    formula = re.sub(r'columnalign="(\w+)"', style, formula)
+    line = '<p style="overflow: auto hidden; padding: 0.3em 0">'  # A wide formula can be scrolled.
+    return f"{line}{formula}</p>" if tag == "div" else formula

@@ -287,10 +287,10 @@ def compare_messages(block: Block, runs: list[list[str]], *, exactly: bool = Fal
         return Printed(block.text, [f"{block.where}: no command above says these lines in a row"])
     text, problems = block.text, []
     for line, message in zip(shown, said, strict=True):
-        pair = [without_folder(line), without_folder(message)]
+        one, other = without_folder(line), without_folder(message)
         if not exactly:
-            pair = [DECIMAL.sub("#", each.removesuffix(" (best)")) for each in pair]
-        if not is_shown(*pair, 0 if exactly else TRAINED_TOLERANCE):
+            one, other = (DECIMAL.sub("#", s.removesuffix(" (best)")) for s in (one, other))
+        if not is_shown(one, other, 0 if exactly else TRAINED_TOLERANCE):
             problems.append(f"{block.where} shows {line!r}, not {message!r}")
             text = text.replace(f"{line}\n", f"{FOLDER.sub('/home/me/', message)}\n", 1)
     return Printed(text, problems)
