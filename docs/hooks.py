@@ -48,7 +48,7 @@ def on_page_markdown(markdown: str, page: Any = None, **context: Any) -> str:
 
 def on_page_content(content: str, **context: Any) -> str:
     """Replace the formulas that pymdownx.arithmatex has marked by MathML."""
-    return FORMULA.sub(lambda match: mathml(html.unescape(match["tex"]), match["tag"]), content)
+    return FORMULA.sub(lambda found: mathml(html.unescape(found["tex"]), found["tag"]), content)
 
 
 def on_page_context(context: dict[str, Any], config: Any, **rest: Any) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def write_notebook(page: Path, target: Path) -> None:
         cells.append(v4.new_code_cell(code))
         end = block.end()
     cells += text_cells(text[end:])
-    for index, cell in enumerate(cells):  # The default is random: the same page, the same file.
-        cell["id"] = f"cell-{index}"
+    for number, cell in enumerate(cells):  # The default is random: the same page, the same file.
+        cell["id"] = f"cell-{number}"
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), target)
 
@@ -129,10 +129,10 @@ def code_of(file: str, name: str) -> str:
     source = (ROOT / file).read_text(encoding="utf-8")
     node: Any = ast.parse(source)
     for part in name.split("."):
-        children = [child for child in ast.walk(node) if part in names_of(child)]
-        if not children:
+        found = [child for child in ast.walk(node) if part in names_of(child)]
+        if not found:
             raise ValueError(f"{file} has no {name}: correct the page that includes it")
-        node = children[0]
+        node = found[0]
     lines = source.splitlines()
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
     kept = list(range(first, node.end_lineno + 1))
@@ -164,8 +164,8 @@ def mathml(tex: str, tag: str) -> str:
     unknown = re.search(r"<mi>(&|\\\w*)</mi>", formula)
     if unknown:
         raise ValueError(f"a formula with {unknown[1]} cannot be displayed: {tex.strip()}")
-    # Browsers align the columns of a table of formulas only by their style.
-    formula = re.sub(r'columnalign="(\w+)"', r'style="text-align: \1"', formula)
-    if tag == "div":
-        return f'<p style="overflow: auto hidden; padding: 0.3em 0">{formula}</p>'
-    return formula
+    # Chromium, unlike Firefox, aligns the columns of a table of formulas only by this style.
+    style = r'\g<0> style="text-align: -webkit-\1"'
+    formula = re.sub(r'columnalign="(\w+)"', style, formula)
+    line = '<p style="overflow: auto hidden; padding: 0.3em 0">'  # A wide formula can be scrolled.
+    return f"{line}{formula}</p>" if tag == "div" else formula
