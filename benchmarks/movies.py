@@ -41,7 +41,7 @@ def main() -> None:
         max_steps=arguments.max_steps,
         **TRAINING,
     )
-    corpus = Corpus(Path(arguments.folder) / "corpus")
+    corpus = Corpus(Path(arguments.folder) / "training" / "corpus")
     models = {"before": elmokit.load(arguments.model), "after": elmokit.load(arguments.folder)}
     words = [vocabulary_of(elmo).words for elmo in models.values()]
     assert words[0] == words[1]

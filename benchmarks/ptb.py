@@ -91,7 +91,10 @@ def main() -> None:
         model=MODEL,
         **training,
     )
-    corpus, elmo = Corpus(Path(arguments.folder) / "corpus"), elmokit.load(arguments.folder)
+    corpus, elmo = (
+        Corpus(Path(arguments.folder) / "training" / "corpus"),
+        elmokit.load(arguments.folder),
+    )
     sizes = parameters(elmo)
     assert sizes["without_softmax"] <= MAX_PARAMETERS, sizes
     with tempfile.TemporaryDirectory() as folder:

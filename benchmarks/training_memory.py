@@ -71,7 +71,7 @@ def watch(text: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         last = time.monotonic()
         while process.poll() is None:
-            phase = PHASES[(out / "corpus" / MANIFEST).exists()]
+            phase = PHASES[(out / "training" / "corpus" / MANIFEST).exists()]
             for name, value in sample(process.pid).items():
                 peaks[phase][name] = max(peaks[phase][name], value)
             time.sleep(EVERY)
@@ -84,12 +84,13 @@ def watch(text: Path, arguments: argparse.Namespace) -> dict[str, Any]:
             process.wait()
     if process.returncode:
         sys.exit(f"elmokit pretrain ended with {process.returncode}")
-    manifest = Corpus(out / "corpus").manifest
+    manifest = Corpus(out / "training" / "corpus").manifest
     return {
         "bytes": size,
         "tokens": manifest["train_tokens"],
         "types": manifest["types"],
-        "encoded_mb": sum(file.stat().st_size for file in (out / "corpus").iterdir()) // 1_000_000,
+        "encoded_mb": sum(file.stat().st_size for file in (out / "training" / "corpus").iterdir())
+        // 1_000_000,
         **{phase: {**peaks[phase], "seconds": round(seconds[phase], 1)} for phase in PHASES},
     }
 
