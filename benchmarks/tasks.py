@@ -21,6 +21,7 @@ from parsers import described_parser
 from ptb import run_elmokit
 from speed import machine
 
+import elmokit
 from elmokit.tasks.compare.summary import gain, spread, statistics_of
 
 HERE = Path(__file__).parent
@@ -293,29 +294,35 @@ def shown_command(dataset: Dataset, seeds: str) -> str:
 HEAD = """# Tasks with and without ELMo
 
 Dev scores in per cent, mean and standard deviation over the seeds {seeds}, each run at its best
-epoch. The biLM is an English one of 2 x 512/128 that had read 15 M tokens, frozen; both
-columns have the same static word vectors (the first 100,000 words of GloVe, 50 columns), the same
-model and the same settings. Where there is no dev file, a tenth of the training data was
-set apart. "Fewer errors" is the gain as a share of what was left to gain. The dev score also chose
-the epoch, on both sides.
+epoch. The biLM is the included one, frozen{earlier}; both columns have the same static word vectors
+(the first 100,000 words of GloVe, 50 columns), the same model and the same settings. Where there is
+no dev file, a tenth of the training data was set apart. "Fewer errors" is the gain as a share of
+what was left to gain. The dev score also chose the epoch, on both sides.
 
 | task | score | examples | without ELMo | with ELMo | gain | fewer errors |
 |---|---|---:|---:|---:|---:|---:|
 """
 
 
+EARLIER = "; in rows marked \\*, an earlier one\nof 2 x 512/128, which has read less text"
+
+
 def as_markdown(result: dict[str, Any]) -> str:
     """Return the page of results."""
-    lines = [HEAD.format(seeds=result["seeds"].replace(",", ", "))]
-    for row in result["tasks"].values():
+    rows = result["tasks"].values()
+    included = {elmokit.load(dataset.elmo).fingerprint() for dataset in DATASETS.values()}
+    earlier = EARLIER if any(row["elmo_fingerprint"] not in included for row in rows) else ""
+    lines = [HEAD.format(seeds=result["seeds"].replace(",", ", "), earlier=earlier)]
+    for row in rows:
+        mark = "" if row["elmo_fingerprint"] in included else " \\*"
         without, with_elmo = row["rows"]
         cells = [cell(line["scores"][row["metric"]]) for line in (without, with_elmo)]
         lines.append(
-            f"| {row['title']} | {row['metric']} | {row['train_examples']:,} | {cells[0]} | "
+            f"| {row['title']}{mark} | {row['metric']} | {row['train_examples']:,} | {cells[0]} | "
             f"{cells[1]} | {100 * with_elmo['gain']:+.2f} | "
             f"{100 * with_elmo['fewer_errors']:.0f} % |\n"
         )
-    for row in result["tasks"].values():
+    for row in rows:
         for point in row.get("sample_efficiency", ()):
             metric = row["metric"]
             cells = [cell(side["scores"][metric]) for side in point["rows"].values()]
@@ -325,17 +332,17 @@ def as_markdown(result: dict[str, Any]) -> str:
             )
     lines.append("\nWhat the tasks made of the layers (0 is the token, 1 and 2 have context):\n\n")
     lines.append("| task | layer 0 | layer 1 | layer 2 | scale |\n|---|---:|---:|---:|---:|\n")
-    for row in result["tasks"].values():
+    for row in rows:
         for line in row["weights"]:
             shares = " | ".join(f"{weight['mean']:.2f}" for weight in line["weights"])
             lines.append(f"| {row['title']} | {shares} | {line['scale']['mean']:.2f} |\n")
     lines.append(
         "\n## Commands\n\n`benchmarks/tasks.py` runs them one after the other:\n\n```text\n"
     )
-    for row in result["tasks"].values():
+    for row in rows:
         lines.append(row["command"] + "\n")
     lines.append("```\n")
-    for row in result["tasks"].values():
+    for row in rows:
         if row["note"]:
             lines.append(f"\n{row['title']}: {row['note']}.\n")
     return "".join(lines)
