@@ -23,7 +23,6 @@ from elmokit.io.paths import (
     find_files,
     is_inside,
     is_special,
-
 )
 from elmokit.io.resumable import check_unused
 from elmokit.text.readers import read_sentences
