@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat, explained
 from elmokit.io import atomic
@@ -76,7 +76,7 @@ class ResumableFolder:
     """What the output is called in the message for a path that must not be replaced."""
     FILES: tuple[str, ...] = ()
     """Names, or patterns as in `fnmatch`, of the files in the folder; no others are deleted."""
-    FIELDS: Mapping[str, str] = {}
+    FIELDS: ClassVar[Mapping[str, str]] = {}
     """A field of each JSON file in the folder, by which it is told from those of others."""
 
     def __init__(
