@@ -323,6 +323,32 @@ def test_a_target_with_a_users_files_is_never_replaced(tmp_path: Path, foreign: 
     assert sorted(contents(tmp_path / "target")) == ["options.json", "weights.hdf5"]
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"words.txt": "years of work"},
+        {"config.json": '{"port": 80}'},
+        {"config.json": '{"model_type": "bert"}', "model.safetensors": "", "vocab.txt": ""},
+        {"options.json": "[]", "config.json": "\xff"},
+    ],
+)
+def test_a_folder_with_the_files_of_another_program_is_not_replaced(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    source, target = make_reference().save(tmp_path / "source"), tmp_path / "target"
+    target.mkdir()
+    for name, content in files.items():
+        (target / name).write_text(content, encoding="latin-1")
+    before = contents(tmp_path)
+    for action in (
+        lambda: convert(source, target, overwrite=True),
+        lambda: elmokit.load(source).save_pretrained(target, overwrite=True),
+    ):
+        with pytest.raises(ElmokitError, match="target is not a biLM, so it is not replaced"):
+            action()
+    assert contents(tmp_path) == before
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 def test_what_a_killed_conversion_has_left_is_deleted_by_the_next(tmp_path: Path) -> None:
     source = make_reference().save(tmp_path / "source")

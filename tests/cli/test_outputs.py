@@ -195,13 +195,64 @@ def test_an_input_is_not_deleted_with_the_parts_of_an_earlier_run(
     assert (Path("OUT.parts") / name).is_file()
 
 
-def test_two_outputs_need_two_names(garbage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_outputs_need_two_places(garbage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("built").mkdir()
+    Path("link.png").symlink_to("same.png")
     for command in (
         "plot uses uses.tsv P.png --json P.png --model model",
+        "plot uses uses.tsv P.png --json model/../same.png --model model",
+        "plot uses uses.tsv P.png --json link.png --overwrite --model model",
         "senses induce bank text.txt --out OUT --json OUT --model model",
+        "senses build uses.tsv OUT --json OUT --model model",
+        "senses build uses.tsv built --json built/OUT --overwrite --model model",
+        "neighbours index text.txt OUT --json OUT --model model",
+        "neighbours index text.txt built --json built/OUT --overwrite --model model",
     ):
-        assert run(command, "same.png") == 2
-        assert "two outputs have the same name" in capsys.readouterr().err
+        assert run(command.replace("built/OUT", "built/same.png"), "same.png") == 2
+        assert "are in one place: choose another name" in capsys.readouterr().err
+    assert list(Path("built").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "embed text.txt OUT --format hdf5",
+        "static text.txt OUT",
+        "neighbours index text.txt OUT",
+        "neighbours index text.txt made --json OUT",
+        "senses build uses.tsv made --json OUT",
+        "senses induce bank text.txt --out OUT",
+        "plot surprisal text.txt new.png --json OUT",
+        "similarity pairs.tsv --kind sentences --json OUT",
+        "drift text.txt text.txt --json OUT",
+        "probe tags.conll tags.conll --json OUT",
+        "evaluate model text.txt --sentences OUT",
+        "senses tag inventory text.txt --out OUT",
+    ],
+)
+def test_the_dictionary_of_the_tokenizer_is_an_input(
+    command: str, garbage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("words.txt").write_text("mine")
+    Path("link.txt").symlink_to("words.txt")
+    for out in ("words.txt", "link.txt"):
+        options = ["--tokenizer", "chinese", "--jieba-dict", "words.txt", "--overwrite"]
+        model = [] if command.startswith("evaluate") else ["--model", "model"]
+        assert run(command, out, *options, *model) == 2
+        assert f"{out} would overwrite the input words.txt" in capsys.readouterr().err
+    assert Path("words.txt").read_text() == "mine"
+
+
+def test_a_file_beside_the_weights_is_an_input_of_embed(
+    garbage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("weights.hdf5", "options.json"):
+        (garbage / name).write_text("mine")
+    command = "embed text.txt OUT --format hdf5 --model weights.hdf5 --overwrite"
+    for out in ("weights.hdf5", "options.json"):
+        assert run(command, out) == 2
+        assert f"{out} would overwrite the input" in capsys.readouterr().err
+        assert Path(out).read_text() == "mine"
 
 
 def test_every_file_of_a_model_is_an_input(garbage: Path) -> None:

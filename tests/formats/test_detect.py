@@ -523,6 +523,15 @@ def test_a_typing_error_in_a_path_is_never_asked_of_the_hub(
     assert asked == ["owner/my-elmo"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
+def test_what_is_there_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "lost").symlink_to("nowhere")
+    assert "pipe is a folder, a pipe" in complaint(lambda: elmokit.load(tmp_path / "pipe"))
+    message = complaint(lambda: elmokit.load(tmp_path / "lost"))
+    assert message == f"there is no file or folder {tmp_path / 'lost'}"
+
+
 def test_a_model_that_a_file_names_is_never_asked_of_the_hub(
     asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

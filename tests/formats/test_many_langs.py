@@ -93,7 +93,8 @@ def test_there_and_back_again_every_weight_and_every_entry_is_the_same(
 ) -> None:
     reference = make_many_langs(**KINDS[kind])
     first = convert(reference.save(tmp_path / "source"), tmp_path / "native")
-    second = convert(tmp_path / "native", tmp_path / "back", to="many_langs")
+    for again in (False, True):
+        second = convert(tmp_path / "native", tmp_path / "back", to="many_langs", overwrite=again)
     assert first.source_format == "many_langs"
     assert first.max_difference == second.max_difference == 0
     for name, arrays in reference.stored.items():

@@ -137,6 +137,34 @@ def test_a_file_appears_only_when_it_is_complete(place: str) -> None:
     assert folder.done() == set()
 
 
+def test_an_input_in_the_folder_is_refused(place: str, tmp_path: Path) -> None:
+    pattern = write_input(place)
+    folder = BlockFolder(f"{place}/out")
+    folder.check_apart(find_files(pattern))
+    folder.begin({}, resume=False, overwrite=False)
+    folder.check_apart(find_files(pattern))
+    system, path = fsspec.core.url_to_fs(place)
+    system.mv(f"{path}/in/a.parquet", f"{path}/out/part-000000.parquet")
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    places = [place.replace(str(tmp_path), f"{tmp_path}/.") + "/out", f"{place}/out/"]
+    if "memory" not in place:
+        places.append(f"{place}/link")
+    for url in places:
+        with pytest.raises(ElmokitError, match=r"would overwrite the input .*part-000000"):
+            BlockFolder(url).check_apart(find_files(f"{place}/out"))
+
+
+def test_parquet_files_of_others_are_never_touched(place: str) -> None:
+    system, path = fsspec.core.url_to_fs(f"{place}/out")
+    system.makedirs(path)
+    system.pipe_file(f"{path}/part-000000.parquet", b"mine")
+    folder = BlockFolder(f"{place}/out")
+    for resume in (False, True):
+        with pytest.raises(ElmokitError, match="are not of a run of elmokit"):
+            folder.begin({}, resume=resume, overwrite=True)
+    assert folder.names() == ["part-000000.parquet"]
+
+
 def test_files_of_others_are_never_touched(place: str) -> None:
     system, path = fsspec.core.url_to_fs(f"{place}/out")
     system.makedirs(path)

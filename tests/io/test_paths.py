@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,15 @@ from elmokit.data.labeled import BadLines, Reading, read_labeled
 from elmokit.embed_file import embed_file
 from elmokit.errors import MissingFile, UnsupportedFormat
 from elmokit.io.jsonfile import read_json, read_text, read_yaml
-from elmokit.io.paths import check_regular, file_inside, find_files, is_inside
+from elmokit.io.paths import (
+    check_output,
+    check_regular,
+    file_inside,
+    find_files,
+    is_inside,
+    is_special,
+)
+from elmokit.io.resumable import check_unused
 from elmokit.text.readers import read_sentences
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.static.table import read_static_vectors
@@ -74,6 +83,17 @@ def test_a_link_to_a_file_is_inside_its_folder_and_a_link_to_a_folder_is_not(
     assert is_inside(folder / "up" / "model" / "b", folder)
     assert not is_inside(tmp_path, folder)
     assert not is_inside("a\0b", folder)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="there is no /dev/stdout")  # noqa: PTH110
+def test_the_standard_output_is_not_a_file_that_can_be_replaced(tmp_path: Path) -> None:
+    (tmp_path / "devices").symlink_to("/dev")
+    for name in ("/dev/stdout", "/dev/fd/1", str(tmp_path / "devices" / "stdout"), "/dev/null"):
+        for check in (check_output, partial(check_unused, resume=False)):
+            said = complaint(partial(check, Path(name), overwrite=True))
+            assert f"{name} is not a regular file" in said
+    assert not is_special(tmp_path / "out")
+    assert not is_special("/dev/shm/out")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")

@@ -37,6 +37,13 @@ def test_a_folder_in_which_nothing_was_written_is_removed(tmp_path: Path) -> Non
     assert not (tmp_path / "out").exists()
 
 
+def test_an_empty_folder_of_a_user_stays(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with open_folder(tmp_path / "out", "train"):
+        pass
+    assert tree(tmp_path) == ["out"]
+
+
 def test_a_half_written_checkpoint_is_removed_and_a_whole_one_kept(tmp_path: Path) -> None:
     used(tmp_path / "out")
     (tmp_path / "out" / "training" / ".step-00000002.0123abcd.elmokit").mkdir()

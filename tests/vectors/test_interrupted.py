@@ -204,6 +204,19 @@ def test_a_folder_of_parts_with_files_of_a_user_is_refused(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("option", ["resume", "overwrite"])
+@pytest.mark.parametrize("name", ["settings.json", "index.json"])
+def test_a_folder_of_parts_with_the_json_of_a_user_is_kept(
+    tmp_path: Path, name: str, option: str
+) -> None:
+    out = tmp_path / "vectors.h5"
+    parts_of(out).mkdir()
+    (parts_of(out) / name).write_text('{"pages": []}')
+    with pytest.raises(ElmokitError, match="is not an unfinished run, so it is kept"):
+        VectorWriter(out, SETTINGS, resume=option == "resume", overwrite=option == "overwrite")
+    assert (parts_of(out) / name).read_text() == '{"pages": []}'
+
+
 @pytest.mark.parametrize(
     "name", ["settings.json.tmp", "part-000002.npy.tmp", "part-000002.json.tmp", "assembled.tmp"]
 )

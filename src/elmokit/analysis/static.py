@@ -152,7 +152,7 @@ def choose_words(
 class UseSums(ResumableFolder):
     """The sums of an unfinished run, in one file beside its output."""
 
-    KIND = "file of word vectors"
+    KIND = "a file of word vectors"
     FILES = (STATE, f"{STATE}.tmp", ASSEMBLED)
 
     def __init__(

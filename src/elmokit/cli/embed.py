@@ -10,6 +10,7 @@ from cyclopts import Group, Parameter
 
 from elmokit.cli.options import FileOrDash, Flag, ModelOptions, TextOptions, WriteOptions
 from elmokit.errors import ElmokitError, plural
+from elmokit.io.paths import check_no_input
 
 INPUT = Parameter(group=Group("Input", sort_key=1))
 OUTPUT = Parameter(group=Group("Output", sort_key=2))
@@ -68,6 +69,7 @@ def embed(
             RAY_ADDRESS names one, and takes paths such as s3://bucket/*.parquet.
     """
     given = {**locals(), **asdict(text), **asdict(options)}
+    check_no_input(output, options.inputs)
     if options.jieba_dict is not None:
         given["tokenizer"] = options.tokenizer_name()
     from elmokit.embed_file import EmbedOptions, embed_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from elmokit.cli.options import ComputeOptions, ModelOptions, WriteOptions
+from elmokit.cli.options import ComputeOptions, ModelOptions, WriteOptions, model_files
 from elmokit.cli.output import table
 from elmokit.errors import plural
 from elmokit.io.paths import find_files
@@ -31,7 +31,7 @@ def evaluate(
         stretches: Number of parts of the text to read in parallel; 1 is exact but slow.
         sentences: A .tsv file to write, with the perplexity of each sentence.
     """
-    writing.check(*find_files(text), model=model, file=sentences)
+    writing.check(*find_files(text), *model_files(model), *options.inputs, file=sentences)
     from elmokit.pretrain import evaluate
 
     settings: Any = {"state": state, "stretches": stretches, "quiet": writing.quiet}

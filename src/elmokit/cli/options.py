@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -67,12 +69,15 @@ class WriteOptions:
     def check(
         self,
         *inputs: str | Path | None,
-        model: str | None = None,
+        out: str | None = None,
         file: str | None = None,
         figure: str | None = None,
     ) -> None:
-        """Raise before the work if an output cannot be written or would overwrite an input."""
-        every = [*inputs, *model_files(model)]
+        """Raise before the work if an output cannot be written or would overwrite an input.
+
+        `out` is an output that has its own check, and here must only be apart from the others.
+        """
+        every = [*inputs]
         recorded = [name for path in every for name in recorded_models(path)]
         every += [file for name in recorded for file in model_files(name)]
         rule: Any = {"inputs": every, "overwrite": self.overwrite}
@@ -80,9 +85,10 @@ class WriteOptions:
         check_figure(figure, **rule)
         check_output(file, **rule)
         check_output(json, **rule)
-        outputs = [Path(path).absolute() for path in (file, figure, json) if path is not None]
-        if len(set(outputs)) < len(outputs):
-            raise ElmokitError(f"two outputs have the same name {json}: choose another one")
+        given = [path for path in (out, file, figure, json) if path is not None]
+        places = [Path(os.path.realpath(os.path.expanduser(path))) for path in given]  # noqa: PTH111
+        if any(one == other or one in other.parents for one, other in permutations(places, 2)):
+            raise ElmokitError(f"{' and '.join(given)} are in one place: choose another name")
 
 
 @Parameter(name="*")
@@ -120,6 +126,14 @@ class DeviceOptions:
     """Device to compute on, such as cpu or cuda."""
     threads: int | None = None
     """Number of threads (default: all cores)."""
+
+    @property
+    def inputs(self) -> list[str | Path | None]:
+        """What is read because of these options: the files of the model, and the dictionary."""
+        model, elmo, jieba_dict = (
+            getattr(self, name, None) for name in ("model", "elmo", "jieba_dict")
+        )
+        return [*model_files(model), *model_files(elmo), jieba_dict]
 
     def __post_init__(self) -> None:
         check_threads(self.threads)

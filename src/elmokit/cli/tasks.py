@@ -160,7 +160,7 @@ def predict(
     from elmokit.tasks import predict as run
 
     file = None if output == "-" else output
-    writing.check(input, model, model=options.elmo, file=file)
+    writing.check(input, model, *options.inputs, file=file)
     log_to_stderr(quiet=writing.quiet)
     predictions = run(model, input, file, quiet=writing.quiet, **asdict(options))
     if file is None:
@@ -186,7 +186,7 @@ def score(
     from elmokit.tasks import score as run
     from elmokit.tasks.report import scores_table
 
-    writing.check(test, model, model=options.elmo)
+    writing.check(test, model, *options.inputs)
     log_to_stderr(quiet=writing.quiet)
     result = run(model, test, quiet=writing.quiet, **asdict(options))
     print(scores_table(result.scores))

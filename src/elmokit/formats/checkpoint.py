@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, UnsupportedFormat
-from elmokit.io.atomic import atomic_folder
+from elmokit.io.atomic import atomic_folder, check_replaceable
 from elmokit.io.jsonfile import read_json
+from elmokit.io.paths import is_folder
 from elmokit.text.chinese import CHINESE
 from elmokit.text.dictionaries import Dictionaries
 
@@ -188,7 +189,23 @@ def renamed(temporary: Path, path: str | Path) -> Iterator[None]:
 
 def new_model_folder(folder: Path, *, overwrite: bool = False) -> AbstractContextManager[Path]:
     """Like `atomic_folder`, but replace only a folder that is empty or has a model in it."""
-    return atomic_folder(folder, replace=MODEL_FILES if overwrite else None)
+    names = MODEL_FILES if overwrite else None
+    check_replaceable(folder, names)
+    if is_folder(folder) and any(folder.iterdir()) and not _is_model(folder):
+        raise ElmokitError(f"{folder} is not a biLM, so it is not replaced")
+    return atomic_folder(folder, replace=names)
+
+
+def _is_model(folder: Path) -> bool:
+    """Tell by its configuration whether a folder has a model of a format that is written."""
+
+    def fields(name: str) -> dict[str, Any]:
+        with suppress(ElmokitError):
+            return read_json(folder / name)
+        return {}
+
+    own, options = fields("config.json"), fields("options.json")
+    return own.get("model_type") == "elmo" or "config_path" in own or "lstm" in options
 
 
 def published_metadata(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, explained
 from elmokit.io.jsonfile import read_json
 from elmokit.io.marker import read_marker
-from elmokit.io.paths import is_file
+from elmokit.io.paths import check_regular, is_file
 
 if TYPE_CHECKING:
     from elmokit.formats.checkpoint import Checkpoint
@@ -55,6 +55,7 @@ def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
         return checkpoint
     if is_on_hub(model):
         return _read_folder(Path(hub_folder(str(model))))
+    check_regular(path, missing_ok=True)
     raise MissingFile(f"there is no file or folder {path}{_similar(path)}")
 
 
@@ -85,7 +86,7 @@ def _similar(path: Path) -> str:
     """Return a hint to what a missing path may mean, or ""."""
     missing = next((p for p in (*reversed(path.parents), path) if not os.path.lexists(p)), path)
     with suppress(OSError):
-        names = [other.name for other in missing.parent.iterdir()]
+        names = [other.name for other in missing.parent.iterdir() if other != missing]
         for name in get_close_matches(missing.name, names, 1):
             return f": did you mean {missing.with_name(name)}?"
     return ""

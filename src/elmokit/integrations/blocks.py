@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -183,6 +184,20 @@ class BlockFolder:
         if not is_atomic:
             system.mv(temporary, target)
 
+    def check_apart(self, inputs: Sequence[str]) -> None:
+        """Raise if one of the input files is in the folder."""
+
+        def place(url: str) -> tuple[type, str]:
+            system, path = open_url(url)
+            return type(system), os.path.realpath(path)
+
+        own = {place(f"{self.url.rstrip('/')}/{name}") for name in self.names()}
+        for file in inputs if own else ():
+            if place(file) in own:
+                raise ElmokitError(
+                    f"{self.url} would overwrite the input {file}: choose another output"
+                )
+
     def begin(self, settings: Mapping[str, Any], *, resume: bool, overwrite: bool) -> None:
         """Start a run in the folder or resume one; raise if something else is in the way."""
         names = self.names()
@@ -198,6 +213,11 @@ class BlockFolder:
         is_complete = SUCCESS in names
         if is_complete and not overwrite:
             raise ElmokitError(f"{self.url} is complete: there is nothing to resume")
+        if self.done() and SETTINGS not in names:  # It is written first and deleted last.
+            raise ElmokitError(
+                f"{self.url} has Parquet files that are not of a run of elmokit ({SETTINGS} is "
+                "missing): choose a new folder"
+            )
         if is_complete or not resume:
             self._remove(names)
             names = []
@@ -206,8 +226,6 @@ class BlockFolder:
             check_settings(self.url, saved, json.loads(json.dumps(settings)))
             self._remove([name for name in names if name.startswith(".")])
             return
-        if self.done():
-            raise ElmokitError(f"{self.url} is damaged ({SETTINGS} is missing): use --overwrite")
         system, path = self._location
         system.makedirs(path, exist_ok=True)
         self.write(SETTINGS, lambda stream: _write_json(stream, settings))

@@ -265,6 +265,7 @@ def embed_with_ray(
     files = read_footers(find_files(input), options.field)
     blocks = plan_blocks(files, block_rows)
     folder = BlockFolder(output)
+    folder.check_apart([file.file for file in files])
     settings = actor_settings(options, model, device)
     elmo = load(model, precision=options.precision)
     layer_weights(parse_layers(options.layers), elmo.config.num_layers)  # Wrong ones raise here.

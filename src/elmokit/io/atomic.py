@@ -100,7 +100,10 @@ def check_replaceable(folder: Path, names: Collection[str] | None) -> None:
     if folder.is_symlink() or not folder.is_dir():
         kind = "a link" if folder.is_symlink() else "not a folder"
         raise ElmokitError(f"{folder} is {kind}, so it is not replaced")
-    others = sorted(p.name for p in folder.iterdir() if p.is_dir() or not matches(p.name, names))
+    with explained(f"cannot look into {folder}", OSError):
+        others = sorted(
+            p.name for p in folder.iterdir() if p.is_dir() or not matches(p.name, names)
+        )
     if others:
         listed = ", ".join(others[:3]) + (", ..." if others[3:] else "")
         raise ElmokitError(

@@ -49,7 +49,7 @@ def check_output(
         except FileNotFoundError:
             return
     check_no_input(path, inputs)
-    if output.exists() and not output.is_file():
+    if is_special(output) or (output.exists() and not output.is_file()):
         kind = "a folder" if output.is_dir() else "not a regular file"
         raise ElmokitError(f"{path} is {kind}: name a file to write")
     if not overwrite:
@@ -89,6 +89,15 @@ def is_file(path: FilePath) -> bool:
 def is_folder(path: FilePath) -> bool:
     """Like `Path.is_dir()`, but False for invalid names instead of an exception."""
     return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_special(path: FilePath) -> bool:
+    """Tell whether a path is among devices and processes, such as /dev/stdout.
+
+    That may lead to a regular file, but cannot be replaced like one.
+    """
+    folder = os.path.realpath(Path(path).absolute().parent)
+    return folder in ("/dev", "/dev/fd") or folder.startswith("/proc/")
 
 
 def is_inside(path: FilePath, folder: FilePath) -> bool:

@@ -13,13 +13,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from elmokit.errors import ElmokitError, MissingFile, explained
+from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat, explained
 from elmokit.io import atomic
 from elmokit.io.atomic import check_replaceable
+from elmokit.io.jsonfile import read_json
 from elmokit.io.lines import STANDARD_INPUT, FilePath
-from elmokit.io.paths import check_no_input, is_file, is_folder
+from elmokit.io.paths import check_no_input, is_file, is_folder, is_special
 
 IDENTITY_BYTES = 1 << 20
 
@@ -37,6 +38,8 @@ def check_unused(
     """Raise if `out` or a run of it exists and is not to be resumed or replaced, or is an input."""
     if not out.name:
         raise ElmokitError(f"{out} is a folder: name an output in it")
+    if is_special(out):
+        raise ElmokitError(f"{out} is not a regular file: name a file to write")
     inputs = list(inputs)
     for path in (out, parts_folder(out)):
         check_no_input(path, inputs)
@@ -69,10 +72,12 @@ class ResumableFolder:
     A subclass commits data and implements the methods below that raise NotImplementedError.
     """
 
-    KIND = "output of this kind"
+    KIND = "an output of this kind"
     """What the output is called in the message for a path that must not be replaced."""
     FILES: tuple[str, ...] = ()
     """Names, or patterns as in `fnmatch`, of the files in the folder; no others are deleted."""
+    FIELDS: ClassVar[Mapping[str, str]] = {}
+    """A field of each JSON file in the folder, by which it is told from those of others."""
 
     def __init__(
         self, out: str | Path, settings: Mapping[str, Any], *, resume: bool, overwrite: bool
@@ -124,12 +129,16 @@ class ResumableFolder:
         out, parts = self.out, self.folder
         if os.path.lexists(parts):
             check_replaceable(parts, self.FILES)
+            for name, field in self.FIELDS.items():
+                with suppress(UnsupportedFormat):  # It is damaged.
+                    if is_file(parts / name) and field not in read_json(parts / name):
+                        raise ElmokitError(f"{parts} is not an unfinished run, so it is kept")
         check_unused(out, resume=resume, overwrite=overwrite)
         if out.is_dir():
             check_replaceable(out, self.FILES)
         is_empty = out.is_dir() and not any(out.iterdir())
         if out.exists() and not is_empty and not self._is_replaceable(out):
-            raise ElmokitError(f"{out} is not an {self.KIND}, so it is not replaced")
+            raise ElmokitError(f"{out} is not {self.KIND}, so it is not replaced")
 
     def _begin(self) -> None:
         if self.folder.exists():

@@ -31,13 +31,14 @@ def open_folder(
     """Create and lock the output folder of a run while the block runs; yield its absolute path.
 
     Raise if the folder has anything in it but a run of the same command, or if one of the `inputs`,
-    which the run reads, is inside it. A folder to which the run has written nothing is removed at
-    the end. Of several processes only one is the `owner`: the others change nothing.
+    which the run reads, is inside it. A new folder to which the run has written nothing is removed
+    at the end. Of several processes only one is the `owner`: the others change nothing.
     """
     # A name may be too long, or ~user unknown.
     with explained(f"cannot write into {os.fspath(out)}", OSError, RuntimeError):
         folder = Path(out).expanduser().absolute()
         training = folder / TRAINING
+        is_new = not folder.exists()
         if owner:
             check_folder(folder, command)
             for path in inputs:
@@ -57,7 +58,8 @@ def open_folder(
                 (folder / MARKER).unlink()
             with suppress(OSError):  # They are not empty, as after most runs.
                 training.rmdir()
-                folder.rmdir()
+                if is_new:
+                    folder.rmdir()
 
 
 def check_folder(folder: Path, command: Command) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from elmokit.errors import ElmokitError, require
 from elmokit.io.atomic import atomic_file
@@ -37,8 +37,9 @@ class VectorWriter(ResumableFolder):
     the first sentence in its input, if these are a shard of it.
     """
 
-    KIND = "output of this format"
+    KIND = "an output of this format"
     FILES = shards.OUR_FILES
+    FIELDS: ClassVar = {shards.SETTINGS: "pooled", shards.INDEX: "firsts"}
 
     def __init__(
         self,

@@ -294,6 +294,21 @@ def test_a_run_that_fails_before_its_first_window_leaves_nothing(
 # ---- errors
 
 
+def test_nothing_is_written_through_a_link_in_an_unfinished_index(
+    elmo: Embedder, tmp_path: Path
+) -> None:
+    out, parts, mine = tmp_path / "index", tmp_path / "index.parts", tmp_path / "mine"
+    index_uses(elmo, SENTENCES, out)
+    out.rename(parts)
+    (parts / "vectors.f16").rename(mine)
+    mine.write_bytes(mine.read_bytes() + b"years of work")
+    before = mine.read_bytes()
+    (parts / "vectors.f16").symlink_to(mine)
+    said = complaint(lambda: index_uses(elmo, SENTENCES, out, resume=True))
+    assert "vectors.f16 is a link" in said
+    assert mine.read_bytes() == before
+
+
 def test_only_an_index_is_overwritten_and_only_on_request(elmo: Embedder, tmp_path: Path) -> None:
     out = tmp_path / "index"
     index_uses(elmo, SENTENCES, out)

@@ -256,7 +256,12 @@ def test_only_senses_are_overwritten_and_only_on_request(tmp_path: Path) -> None
     assert "other files are in it (mine.txt)" in complaint(
         lambda: small_inventory().save(tmp_path / "papers", overwrite=True)
     )
-    assert (tmp_path / "papers" / "mine.txt").read_text() == "mine"
+    (tmp_path / "papers" / "mine.txt").rename(tmp_path / "papers" / "senses.tsv")
+    (tmp_path / "papers" / "config.json").write_text('{"format": "mine"}')
+    assert "papers is not an inventory of senses" in complaint(
+        lambda: small_inventory().save(tmp_path / "papers", overwrite=True)
+    )
+    assert (tmp_path / "papers" / "senses.tsv").read_text() == "mine"
     assert "no folder" in complaint(lambda: check_output_folder(tmp_path / "no" / "senses", False))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["papers", "senses"]
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -97,7 +97,8 @@ def index_uses(
 class IndexWriter(ResumableFolder):
     """An unfinished index: a folder beside `out` whose files grow window by window."""
 
-    KIND = "index of neighbours"
+    KIND = "an index of neighbours"
+    FIELDS: ClassVar = {disk.METADATA: "sizes"}
     FILES = (*disk.FILES, *ATOMIC, *(f"{name}.tmp" for name in ATOMIC))
 
     def __init__(
@@ -135,6 +136,8 @@ class IndexWriter(ResumableFolder):
         resumable.check_settings(self.folder, saved["settings"], self.settings)
         for name, size in saved["sizes"].items():
             path = self.folder / name
+            if path.is_symlink():  # Its target would be written to.
+                raise resumable.damaged(self.folder, f"{name} is a link")
             if not path.is_file() or path.stat().st_size < size:
                 raise resumable.damaged(self.folder, f"{name} is too short")
             os.truncate(path, size)

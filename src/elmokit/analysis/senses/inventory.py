@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from elmokit.analysis.uses import with_average
 from elmokit.errors import ElmokitError, explained
 from elmokit.io.atomic import atomic_folder, check_replaceable
 from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.lines import FilePath
 from elmokit.io.paths import check_no_input
 from elmokit.layers import layer_names
 
@@ -165,16 +167,23 @@ class Inventory:
 
 
 def check_output_folder(
-    folder: str | Path, overwrite: bool, inputs: Iterable[str | None] = ()
+    folder: str | Path, overwrite: bool, inputs: Iterable[FilePath | None] = ()
 ) -> None:
     """Raise if an inventory cannot be written to `folder`; only an inventory is overwritten."""
     folder = Path(folder)
     check_no_input(folder, inputs)
     check_replaceable(folder, FILES if overwrite else None)
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / SENSES).is_file():
+    if folder.is_dir() and any(folder.iterdir()) and not _is_inventory(folder):
         raise ElmokitError(f"{folder} is not an inventory of senses, so it is not replaced")
     if not folder.absolute().parent.is_dir():
         raise ElmokitError(f"there is no folder {folder.absolute().parent} to write {folder} to")
+
+
+def _is_inventory(folder: Path) -> bool:
+    """Tell by its content whether a folder is an inventory, of this or another version."""
+    with suppress(ElmokitError):
+        return str(read_json(folder / CONFIG).get("format")).startswith("elmokit senses ")
+    return False
 
 
 def load_inventory(folder: str | Path) -> Inventory:

@@ -63,7 +63,7 @@ def probe(
         figure: File to draw accuracy by layer to, .png or .svg.
     """
     settings = dict(locals())
-    writing.check(train, dev, vectors, model=options.model, figure=figure)
+    writing.check(train, dev, vectors, *options.inputs, figure=figure)
     from elmokit.analysis.probes.tokens import label_names
     from elmokit.data.labeled import BadLines
     from elmokit.vectors.static.table import read_static_vectors
@@ -139,7 +139,7 @@ def similarity(
     """
     settings = dict(locals())
     beside = (name and name.replace(".data.", ".gold.") for name in (file, train))
-    writing.check(*(file, gold, train, train_gold, vectors), *beside, model=options.model)
+    writing.check(*(file, gold, train, train_gold, vectors), *beside, *options.inputs)
     from elmokit.analysis.similarity.pairs import detect_kind
     from elmokit.analysis.similarity.rate import check_poolings
     from elmokit.text.tokenize import tokenizer as find_tokenizer
@@ -227,7 +227,7 @@ def drift(
         seed: Seed of the random numbers.
     """
     settings = dict(locals())
-    writing.check(a, b, model=options.model)
+    writing.check(a, b, *options.inputs)
     limits = {"--max-words": (max_words, 1), "--show": (show, 1)}
     limits |= {"--skip-words": (skip_words, 0), "--examples": (examples, 0)}
     for name, (value, least) in limits.items():

@@ -19,6 +19,7 @@ from elmokit.cli.options import (
 from elmokit.cli.output import table, warn, write_result
 from elmokit.errors import ElmokitError, located, plural
 from elmokit.io.paths import find_files
+from elmokit.io.resumable import check_unused, input_identity
 from elmokit.progress import TokenRate
 
 
@@ -48,15 +49,14 @@ def index(
         resume: Resume a run that was stopped.
     """
     files = find_files(corpus)
-    inputs = [*map(str, files), options.model]
-    writing.check(*inputs)
+    inputs = [*files, *options.inputs]
+    check_unused(Path(out), resume=resume, overwrite=writing.overwrite, inputs=inputs)
+    writing.check(*inputs, out=out)
     from tqdm import tqdm
 
     from elmokit.analysis.neighbours.approximate import require_usearch
-    from elmokit.io.resumable import check_unused, input_identity
     from elmokit.text.readers import read_sentences, whole_lines
 
-    check_unused(Path(out), resume=resume, overwrite=writing.overwrite, inputs=inputs)
     if approximate:
         require_usearch()
     chosen = None if words is None else split_words(words)
@@ -128,7 +128,7 @@ def find(
     """
     if k < 1:
         raise ElmokitError(f"k must be at least 1, not {k}")
-    writing.check(index, query, vectors, model=options.model)
+    writing.check(index, query, vectors, *options.inputs)
     from elmokit.analysis.neighbours import approximate as ann
     from elmokit.vectors.static.table import read_static_vectors
 

@@ -41,7 +41,7 @@ def uses(
         max_uses: Maximum number of uses of a word: the first of a .tsv, a random sample of a text.
     """
     settings = dict(locals())
-    writing.check(input, model=options.model, figure=out)
+    writing.check(input, *options.inputs, figure=out)
     if max_uses < 3:
         raise ElmokitError(f"--max-uses must be at least 3, not {max_uses}")
     if clusters is not None and clusters < 1:
@@ -145,7 +145,7 @@ def pair(
         layer: Layer to draw: a number from 0, top or average; the table has all layers.
     """
     settings = dict(locals())
-    writing.check(model=options.model, figure=out)
+    writing.check(*options.inputs, figure=out)
     if not first.strip() or not second.strip():
         raise ElmokitError("a sentence is empty")
     from elmokit.layers import layer_index
@@ -184,7 +184,7 @@ def surprisal(
             input, or the text itself.
         out: Figure to write, .png or .svg.
     """
-    writing.check(text, model=options.model, figure=out)
+    writing.check(text, *options.inputs, figure=out)
     from tqdm import tqdm
 
     from elmokit.analysis.plots import maps

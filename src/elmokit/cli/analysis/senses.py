@@ -52,8 +52,8 @@ def build(
     settings = dict(locals())
     from elmokit.analysis.senses.inventory import check_output_folder
 
-    check_output_folder(out, writing.overwrite, inputs=(data, keys, options.model))
-    writing.check(data, keys, model=options.model)
+    check_output_folder(out, writing.overwrite, inputs=(data, keys, *options.inputs))
+    writing.check(data, keys, *options.inputs, out=out)
     corpus = analysis.TaggedCorpus(data, keys)
     run: Any = {"center": center, "model_name": options.model, "quiet": writing.quiet}
     inventory = analysis.build_senses(options.open_store(), corpus, **run)
@@ -95,7 +95,7 @@ def score(
     settings = dict(locals())
     if inventory == NO_INVENTORY and index is None:
         raise ElmokitError("without an inventory, name WordNet's index.sense with --index")
-    writing.check(inventory, data, keys, index, model=options.model)
+    writing.check(inventory, data, keys, index, *options.inputs)
     from tqdm import tqdm
 
     corpus = analysis.TaggedCorpus(data, keys)
@@ -138,7 +138,7 @@ def tag(
         jieba_dict: Dictionary file for the tokenizer chinese, a word per line.
     """
     file = None if out == "-" else out
-    writing.check(inventory, input, model=options.model, file=file)
+    writing.check(inventory, input, jieba_dict, *options.inputs, file=file)
     from elmokit.analysis.sampling import read_with_progress
     from elmokit.text.readers import whole_lines
 
@@ -194,7 +194,7 @@ def induce(
         raise ElmokitError(f"clusters must be at least 2, not {clusters}")
     if max_uses < 3 or examples < 0:
         raise ElmokitError("--max-uses must be at least 3, and --examples at least 0")
-    writing.check(corpus, model=options.model, file=out)
+    writing.check(corpus, *options.inputs, file=out)
     from elmokit.analysis.sampling import sample_uses
 
     reading: Any = {"tokenizer": options.tokenizer_name(), "name": "uses", **asdict(text)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit import analysis
-from elmokit.cli.options import Flag, ModelOptions, TextOptions, WriteOptions, model_files
+from elmokit.cli.options import Flag, ModelOptions, TextOptions, WriteOptions
 from elmokit.errors import plural
 from elmokit.io.jsonfile import read_text
 from elmokit.io.resumable import check_unused
@@ -41,7 +41,7 @@ def static(
         lowercase: Average the uses of a word in upper and lower case together.
         resume: Resume a run that was stopped.
     """
-    inputs = [corpus, vocabulary, *model_files(options.model)]
+    inputs = [corpus, vocabulary, *options.inputs]
     check_unused(Path(out), resume=resume, overwrite=writing.overwrite, inputs=inputs)
     words = None if vocabulary is None else read_text(Path(vocabulary)).split()
     reading = {"tokenizer": options.tokenizer_name(), **asdict(text)}
