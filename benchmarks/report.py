@@ -505,9 +505,9 @@ def goodput(flood: dict[str, Any]) -> str:
     waited = flood["answered_ms"]
     return (
         f"{flood['arriving_per_s']:,.0f} requests of one sentence arrive per second, and "
-        f"{flood['answered_per_s']:,.0f} are\nanswered, {flood['goodput']:.0%} of what 32 clients "
-        f"get (median {waited['median']:.0f} ms, 95% within {waited['p95']:.0f} ms), beside\n"
-        f"{flood['answers_of_all_layers']:,} answers with all layers of 10 sentences;\n"
+        f"{flood['answered_per_s']:,.0f} are\nanswered (median {waited['median']:.0f} ms, 95% within "
+        f"{waited['p95']:.0f} ms), beside {flood['answers_of_all_layers']:,} answers with all "
+        f"layers of 10 sentences:\n{flood['goodput']:.0%} of the sentences that 32 clients get;\n"
     )
 
 

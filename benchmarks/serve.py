@@ -51,7 +51,8 @@ QUEUE = 64  # requests that the service takes at once
 TIMES = 10  # requests that arrive in overload, as a multiple of those that can be answered
 ORDINARY = TIMES * QUEUE  # clients that send them
 OTHERS = 20  # clients of each other kind
-PAUSE = 0.5  # seconds, after which they come again
+PAUSE = 2  # seconds, after which they come again
+FEW = 10  # sentences of which some want all layers
 
 
 def main() -> None:
@@ -280,14 +281,14 @@ async def flood(
     thirds = [max(part) for part in np.array_split(np.array(seen), 3)]
     await asyncio.sleep(1)
     statuses = sum(crowd.statuses.values(), Counter[int]())
-    answered = len(crowd.seconds) / seconds
+    ordinary, layers = len(crowd.seconds), crowd.statuses["ask_for_layers"][200]
     milliseconds = 1000 * np.quantile(crowd.seconds or [np.nan], (0.5, 0.95))
     return {
         "seconds": seconds, "clients": ORDINARY + OTHERS * len(others),
         "arriving_per_s": round(crowd.statuses["ask"].total() / seconds, 1),
-        "answered_per_s": round(answered, 1), "goodput": round(answered / capacity, 2),
+        "answered_per_s": round(ordinary / seconds, 1), "answers_of_all_layers": layers,
+        "goodput": round((ordinary + FEW * layers) / seconds / capacity, 2),  # in sentences
         "answered_ms": dict(zip(("median", "p95"), milliseconds.round().tolist(), strict=True)),
-        "answers_of_all_layers": crowd.statuses["ask_for_layers"][200],
         "statuses": {str(status): count for status, count in sorted(statuses.items())},
         "only_2xx_and_4xx": all(status // 100 in (2, 4) for status in statuses),
         "memory_mb": {
@@ -303,7 +304,7 @@ class Crowd:
         self.port, self.end = port, end
         self.pause = ORDINARY / rate  # between the requests of an ordinary client
         self.ordinary = cycle([request(text) for text in sentences])
-        self.layers = request(sentences[:10], "/v1/layers")
+        self.layers = request(sentences[:FEW], "/v1/layers")
         self.large = request(sentences[:100], "/v1/layers")
         self.statuses: dict[str, Counter[int]] = defaultdict(Counter)
         self.seconds: list[float] = []  # of the ordinary requests that were answered
