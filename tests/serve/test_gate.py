@@ -112,7 +112,7 @@ def test_who_has_sent_a_body_before_the_queue_was_full_is_refused_after_it() -> 
         await asyncio.sleep(0)
         first.arrived.set()
         second.arrived.set()
-        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(asked, timeout=30, return_when=asyncio.FIRST_COMPLETED)
         assert second.status == 429
         free.set()
         await asyncio.gather(*asked)
@@ -155,7 +155,7 @@ def test_who_reads_nothing_more_of_an_answer_is_left(monkeypatch: pytest.MonkeyP
         gate = Gate(route, answers=Answers(Limits(timeout=3600)), metrics=Metrics())
         call = Stalled()
         call.arrived.set()
-        await asyncio.wait_for(gate(call.scope, call.receive, call.send), 60)
+        await asyncio.wait_for(gate(call.scope, call.receive, call.send), 30)
         assert len(call.sent) == 3
         assert call.aborted == [True]
         assert gate.requests == 0

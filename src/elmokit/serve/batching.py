@@ -205,11 +205,11 @@ class Batcher:
         """Start the next batch when the event loop has read all requests that are there.
 
         Those who were answered just now often ask again at once; without this they would miss the
-        next batch, and batches would be small.
+        next batch, and batches would be small, or full of what is left of large jobs.
         """
         if len(self.waiting) != waiting:
             rounds = QUIET
-        if rounds == 0 or self.waiting_tokens >= self.batch_tokens:
+        if rounds == 0:
             self._start()
             return
         again = asyncio.get_running_loop().call_soon
