@@ -505,9 +505,10 @@ def goodput(flood: dict[str, Any]) -> str:
     waited = flood["answered_ms"]
     return (
         f"{flood['arriving_per_s']:,.0f} requests of one sentence arrive per second, and "
-        f"{flood['answered_per_s']:,.0f} are\nanswered (median {waited['median']:.0f} ms, 95% within "
-        f"{waited['p95']:.0f} ms), beside {flood['answers_of_all_layers']:,} answers with all\n"
-        f"layers of 10 sentences: {flood['goodput']:.0%} of what 32 clients get, in sentences;\n"
+        f"{flood['answered_per_s']:,.0f} are\nanswered (median {waited['median']:.0f} ms, 95% "
+        f"within {waited['p95']:.0f} ms), beside {flood['answers_of_all_layers']:,} answers "
+        f"with all\nlayers of 10 sentences: {flood['goodput']:.0%} "
+        f"of what 32 clients get, in sentences;\n"
     )
 
 
