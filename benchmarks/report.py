@@ -488,13 +488,28 @@ def serve(result: dict[str, Any]) -> str:
         f"{lone['client']:.1f} ms; of the plain call: {lone['plain']:.1f} ms. Largest",
         f"difference of vectors: {result['largest_difference']:.1e}.",
         "",
-        f"{flood['seconds']:g} s of overload with {flood['clients']} clients: answers by status "
+        f"{flood['seconds']:g} s of overload with {flood['clients']} clients: "
+        + goodput(flood)
+        + "answers by status "
         + ", ".join(f"{status}: {count:,}" for status, count in flood["statuses"].items()),
         f"; memory {memory['before']} MB before, at most "
         f"{', '.join(map(str, memory['largest_by_thirds']))} MB in each third of the time, "
         f"{memory['after']} MB after.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def goodput(flood: dict[str, Any]) -> str:
+    if "goodput" not in flood:  # a result of before it was measured
+        return ""
+    waited = flood["answered_ms"]
+    return (
+        f"{flood['arriving_per_s']:,.0f} requests of one sentence arrive per second, and "
+        f"{flood['answered_per_s']:,.0f} are\nanswered (median {waited['median']:.0f} ms, 95% "
+        f"within {waited['p95']:.0f} ms), beside {flood['answers_of_all_layers']:,} answers "
+        f"with all\nlayers of 10 sentences: {flood['goodput']:.0%} "
+        f"of what 32 clients get, in sentences;\n"
+    )
 
 
 def first_map(result: dict[str, Any]) -> str:

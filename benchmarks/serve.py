@@ -8,8 +8,10 @@ machine affects all: the plain call `sentence_vectors` for all sentences at once
 length into large batches, and for 32 at a time, all that a service with 32 clients can know; one
 client, 32 clients; and for the median time of a lone request the plain call for one sentence and
 one client.
-Then --overload seconds of 10 times as many clients as the service takes, with large requests,
-clients that leave, do not read their answers, send half a body, nothing, nonsense or far too much.
+Then --overload seconds in which 10 times as many such requests arrive as 32 clients were answered,
+whatever becomes of those before, together with clients that want all layers of 10 sentences, and
+others that want those of 100 but leave or do not read them, send half a body, nothing, nonsense
+or far too much.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import asyncio
 import base64
 import json
 import os
+import random
 import re
 import selectors
 import signal
@@ -28,9 +31,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +48,11 @@ HERE = Path(__file__).parent
 MANY = 32
 TOLERANCE = 1e-6
 QUEUE = 64  # requests that the service takes at once
-SLOW = 20  # clients of each bad kind
+TIMES = 10  # requests that arrive in overload, as a multiple of those that can be answered
+ORDINARY = TIMES * QUEUE  # clients that send them
+OTHERS = 20  # clients of each other kind
+PAUSE = 2  # seconds, after which they come again
+FEW = 10  # sentences of which some want all layers
 
 
 def main() -> None:
@@ -101,7 +109,8 @@ def measure(arguments: argparse.Namespace, folder: Path, sentences: list[str]) -
                 asked = one if name == "1 client" else len(sentences)
                 rates[name].append(asked / (time.perf_counter() - begin))
         lone = latencies(elmo, port, sentences[: arguments.lone])
-        overload = asyncio.run(flood(port, process, sentences, arguments.overload))
+        capacity = statistics.median(rates[f"{MANY} clients"])
+        overload = asyncio.run(flood(port, process, sentences, capacity, arguments.overload))
         overload["after"] = latencies(elmo, port, sentences[:50])
         process.send_signal(signal.SIGTERM)
         code = process.wait(120)
@@ -247,29 +256,39 @@ def is_complete(answer: bytes) -> bool:
 
 # ---------------------------------------------------------------------- overload
 async def flood(
-    port: int, process: subprocess.Popen[bytes], sentences: list[str], seconds: float
+    port: int,
+    process: subprocess.Popen[bytes],
+    sentences: list[str],
+    capacity: float,
+    seconds: float,
 ) -> dict[str, Any]:
-    """Send far more than the service can answer; return statuses and its memory in MB."""
+    """Send far more than the service can answer; return answers, and its memory in MB."""
     before = memory(process)
-    crowd = Crowd(port, request(sentences[:100], "/v1/layers"), time.monotonic() + seconds)
-    bad = [crowd.leave, crowd.do_not_read, crowd.wait]
-    bad += [crowd.send_half, crowd.send_far_too_much, crowd.send_nonsense]
-    workers = [crowd.repeat(crowd.ask) for _ in range(10 * QUEUE)]
-    workers += [crowd.repeat(kind) for kind in bad for _ in range(SLOW)]
-
-    async def watch() -> list[int]:
-        seen: list[int] = []
-        while time.monotonic() < crowd.end:
-            seen.append(memory(process))
-            await asyncio.sleep(0.25)
-        return seen
-
-    seen, *_ = await asyncio.gather(watch(), *workers)
+    crowd = Crowd(port, sentences, TIMES * capacity, time.monotonic() + seconds)
+    others = [crowd.ask_for_layers, crowd.leave, crowd.do_not_read, crowd.wait]
+    others += [crowd.send_half, crowd.send_far_too_much, crowd.send_nonsense]
+    kinds = [crowd.ask] * ORDINARY + others * OTHERS
+    workers = [asyncio.create_task(crowd.repeat(kind)) for kind in kinds]
+    seen: list[int] = []
+    while time.monotonic() < crowd.end:
+        seen.append(memory(process))
+        await asyncio.sleep(0.25)
+    for worker in workers:
+        worker.cancel()
+    for worker in workers:
+        with suppress(asyncio.CancelledError):
+            await worker
     thirds = [max(part) for part in np.array_split(np.array(seen), 3)]
     await asyncio.sleep(1)
-    statuses = crowd.statuses
+    statuses = sum(crowd.statuses.values(), Counter[int]())
+    ordinary, layers = len(crowd.seconds), crowd.statuses["ask_for_layers"][200]
+    milliseconds = 1000 * np.quantile(crowd.seconds or [np.nan], (0.5, 0.95))
     return {
-        "seconds": seconds, "clients": 10 * QUEUE + SLOW * len(bad),
+        "seconds": seconds, "clients": ORDINARY + OTHERS * len(others),
+        "arriving_per_s": round(crowd.statuses["ask"].total() / seconds, 1),
+        "answered_per_s": round(ordinary / seconds, 1), "answers_of_all_layers": layers,
+        "goodput": round((ordinary + FEW * layers) / seconds / capacity, 2),  # in sentences
+        "answered_ms": dict(zip(("median", "p95"), milliseconds.round().tolist(), strict=True)),
         "statuses": {str(status): count for status, count in sorted(statuses.items())},
         "only_2xx_and_4xx": all(status // 100 in (2, 4) for status in statuses),
         "memory_mb": {
@@ -281,11 +300,17 @@ async def flood(
 class Crowd:
     """Clients that come again and again until the end, and the answers that they got."""
 
-    def __init__(self, port: int, large: bytes, end: float) -> None:
-        self.port, self.large, self.end = port, large, end
-        self.statuses: Counter[int] = Counter()
+    def __init__(self, port: int, sentences: list[str], rate: float, end: float) -> None:
+        self.port, self.end = port, end
+        self.pause = ORDINARY / rate  # between the requests of an ordinary client
+        self.ordinary = cycle([request(text) for text in sentences])
+        self.layers = request(sentences[:FEW], "/v1/layers")
+        self.large = request(sentences[:100], "/v1/layers")
+        self.statuses: dict[str, Counter[int]] = defaultdict(Counter)
+        self.seconds: list[float] = []  # of the ordinary requests that were answered
 
     async def repeat(self, work: Callable[[Client], Awaitable[None]]) -> None:
+        await asyncio.sleep(random.random() * self.pause)
         while time.monotonic() < self.end:
             with suppress(OSError, EOFError, asyncio.TimeoutError):
                 client = await Client.open(self.port)
@@ -293,13 +318,21 @@ class Crowd:
                     await asyncio.wait_for(work(client), 30)
                 finally:
                     client.close()
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(self.pause if work == self.ask else PAUSE)
 
     async def ask(self, client: Client) -> None:
-        status = 200
-        while time.monotonic() < self.end and status == 200:
-            status, _ = await client.ask(self.large)
-            self.statuses[status] += 1
+        """Send ordinary requests at a steady pace, refused or not, while the connection lasts."""
+        while (begin := time.monotonic()) < self.end:
+            status, _ = await client.ask(next(self.ordinary))
+            now = time.monotonic()
+            if status == 200 and now < self.end:
+                self.seconds.append(now - begin)
+            self.statuses["ask"][status] += 1
+            await asyncio.sleep(max(begin + self.pause - now, 0))
+
+    async def ask_for_layers(self, client: Client) -> None:
+        status, _ = await client.ask(self.layers)
+        self.statuses["ask_for_layers"][status] += 1
 
     async def leave(self, client: Client) -> None:
         client.writer.write(self.large)
@@ -325,7 +358,7 @@ class Crowd:
     async def send(self, client: Client, content: bytes) -> None:
         client.writer.write(content)
         line = await client.reader.readuntil(b"\r\n")
-        self.statuses[int(line.split(b" ", 2)[1])] += 1
+        self.statuses["send"][int(line.split(b" ", 2)[1])] += 1
 
 
 def memory(process: subprocess.Popen[bytes]) -> int:

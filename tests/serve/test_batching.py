@@ -13,7 +13,7 @@ from tiny import difference, tiny_elmo
 
 from elmokit.embed import Embedder, Sentence
 from elmokit.errors import InvalidInput
-from elmokit.serve.batching import Batcher
+from elmokit.serve.batching import TURNS, Batcher
 from elmokit.serve.limits import Overloaded
 
 TEXTS = [["the", "river"], ["a", "bank", "."], ["it"], ["he", "sat", "on", "it"]]
@@ -105,6 +105,32 @@ def test_batches_are_bounded_and_a_small_job_does_not_wait_for_a_large_one(elmo:
     order, batches = run(elmo, action, batch_tokens=20)
     assert order == ["small", "large"]
     assert max(tokens for _, tokens in batches) <= 20 + 5
+
+
+def test_a_large_job_is_done_in_bounded_turns_beside_many_small_ones(elmo: Embedder) -> None:
+    async def action(batcher: Batcher) -> list[int]:
+        answers = [0] * 10
+        large = asyncio.ensure_future(batcher.embed([["word"]] * (8 * TURNS), layers))
+
+        async def ask_again(client: int) -> None:
+            while not large.done():
+                await batcher.embed([["one"]], layers)
+                answers[client] += 1
+
+        await asyncio.gather(large, *map(ask_again, range(len(answers))))
+        return answers
+
+    answers, _ = run(elmo, action, batch_tokens=22)
+    assert (
+        TURNS // 2 <= max(answers) <= 2 * TURNS
+    )  # Taking turns by sentences, it would be 8 * TURNS.
+
+
+def test_a_batch_is_not_larger_than_those_of_the_model(elmo: Embedder) -> None:
+    texts = [["word"] * 99] * 50
+    _, batches = run(elmo, lambda batcher: batcher.embed(texts, layers))
+    assert len(batches) == 3
+    assert max(tokens for _, tokens in batches) < elmo.batch_tokens + 100
 
 
 def test_a_full_queue_refuses_and_says_how_long_to_wait(elmo: Embedder) -> None:

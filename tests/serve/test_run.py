@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import subprocess
@@ -287,3 +288,12 @@ def test_blank_lines_of_a_key_file_are_not_keys(tmp_path: Path) -> None:
     assert Settings(api_key_file=str(file)).keys() == [KEY]
     file.write_text("\n")
     assert complaint(Settings(api_key_file=str(file)).keys)
+
+
+def test_what_is_loaded_is_not_looked_through_for_garbage(model_folder: Path) -> None:
+    try:
+        service = Settings(models=(str(model_folder),)).load()
+        service.close()
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.unfreeze()

@@ -1,10 +1,11 @@
 """The queue of a model: whoever waits while a batch runs forms the next one.
 
-    requests ─► jobs ─► in turn, a sentence of each ─► batch of bounded tokens ─► one thread
+    requests ─► jobs ─► in turn, a share of each ─► batch of bounded tokens ─► one thread
 
 There is no timer: a lone request starts at once, and under load batches grow by themselves. A
 sentence has the same vectors whatever stands beside it, so batching is invisible to clients. Jobs
-take turns sentence by sentence, so that a large request does not hold up a small one.
+take turns with a small share of their sentences, so that a large request does not hold up a small
+one, and many small ones do not keep a large one from ever being done.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from elmokit.embed import Embedder, Sentence
     from elmokit.layers import Layers
 
+TURNS = 32  # in which a job is about done, however many sentences it has and however many wait
 QUIET = 10  # rounds of the event loop without a new request before the next batch starts
 MAX_WAIT = 60  # seconds; longer waits are not announced
 
@@ -88,12 +90,14 @@ class Batcher:
             max_waiting: Maximum number of tokens that wait; more are refused.
             max_seconds: Maximum time that the queue may take. What could not be answered in time
                 is refused at once: jobs that share the model and all come too late help nobody.
-            batch_tokens: Tokens of a batch (default: 4 times those of the model's own batches).
+            batch_tokens: Tokens of a batch (default: those of the model's own batches). Larger
+                ones are hardly faster, and they would be filled by large jobs: new jobs wait until
+                a batch is done.
             on_batch: Called after each batch with its requests, tokens and seconds.
         """
         self.elmo, self.on_batch = elmo, on_batch
         self.max_waiting, self.max_seconds = max_waiting, max_seconds
-        self.batch_tokens = batch_tokens or 4 * elmo.batch_tokens
+        self.batch_tokens = batch_tokens or elmo.batch_tokens
         self.waiting: deque[Job[Any]] = deque()
         self.waiting_tokens = 0
         self._loop: asyncio.AbstractEventLoop | None = None  # which runs batches; None if idle
@@ -163,12 +167,14 @@ class Batcher:
         tokens = 0
         while self.waiting and tokens < self.batch_tokens:
             job = self.waiting.popleft()
-            part, size = job.started, job.size(job.started)
-            parts.append((job, part))
-            tokens += size
-            job.started += 1
-            job.tokens -= size
-            self.waiting_tokens -= size
+            end = min(job.started + math.ceil(job.parts / TURNS), job.parts)
+            while job.started < end and tokens < self.batch_tokens:
+                size = job.size(job.started)
+                parts.append((job, job.started))
+                tokens += size
+                job.started += 1
+                job.tokens -= size
+                self.waiting_tokens -= size
             if job.started < job.parts:
                 self.waiting.append(job)
         return parts
@@ -199,11 +205,11 @@ class Batcher:
         """Start the next batch when the event loop has read all requests that are there.
 
         Those who were answered just now often ask again at once; without this they would miss the
-        next batch, and batches would be small.
+        next batch, and batches would be small, or full of what is left of large jobs.
         """
         if len(self.waiting) != waiting:
             rounds = QUIET
-        if rounds == 0 or self.waiting_tokens >= self.batch_tokens:
+        if rounds == 0:
             self._start()
             return
         again = asyncio.get_running_loop().call_soon

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ ABORT = "elmokit.abort"  # what ends the connection, among the extensions of a s
 CLIENT_GONE = 499  # in log and measurements only, as nobody reads the answer
 MAX_BODIES = 32  # bodies of the maximum size that may be in memory together
 CHUNK = 1 << 17  # bytes of an answer that are handed to the server at once
+STALLED = 10  # seconds after which a client that has read nothing more of its answer is left
 UNWATCHED = 0.5  # seconds in which a client may go away unnoticed; most answers take less
 MAX_LOGGED = 2000  # bytes of a body in the log
 SECURITY = [
@@ -89,11 +91,15 @@ class Exchange:
 
     path: str
     send: Send
+    is_short: bool
+    """Whether the body is so small that it has arrived, or is simply passed over."""
     began: float = field(default_factory=time.perf_counter)
     status: int = 0
     body: bytes | None = None
     bytes_in: int = 0
     bytes_out: int = 0
+    wrote: float = math.inf
+    """Time of the last chunk that was handed to the server."""
     is_complete: bool = False
 
     async def forward(self, message: Message) -> None:
@@ -116,16 +122,17 @@ class Exchange:
             chunk = body[start : start + CHUNK]
             is_last = start + CHUNK >= len(body)
             self.bytes_out += len(chunk)
+            self.wrote = time.perf_counter()
             self.is_complete = is_last and not more_body
             more = not self.is_complete
             await self.send({"type": "http.response.body", "body": chunk, "more_body": more})
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Send an error. The connection ends if there may be more of a body to come."""
+        """Send an error. The connection ends if there may be much more of a body to come."""
         body = orjson.dumps(error_body(self.path, refusal.status, refusal.message))
         headers = {"content-type": "application/json", "content-length": str(len(body))}
         headers |= refusal.headers
-        if refusal.status in (408, 413, 429):
+        if refusal.status in (408, 413) or (refusal.status == 429 and not self.is_short):
             headers["connection"] = "close"
         pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
         start = {"type": "http.response.start", "status": refusal.status, "headers": pairs}
@@ -150,6 +157,19 @@ class Ending:
             self._cancel()
 
         self._pending.append(self._loop.call_later(seconds, end))
+
+    def when_stalled(self, seconds: float) -> None:
+        """End it when the client has read nothing of the answer for a time."""
+
+        def look() -> None:
+            left = self.exchange.wrote + seconds - time.perf_counter()
+            if left <= 0:
+                self.is_late = True
+                self._cancel()
+            else:
+                self._pending.append(self._loop.call_later(min(left, seconds), look))
+
+        self._pending.append(self._loop.call_later(seconds, look))
 
     def when_gone(self, receive: Receive) -> None:
         """End it when the client is gone; this is watched if the answer takes a while."""
@@ -211,22 +231,17 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(scope["path"], send)
+        exchange = Exchange(scope["path"], send, is_short=is_short(scope))
         try:
             if scope["path"] in OPEN or scope["path"].startswith("/static/"):
                 await self.app(scope, receive, exchange.forward)
                 return
             self._check_key(scope)
-            if self.requests >= self.limits.max_queue:
-                raise busy()
-            self.requests += 1
-            self.metrics.in_flight(self.requests)
+            self._check_queue()
             try:
                 with self.answers.request():
                     await self._serve(scope, receive, exchange)
             finally:
-                self.requests -= 1
-                self.metrics.in_flight(self.requests)
                 self.bytes -= exchange.bytes_in
         except Refusal as refusal:
             if exchange.status == 0:
@@ -245,6 +260,22 @@ class Gate:
         if scheme.lower() != b"bearer" or not any(matches):
             message = "send the key of this service in the header Authorization: Bearer KEY"
             raise Refusal(401, message, {"www-authenticate": "Bearer"})
+
+    def _check_queue(self) -> None:
+        if self.requests >= self.limits.max_queue:
+            raise busy()
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """Have one of the places in the queue; who sends a body slowly takes none meanwhile."""
+        self._check_queue()
+        self.requests += 1
+        self.metrics.in_flight(self.requests)
+        try:
+            yield
+        finally:
+            self.requests -= 1
+            self.metrics.in_flight(self.requests)
 
     # ------------------------------------------------------------------ body
     async def _read(self, scope: Scope, receive: Receive, exchange: Exchange) -> bytes:
@@ -292,7 +323,9 @@ class Gate:
                 raise AssertionError
 
             ending.when_gone(receive)
-            await self.app(scope, replay, exchange.forward)
+            ending.when_stalled(STALLED)
+            with self._place():
+                await self.app(scope, replay, exchange.forward)
         if ending.is_late:
             self._give_up(scope, exchange)
             await asyncio.sleep(0)  # The server learns that the connection has ended.
@@ -331,6 +364,13 @@ class Gate:
             record = logging.LogRecord(logger.name, logging.INFO, "", 0, "request", (), None)
             record.fields = entry
             logger.handle(record)
+
+
+def is_short(scope: Scope) -> bool:
+    """Tell whether the body of a request is announced to be small, or there is none."""
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"0")
+    return b"transfer-encoding" not in headers and length.isdigit() and int(length[:20]) <= CHUNK
 
 
 def busy(message: str = "the service is busy", seconds: int = 1) -> Refusal:

@@ -37,7 +37,7 @@ class Limits:
     """What a request, and all that wait together, may have."""
 
     max_queue: int = 256
-    """Requests that are read, wait or are answered at once."""
+    """Requests that wait or are answered at once."""
     max_body: int = 2 << 20
     """Bytes of a request."""
     max_tokens: int = 65_536

@@ -50,7 +50,7 @@ class Metrics:
             registry=self.registry, multiprocess_mode="livesum",
         )  # fmt: skip
         self._in_flight = Gauge(
-            "elmokit_requests_in_flight", "Requests that are read, wait or are answered.",
+            "elmokit_requests_in_flight", "Requests that wait or are answered.",
             registry=self.registry, multiprocess_mode="livesum",
         )  # fmt: skip
         self._of_request: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import ipaddress
 import json
 import os
@@ -96,7 +97,7 @@ class Settings:
 
         set_threads(self.threads)
         give_back_memory()
-        return load_service(
+        service = load_service(
             self.models,
             tasks=self.tasks,
             senses=self.senses,
@@ -105,6 +106,8 @@ class Settings:
             device=self.device,
             precision=self.precision,
         )
+        gc.freeze()  # What is loaded stays: looking through it for garbage takes time of requests.
+        return service
 
     def app(self) -> FastAPI:
         """Load the models and return the application."""
