@@ -15,8 +15,7 @@ from typing import Any
 from elmokit.errors import ElmokitError, require
 from elmokit.io.atomic import write_file
 from elmokit.io.paths import check_output
-
-logger = logging.getLogger("elmokit")
+from elmokit.progress import logger
 
 FORMATS = (".png", ".svg")
 DPI = 200  # of a PNG

@@ -5,7 +5,6 @@ The modules of other formats are imported only if a model is not native, because
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 from dataclasses import replace
@@ -17,11 +16,10 @@ from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedF
 from elmokit.io.jsonfile import read_json
 from elmokit.io.marker import read_marker
 from elmokit.io.paths import check_regular, is_file
+from elmokit.progress import logger
 
 if TYPE_CHECKING:
     from elmokit.formats.checkpoint import Checkpoint
-
-log = logging.getLogger("elmokit")
 
 # The models inside the package by name; a `Path` is never such a name.
 DEFAULT = "english"
@@ -44,7 +42,9 @@ PACKED = (*NATIVE, *MANY_LANGS, *ALLENNLP, "saved_model.pb", "[!.]*.ckpt*.index"
 def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     """Read the model that a path or name refers to, without building it."""
     if model in SHIPPED and Path(str(model)).is_dir():
-        log.warning(f"{model} is the included model: write ./{model} for the folder of that name")
+        logger.warning(
+            f"{model} is the included model: write ./{model} for the folder of that name"
+        )
     model = DEFAULT if model is None else model
     if folder := SHIPPED.get(model):
         if not _has(folder, NATIVE):

@@ -9,7 +9,6 @@ MODEL/vectors/            static word vectors, if there are any
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from elmokit.io.jsonfile import as_json, read_json, read_text
 from elmokit.io.marker import read_marker
 from elmokit.io.paths import is_file, is_folder
 from elmokit.loading import load
+from elmokit.progress import logger
 from elmokit.store import LayerStore
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import TrainSettings
@@ -35,7 +35,6 @@ from elmokit.tasks.splits import with_known_answers
 from elmokit.tasks.task import Task, find_task
 from elmokit.vectors.static import table as static
 
-log = logging.getLogger("elmokit")
 FORMAT = "elmokit task model 1"
 CONFIG, WEIGHTS, WORDS, VECTORS = "config.json", "model.safetensors", "words.json", "vectors"
 
@@ -100,7 +99,7 @@ class TrainedTask:
         if labeled:
             examples = with_known_answers(examples, self.learned, bad)
         if skipped := bad.summary():
-            log.info(skipped)
+            logger.info(skipped)
         if not examples:
             raise ElmokitError(f"{path} has no examples")
         return examples

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 import unicodedata
 from collections import Counter
@@ -29,11 +28,10 @@ from elmokit.formats.native import read_lines, read_tensors, stored_as, write_li
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.lines import FilePath, name_of
 from elmokit.io.paths import cache_folder, is_file
+from elmokit.progress import logger
 from elmokit.text.readers import total_bytes
 from elmokit.vectors.static.cache import Table, WordRows, read_cached
 from elmokit.vectors.static.reader import read_rows
-
-logger = logging.getLogger("elmokit")
 
 LARGE_BYTES = 8 << 20  # Larger files are cached and have a progress bar.
 BLOCK_ROWS = 10_000
