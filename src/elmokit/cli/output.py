@@ -1,9 +1,8 @@
-"""Print and write results: tables for the terminal, JSON files, messages on standard error."""
+"""Print and write results: tables for the terminal, JSON files."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -35,13 +34,6 @@ def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def percent(share: float | None) -> float | None:
     """Return a share times 100; None stays None."""
     return None if share is None else 100 * share
-
-
-def warn(text: str) -> None:
-    """Print a message on standard error, above a progress bar if there is one."""
-    from tqdm import tqdm
-
-    tqdm.write(f"elmokit: {text}", file=sys.stderr)
 
 
 def write_result(
