@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -44,9 +44,6 @@ from elmokit.text.indexers import make_indexer, refuse_strings
 from elmokit.text.readers import WINDOW_TOKENS
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.text.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
 
 Texts: TypeAlias = "Sequence[str] | Sequence[Sequence[str]]"
 

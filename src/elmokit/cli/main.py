@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import is_dataclass
@@ -20,7 +19,7 @@ from elmokit.io.paths import check_no_input, is_file
 from elmokit.progress import log_to_stderr
 
 if TYPE_CHECKING:
-    from cyclopts import App, ArgumentCollection
+    from cyclopts import App
 
 ABOUT = "ELMo: contextual word vectors, from raw text to task models."
 # Commands of one family have two words, such as `senses build`.
@@ -165,6 +164,7 @@ def build_app(config: str | None = None) -> App:
     from cyclopts import App, Parameter
     from cyclopts.config import Dict
 
+    from elmokit.cli.usage import check_integers
     from elmokit.io.jsonfile import read_yaml
 
     files = [] if config is None else [config]
@@ -206,17 +206,6 @@ def build_app(config: str | None = None) -> App:
 
     app.command(completion, help="print the completion script of a shell")
     return app
-
-
-def check_integers(_app: App, _commands: object, arguments: ArgumentCollection) -> None:
-    """Raise if an integer has a fraction, such as 1.5, which cyclopts would round."""
-    from cyclopts import CoercionError
-
-    for argument in arguments:
-        if re.search(r"\bint\b", str(argument.hint)):  # also list[tuple[int, int]], for instance
-            for token in argument.tokens:
-                if re.fullmatch(r"[-+]?\d*\.\d*[1-9]\d*", token.value):
-                    raise CoercionError(argument=argument, token=token, target_type=int)
 
 
 def check_number(_: type, value: object) -> None:

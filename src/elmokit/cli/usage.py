@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import cyclopts
-
-if TYPE_CHECKING:
-    from cyclopts import App, CycloptsError
+from cyclopts import App, ArgumentCollection, CycloptsError
 
 KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
 
@@ -107,3 +106,12 @@ def did_you_mean(name: str, names: Sequence[str]) -> str:
     """Return the end of a sentence about an option that does not exist."""
     similar = get_close_matches(name.replace("_", "-"), names, n=1, cutoff=0.7)
     return f": did you mean {similar[0]}?" if similar else ""
+
+
+def check_integers(_app: App, _commands: object, arguments: ArgumentCollection) -> None:
+    """Raise if an integer has a fraction, such as 1.5, which cyclopts would round."""
+    for argument in arguments:
+        if re.search(r"\bint\b", str(argument.hint)):  # also list[tuple[int, int]], for instance
+            for token in argument.tokens:
+                if re.fullmatch(r"[-+]?\d*\.\d*[1-9]\d*", token.value):
+                    raise cyclopts.CoercionError(argument=argument, token=token, target_type=int)

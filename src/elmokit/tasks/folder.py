@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save
 from tqdm.auto import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
@@ -106,8 +107,6 @@ class TrainedTask:
 
     def save(self, folder: Path, report: dict[str, Any]) -> None:
         """Write the model, file by file, each whole or not at all."""
-        from safetensors.torch import save
-
         config = {
             "format": FORMAT,
             "task": self.task.name,
@@ -153,8 +152,6 @@ def load_task(
         elmo: biLM, if it has moved since training; it must be the same one.
         device: Device to compute on, such as cpu or cuda.
     """
-    from safetensors.torch import load_file
-
     check_device(device)
     folder = Path(folder).expanduser()
     config = read_config(folder)

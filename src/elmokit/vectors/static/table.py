@@ -21,6 +21,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError, located, plural
@@ -198,8 +199,6 @@ def save(
     vectors: StaticVectors, folder: Path, *, dtype: Literal["float16", "float32"] = "float16"
 ) -> None:
     """Write a folder with `words.txt` and `vectors.safetensors`, atomically."""
-    from safetensors.numpy import save_file
-
     stored = stored_as(dtype, vectors.vectors, vectors.source)
     metadata = {"source": Path(vectors.source).name, "digit": vectors.digit or ""}
     with atomic_folder(folder, replace=(WORDS, VECTORS)) as temporary:
