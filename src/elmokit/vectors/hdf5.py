@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from elmokit.progress import logger
-from elmokit.vectors.shards import Sentences, VectorShards, replace_surrogates
+from elmokit.text.unicode import replace_surrogates
+from elmokit.vectors.shards import Sentences, VectorShards
 
 MAX_SENTENCE_INDEX_BYTES = 256 << 20  # The index is built in memory.
 
