@@ -226,8 +226,7 @@ class Comparer:
             options["no_elmo"] = True
         if run.percent != 100:
             options["train_fraction"] = run.percent / 100
-        settings = replace(run.condition.settings, seed=run.seed)
-        return self.format_command("train", options, settings)
+        return self.format_command("train", options, replace(run.condition.settings, seed=run.seed))
 
     def format_command(self, verb: str, options: dict[str, Any], settings: TrainSettings) -> str:
         """Format a command line, omitting options that have their default value."""
