@@ -12,8 +12,9 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+import elmokit
 from elmokit.errors import ElmokitError
 from elmokit.io.paths import check_no_input, is_file
 from elmokit.progress import log_to_stderr
@@ -130,8 +131,6 @@ def run(arguments: list[str]) -> int:
     """Parse the arguments, call the command and return its exit code."""
     # cyclopts takes 0.2 s to import: `elmokit --version` need not wait for it.
     if arguments == ["--version"]:
-        import elmokit
-
         print(f"elmokit {elmokit.__version__}")
         return 0
     # torch brings a million objects: each garbage collection among them takes a tenth of a second,
@@ -164,14 +163,14 @@ def build_app(config: str | None = None) -> App:
     from cyclopts import App, Parameter
     from cyclopts.config import Dict
 
-    from elmokit.cli.usage import check_integers
+    from elmokit.cli.usage import UnwrappingFormatter, check_integers
     from elmokit.io.jsonfile import read_yaml
 
     files = [] if config is None else [config]
     app = App(
         name="elmokit",
         help=ABOUT,
-        help_formatter=unwrapping_formatter(),
+        help_formatter=UnwrappingFormatter(),
         help_epilogue="elmokit COMMAND --help shows the options of a command, elmokit --version "
         "shows the version.",
         help_format="plaintext",
@@ -226,21 +225,6 @@ def default_text(value: object) -> str | None:
     if value is None:
         return None
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def unwrapping_formatter() -> Any:
-    """Return a formatter of help that does not keep the line breaks of docstrings."""
-    from cyclopts.help import DefaultFormatter
-
-    class UnwrappingFormatter(DefaultFormatter):
-        def __call__(self, console: Any, options: Any, panel: Any) -> None:
-            for entry in panel.entries:
-                text = getattr(entry.description, "primary_renderable", None)
-                if text is not None:
-                    text.plain = text.plain.replace("\n", " ")
-            super().__call__(console, options, panel)
-
-    return UnwrappingFormatter()
 
 
 def take_config(arguments: list[str]) -> tuple[list[str], str | None]:

@@ -8,6 +8,8 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import elmokit
+from elmokit.io.atomic import write_file
 from elmokit.text.unicode import text_width
 
 
@@ -42,11 +44,8 @@ def write_result(
     """Write a result as JSON, with the command and its settings; do nothing without a path."""
     if path is None:
         return
-    from elmokit import __version__
-    from elmokit.io.atomic import write_file
-
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         flat |= asdict(value) if is_dataclass(type(value)) else {name: value}
-    content = {"command": command, "elmokit": __version__, "settings": flat, **result}
+    content = {"command": command, "elmokit": elmokit.__version__, "settings": flat, **result}
     write_file(Path(path).expanduser(), [json.dumps(content, indent=1, ensure_ascii=False) + "\n"])

@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a command, in one sentence that names what was meant."""
+"""The help of arguments, and what is wrong with them: a sentence that names what was meant."""
 
 from __future__ import annotations
 
@@ -10,8 +10,20 @@ from typing import Any, Literal, get_args, get_origin
 
 import cyclopts
 from cyclopts import App, ArgumentCollection, CycloptsError
+from cyclopts.help import DefaultFormatter
 
 KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
+
+
+class UnwrappingFormatter(DefaultFormatter):
+    """Formats help without the line breaks of docstrings."""
+
+    def __call__(self, console: Any, options: Any, panel: Any) -> None:
+        for entry in panel.entries:
+            text = getattr(entry.description, "primary_renderable", None)
+            if text is not None:
+                text.plain = text.plain.replace("\n", " ")
+        super().__call__(console, options, panel)
 
 
 def usage_error(
