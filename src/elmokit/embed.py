@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import html
 import json
-import logging
 import os
 import reprlib
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -37,6 +36,7 @@ from elmokit.layers import Layers, Pooling, check_pooling, combine, layer_weight
 from elmokit.model import bilm
 from elmokit.model.bilm import BiLM, BiLMOutput, BiLMState
 from elmokit.model.kernels.linear import PRECISIONS, Precision
+from elmokit.progress import logger
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.chinese import with_dictionary
 from elmokit.text.dictionaries import Dictionaries
@@ -44,9 +44,6 @@ from elmokit.text.indexers import make_indexer, refuse_strings
 from elmokit.text.readers import WINDOW_TOKENS
 from elmokit.text.tokenize import tokenizer as find_tokenizer
 from elmokit.text.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
 
 Texts: TypeAlias = "Sequence[str] | Sequence[Sequence[str]]"
 
@@ -57,8 +54,6 @@ MAX_HTML_TOKENS, MAX_HTML_LETTERS, MAX_HTML_SQUARES = 50, 30, 16
 # (words, share): a text is foreign to a model if of so many words this share is unknown.
 FOREIGN = ((5, 0.8), (30, 0.5))
 MAX_MET = 1000  # words that are counted; a text that becomes foreign later is not noticed
-
-logger = logging.getLogger("elmokit")
 
 
 @dataclass(frozen=True)

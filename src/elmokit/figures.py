@@ -15,8 +15,7 @@ from typing import Any
 from elmokit.errors import ElmokitError, require
 from elmokit.io.atomic import write_file
 from elmokit.io.paths import check_output
-
-logger = logging.getLogger("elmokit")
+from elmokit.progress import logger
 
 FORMATS = (".png", ".svg")
 DPI = 200  # of a PNG
@@ -106,18 +105,16 @@ def fonts() -> list[str]:
     """Return the font families to look for a character in: Latin, and Chinese if installed."""
     from matplotlib.font_manager import findSystemFonts, fontManager
 
-    if not _chinese_fonts():  # matplotlib caches a list: look for fonts installed since.
+    if not _chinese_fonts(fontManager):  # matplotlib caches a list: look for fonts installed since.
         listed = {Path(entry.fname) for entry in fontManager.ttflist}
         for path in sorted(findSystemFonts()):
             if Path(path) not in listed:
                 with suppress(OSError, RuntimeError, ValueError):  # if matplotlib cannot read it
                     fontManager.addfont(path)
-    return [LATIN, *_chinese_fonts()[:1]]
+    return [LATIN, *_chinese_fonts(fontManager)[:1]]
 
 
-def _chinese_fonts() -> list[str]:
-    from matplotlib.font_manager import fontManager
-
-    names = sorted({entry.name for entry in fontManager.ttflist})
+def _chinese_fonts(manager: Any) -> list[str]:
+    names = sorted({entry.name for entry in manager.ttflist})
     begins = [begin.strip() for begin in CHINESE.split(",")]
     return [name for begin in begins for name in names if name.startswith(begin)]

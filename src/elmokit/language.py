@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -23,13 +23,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from elmokit.errors import InvalidInput
+from elmokit.model.bilm import BiLM
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.vocabulary import SPECIAL, Vocabulary
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from elmokit.model.bilm import BiLM
 
 Text: TypeAlias = "str | Sequence[str]"
 GAP = "___"

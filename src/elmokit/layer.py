@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from elmokit.embed import Embedder
 from elmokit.errors import InvalidInput
 from elmokit.model.batch import make_batch
 from elmokit.model.bilm import BiLMOutput
 from elmokit.model.scalar_mix import ScalarMix
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
 
 
 @dataclass(frozen=True)

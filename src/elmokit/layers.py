@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import InvalidInput
+from elmokit.errors import InvalidInput, explained
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,10 +30,9 @@ def parse_layers(text: str) -> Layers:
     """
     if "," not in text:
         return text
-    try:
+    problem = f"layer weights must be comma-separated numbers, not {text!r}"
+    with explained(problem, ValueError, raising=InvalidInput, reason=False):
         return [float(weight) for weight in text.split(",")]
-    except ValueError:
-        raise InvalidInput(f"layer weights must be comma-separated numbers, not {text!r}") from None
 
 
 def layer_weights(layers: Layers, num_layers: int) -> NDArray[np.float32]:

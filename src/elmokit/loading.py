@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from elmokit.formats.checkpoint import Checkpoint, check_tensors
 from elmokit.formats.detect import read_checkpoint
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
-    from elmokit.formats.checkpoint import Checkpoint
 
 
 def load(
@@ -53,7 +53,6 @@ def load(
 def read_valid(model: str | Path | None = None) -> Checkpoint:
     """Read a model; raise unless its tensors are those of its configuration."""
     checkpoint = read_checkpoint(model)
-    from elmokit.formats.checkpoint import check_tensors
     from elmokit.model.bilm import expected_shapes
 
     check_tensors(checkpoint, expected_shapes(checkpoint.config))

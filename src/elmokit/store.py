@@ -9,7 +9,6 @@ and rounded to float16 as well, so that a model sees the same numbers.
 from __future__ import annotations
 
 import hashlib
-import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -27,9 +26,8 @@ from elmokit.errors import reason_of
 from elmokit.io.paths import cache_folder
 from elmokit.io.records import MAX_VALUE_BYTES, OVERHEAD_BYTES, Records
 from elmokit.model.bilm import BiLMOutput, weights_version
+from elmokit.progress import logger
 from elmokit.text.indexers import refuse_strings
-
-logger = logging.getLogger("elmokit")
 
 FILE = "elmokit-layers.sqlite"
 VERSION = 1  # Records of another version are not found.

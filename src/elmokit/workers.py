@@ -87,8 +87,7 @@ class Workers:
         busy = [self._connections[worker] for worker in range(len(self)) if worker not in self.idle]
         if not busy:
             raise ValueError("all workers are idle")
-        ready = wait(busy)
-        return self._receive_from(self._connections.index(ready[0]))
+        return self._receive_from(self._connections.index(wait(busy)[0]))
 
     def _receive_from(self, worker: int) -> tuple[int, Any]:
         try:

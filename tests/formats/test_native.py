@@ -150,7 +150,7 @@ def test_a_write_that_fails_leaves_nothing_and_keeps_the_old_model(
         path.write_bytes(b"half of it")
         raise error
 
-    monkeypatch.setattr("safetensors.numpy.save_file", half)
+    monkeypatch.setattr(native, "save_file", half)
     with pytest.raises((ElmokitError, Stopped)) as caught:
         native.write(checkpoint, tmp_path / "new")
     assert isinstance(caught.value, Stopped) or "new: No space left" in str(caught.value)
@@ -182,14 +182,13 @@ def test_the_old_model_is_put_back_if_the_new_one_cannot_take_its_name(
 KILLED = """
     import os, signal, sys
     from pathlib import Path
-    import safetensors.numpy
     from elmokit.formats import native
 
     def half(tensors, path, **settings):
         path.write_bytes(b"half of it")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    safetensors.numpy.save_file = half
+    native.save_file = half
     folder = Path(sys.argv[1])
     native.write(native.read(folder / "old"), folder / sys.argv[2], overwrite=True)
 """

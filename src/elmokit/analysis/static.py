@@ -172,9 +172,6 @@ class UseSums(ResumableFolder):
     def _is_empty(self) -> bool:
         return not self.words
 
-    def _start(self) -> None:
-        pass  # Words are counted first.
-
     def _resume(self) -> None:
         if not (self.folder / STATE).is_file():  # killed while it counted
             return
@@ -213,8 +210,7 @@ class UseSums(ResumableFolder):
     def finish(self) -> None:
         means = (self.sums / np.array(self.counts)[:, None]).astype(np.float32)
         with explain_disk_errors(self.out):
-            temporary = self.folder / ASSEMBLED
-            write_static_vectors(self.out, self.words, means, temporary=temporary)
+            write_static_vectors(self.out, self.words, means, temporary=self.folder / ASSEMBLED)
             self._remove(self.folder)
 
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+import elmokit
 from elmokit.errors import ElmokitError
 from elmokit.io.paths import check_no_input, is_file
 from elmokit.progress import log_to_stderr
 
 if TYPE_CHECKING:
-    from cyclopts import App, ArgumentCollection
+    from cyclopts import App
 
 ABOUT = "ELMo: contextual word vectors, from raw text to task models."
 # Commands of one family have two words, such as `senses build`.
@@ -131,8 +131,6 @@ def run(arguments: list[str]) -> int:
     """Parse the arguments, call the command and return its exit code."""
     # cyclopts takes 0.2 s to import: `elmokit --version` need not wait for it.
     if arguments == ["--version"]:
-        import elmokit
-
         print(f"elmokit {elmokit.__version__}")
         return 0
     # torch brings a million objects: each garbage collection among them takes a tenth of a second,
@@ -165,13 +163,14 @@ def build_app(config: str | None = None) -> App:
     from cyclopts import App, Parameter
     from cyclopts.config import Dict
 
+    from elmokit.cli.usage import UnwrappingFormatter, check_integers
     from elmokit.io.jsonfile import read_yaml
 
     files = [] if config is None else [config]
     app = App(
         name="elmokit",
         help=ABOUT,
-        help_formatter=unwrapping_formatter(),
+        help_formatter=UnwrappingFormatter(),
         help_epilogue="elmokit COMMAND --help shows the options of a command, elmokit --version "
         "shows the version.",
         help_format="plaintext",
@@ -208,17 +207,6 @@ def build_app(config: str | None = None) -> App:
     return app
 
 
-def check_integers(_app: App, _commands: object, arguments: ArgumentCollection) -> None:
-    """Raise if an integer has a fraction, such as 1.5, which cyclopts would round."""
-    from cyclopts import CoercionError
-
-    for argument in arguments:
-        if re.search(r"\bint\b", str(argument.hint)):  # also list[tuple[int, int]], for instance
-            for token in argument.tokens:
-                if re.fullmatch(r"[-+]?\d*\.\d*[1-9]\d*", token.value):
-                    raise CoercionError(argument=argument, token=token, target_type=int)
-
-
 def check_number(_: type, value: object) -> None:
     """Raise if the value of an option is infinite, not a number, or an enormous integer."""
     if isinstance(value, int | float) and not abs(value) < 2**63:
@@ -237,21 +225,6 @@ def default_text(value: object) -> str | None:
     if value is None:
         return None
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def unwrapping_formatter() -> Any:
-    """Return a formatter of help that does not keep the line breaks of docstrings."""
-    from cyclopts.help import DefaultFormatter
-
-    class UnwrappingFormatter(DefaultFormatter):
-        def __call__(self, console: Any, options: Any, panel: Any) -> None:
-            for entry in panel.entries:
-                text = getattr(entry.description, "primary_renderable", None)
-                if text is not None:
-                    text.plain = text.plain.replace("\n", " ")
-            super().__call__(console, options, panel)
-
-    return UnwrappingFormatter()
 
 
 def take_config(arguments: list[str]) -> tuple[list[str], str | None]:

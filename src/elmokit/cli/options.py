@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import permutations
 from pathlib import Path
@@ -13,7 +12,7 @@ from cyclopts import Group, Parameter, validators
 
 from elmokit.errors import ElmokitError
 from elmokit.figures import check_figure
-from elmokit.io.jsonfile import read_json
+from elmokit.io.jsonfile import try_json
 from elmokit.io.paths import check_output, is_file
 from elmokit.progress import check_threads
 
@@ -48,9 +47,7 @@ def model_files(model: str | None) -> list[str | Path | None]:
 def recorded_models(path: str | Path | None) -> list[str]:
     """Return the biLM that a task model, an inventory or an index was made with, if it says so."""
     files = [Path(path or "-") / name for name in ("config.json", "index.json")]
-    values: list[dict[str, Any]] = []
-    with suppress(ElmokitError):  # Whoever reads the folder says what is wrong with it.
-        values = [read_json(file) for file in files if is_file(file)]
+    values = [try_json(file) for file in files]  # Whoever reads the folder says what is wrong.
     values += [own["settings"] for own in values if isinstance(own.get("settings"), dict)]
     names = (own.get(key) for own in values for key in ("elmo", "model"))
     return [name for name in names if isinstance(name, str)]

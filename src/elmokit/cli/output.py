@@ -1,14 +1,15 @@
-"""Print and write results: tables for the terminal, JSON files, messages on standard error."""
+"""Print and write results: tables for the terminal, JSON files."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import elmokit
+from elmokit.io.atomic import write_file
 from elmokit.text.unicode import text_width
 
 
@@ -37,24 +38,14 @@ def percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def warn(text: str) -> None:
-    """Print a message on standard error, above a progress bar if there is one."""
-    from tqdm import tqdm
-
-    tqdm.write(f"elmokit: {text}", file=sys.stderr)
-
-
 def write_result(
     path: str | None, command: str, settings: Mapping[str, Any], result: Mapping[str, Any]
 ) -> None:
     """Write a result as JSON, with the command and its settings; do nothing without a path."""
     if path is None:
         return
-    from elmokit import __version__
-    from elmokit.io.atomic import write_file
-
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         flat |= asdict(value) if is_dataclass(type(value)) else {name: value}
-    content = {"command": command, "elmokit": __version__, "settings": flat, **result}
+    content = {"command": command, "elmokit": elmokit.__version__, "settings": flat, **result}
     write_file(Path(path).expanduser(), [json.dumps(content, indent=1, ensure_ascii=False) + "\n"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,8 +16,6 @@ from elmokit.pretrain.settings import MODEL, SAVING, TEXT, AdaptSettings, Pretra
 from elmokit.text.vocabulary import SPECIAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from elmokit.pretrain.trainer import TrainingResult
 
 

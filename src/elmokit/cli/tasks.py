@@ -6,17 +6,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Group, Parameter
 
 from elmokit.cli.main import TASKS
 from elmokit.cli.options import DeviceOptions, FileOrDash, Flag, ResultOptions, WriteOptions
 from elmokit.progress import log_to_stderr
-from elmokit.tasks.settings import SETTINGS, RunOptions, TrainSettings
-
-if TYPE_CHECKING:
-    from elmokit.tasks.settings import TaskName
+from elmokit.tasks.settings import SETTINGS, RunOptions, TaskName, TrainSettings
 
 Data, Elmo, Network, Training, Output = (
     Parameter(group=Group(name, sort_key=index))
@@ -69,8 +66,7 @@ def train(task: TaskName, run: TrainOptions, settings: TrainSettings) -> int:
 
     options = asdict(run) | asdict(settings)
     if options.pop("no_elmo"):
-        tokenizer = settings.tokenizer or own_tokenizer(run.elmo)
-        options |= {"elmo": None, "tokenizer": tokenizer}
+        options |= {"elmo": None, "tokenizer": settings.tokenizer or own_tokenizer(run.elmo)}
     log_to_stderr(quiet=run.quiet)
     result = train(task, **options)
     if not result.stopped_by and not run.quiet:

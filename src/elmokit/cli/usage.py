@@ -1,18 +1,29 @@
-"""What is wrong with the arguments of a command, in one sentence that names what was meant."""
+"""The help of arguments, and what is wrong with them: a sentence that names what was meant."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import cyclopts
-
-if TYPE_CHECKING:
-    from cyclopts import App, CycloptsError
+from cyclopts import App, ArgumentCollection, CycloptsError
+from cyclopts.help import DefaultFormatter
 
 KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
+
+
+class UnwrappingFormatter(DefaultFormatter):
+    """Formats help without the line breaks of docstrings."""
+
+    def __call__(self, console: Any, options: Any, panel: Any) -> None:
+        for entry in panel.entries:
+            text = getattr(entry.description, "primary_renderable", None)
+            if text is not None:
+                text.plain = text.plain.replace("\n", " ")
+        super().__call__(console, options, panel)
 
 
 def usage_error(
@@ -107,3 +118,12 @@ def did_you_mean(name: str, names: Sequence[str]) -> str:
     """Return the end of a sentence about an option that does not exist."""
     similar = get_close_matches(name.replace("_", "-"), names, n=1, cutoff=0.7)
     return f": did you mean {similar[0]}?" if similar else ""
+
+
+def check_integers(_app: App, _commands: object, arguments: ArgumentCollection) -> None:
+    """Raise if an integer has a fraction, such as 1.5, which cyclopts would round."""
+    for argument in arguments:
+        if re.search(r"\bint\b", str(argument.hint)):  # also list[tuple[int, int]], for instance
+            for token in argument.tokens:
+                if re.fullmatch(r"[-+]?\d*\.\d*[1-9]\d*", token.value):
+                    raise cyclopts.CoercionError(argument=argument, token=token, target_type=int)

@@ -46,8 +46,7 @@ OUTPUT_FORMATS: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] 
 def batch_to_ids(batch: Sequence[Sequence[str]]) -> Tensor:
     """Return the character ids of tokenized sentences, 0 for padding: (sentences, tokens, 50)."""
     refuse_strings(batch)
-    longest = max(map(len, batch), default=0)
-    ids = np.zeros((len(batch), longest, MAX_CHARACTERS), np.int64)
+    ids = np.zeros((len(batch), max(map(len, batch), default=0), MAX_CHARACTERS), np.int64)
     indexer = CharacterIndexer(MAX_CHARACTERS)
     for i, sentence in enumerate(batch):
         ids[i, : len(sentence)] = indexer.encode(sentence)

@@ -9,7 +9,6 @@ states. Vectors after the end of a sentence are 0.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from numpy.typing import NDArray
 from elmokit.embed import Embedder
 from elmokit.errors import InvalidInput, UnsupportedFormat
 from elmokit.loading import load as load_embedder
-
-logger = logging.getLogger("elmokit")
+from elmokit.progress import logger
 
 INPUTS = {"default": ("strings",), "tokens": ("tokens", "sequence_len")}
 

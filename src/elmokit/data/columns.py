@@ -140,8 +140,7 @@ def _predicates(rows: Sequence[Row], column: int) -> list[int]:
 def _layout(name: str, kind: str, width: int, requested: Requested, *, labeled: bool) -> Layout:
     """Return the requested columns, or the usual ones; `width` is that of the first row."""
     usual = {"token": "FORM", "tag": "UPOS"} if kind == "conllu" else {"token": 1, "tag": -1}
-    given = {what: column for what, column in requested.items() if column is not None}
-    chosen = {**usual, **given}
+    chosen = usual | {what: column for what, column in requested.items() if column is not None}
     if "predicate" in chosen or not labeled:
         del chosen["tag"]
     columns = {what: _index(name, kind, column, width) for what, column in chosen.items()}

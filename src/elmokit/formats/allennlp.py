@@ -96,8 +96,7 @@ def read(folder: Path) -> Checkpoint:
 
     def of_elmo(names: list[str]) -> list[str]:
         prefix = _find_prefix(names, path)
-        parts = (prefix + BILM, f"{prefix}scalar_mix_")
-        return [name for name in names if name.startswith(parts)]
+        return [n for n in names if n.startswith((prefix + BILM, f"{prefix}scalar_mix_"))]
 
     def is_other(entry: tuple[str, object]) -> bool:
         return f"token_embedder_{entry[0].rpartition('.')[2]}." not in prefix

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import MissingFile, UnsupportedFormat, located
-from elmokit.formats.checkpoint import Checkpoint, check_fixed, new_model_folder, published_metadata
+from elmokit.errors import ElmokitError, MissingFile, UnsupportedFormat, located
+from elmokit.formats.checkpoint import Checkpoint, check_fixed, new_model_folder
 from elmokit.formats.containers.hdf5 import open_hdf5, read_dataset, shapes_of
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, transposed, write_rows
 from elmokit.io.jsonfile import read_json
@@ -249,6 +249,13 @@ def _choose(standard: list[Path], others: list[Path]) -> Path | None:
 def _vocabularies(folder: Path) -> list[Path]:
     paths = sorted([*folder.glob("*vocab*.txt"), *folder.glob("*vocab*.txt.gz")])
     return [path for path in paths if not path.name.startswith(".")]  # macOS adds ._* files.
+
+
+def published_metadata(folder: Path) -> dict[str, Any]:
+    """Return the contents of `meta.json`, which archives of the NLPL repository have."""
+    with suppress(ElmokitError):  # The file is missing or of another kind.
+        return {"meta": read_json(folder / "meta.json")}
+    return {}
 
 
 def vocabulary_of(path: Path, config: BiLMConfig) -> list[str] | None:

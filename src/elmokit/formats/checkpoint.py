@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from elmokit.config import BiLMConfig
 from elmokit.errors import ElmokitError, UnsupportedFormat
 from elmokit.io.atomic import atomic_folder, check_replaceable
-from elmokit.io.jsonfile import read_json
+from elmokit.io.jsonfile import try_json
 from elmokit.io.paths import is_folder
 from elmokit.text.chinese import CHINESE
 from elmokit.text.dictionaries import Dictionaries
@@ -191,25 +191,9 @@ def new_model_folder(folder: Path, *, overwrite: bool = False) -> AbstractContex
     """Like `atomic_folder`, but replace only a folder that is empty or has a model in it."""
     names = MODEL_FILES if overwrite else None
     check_replaceable(folder, names)
-    if is_folder(folder) and any(folder.iterdir()) and not _is_model(folder):
+    own, options = try_json(folder / "config.json"), try_json(folder / "options.json")
+    # Of any format that is written.
+    is_model = own.get("model_type") == "elmo" or "config_path" in own or "lstm" in options
+    if is_folder(folder) and any(folder.iterdir()) and not is_model:
         raise ElmokitError(f"{folder} is not a biLM, so it is not replaced")
     return atomic_folder(folder, replace=names)
-
-
-def _is_model(folder: Path) -> bool:
-    """Tell by its configuration whether a folder has a model of a format that is written."""
-
-    def fields(name: str) -> dict[str, Any]:
-        with suppress(ElmokitError):
-            return read_json(folder / name)
-        return {}
-
-    own, options = fields("config.json"), fields("options.json")
-    return own.get("model_type") == "elmo" or "config_path" in own or "lstm" in options
-
-
-def published_metadata(folder: Path) -> dict[str, Any]:
-    """Return the contents of `meta.json`, which archives of the NLPL repository have."""
-    with suppress(ElmokitError):  # The file is missing or of another kind.
-        return {"meta": read_json(folder / "meta.json")}
-    return {}

@@ -5,7 +5,6 @@ The modules of other formats are imported only if a model is not native, because
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 from dataclasses import replace
@@ -14,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, explained
-from elmokit.io.jsonfile import read_json
+from elmokit.io.jsonfile import read_json, try_json
 from elmokit.io.marker import read_marker
 from elmokit.io.paths import check_regular, is_file
+from elmokit.progress import logger
 
 if TYPE_CHECKING:
     from elmokit.formats.checkpoint import Checkpoint
-
-log = logging.getLogger("elmokit")
 
 # The models inside the package by name; a `Path` is never such a name.
 DEFAULT = "english"
@@ -44,7 +42,9 @@ PACKED = (*NATIVE, *MANY_LANGS, *ALLENNLP, "saved_model.pb", "[!.]*.ckpt*.index"
 def read_checkpoint(model: str | Path | None = None) -> Checkpoint:
     """Read the model that a path or name refers to, without building it."""
     if model in SHIPPED and Path(str(model)).is_dir():
-        log.warning(f"{model} is the included model: write ./{model} for the folder of that name")
+        logger.warning(
+            f"{model} is the included model: write ./{model} for the folder of that name"
+        )
     model = DEFAULT if model is None else model
     if folder := SHIPPED.get(model):
         if not _has(folder, NATIVE):
@@ -169,13 +169,12 @@ def _read_file(path: Path) -> Checkpoint:
 
 def _read_archive(path: Path, requested: Path) -> Checkpoint:
     """Read the only model of an archive, or the one that `requested` names inside it."""
+    from elmokit.formats.checkpoint import renamed
     from elmokit.formats.containers import archive
 
     if not path.name.lower().endswith(archive.SUFFIXES):
         known = f"a folder, an .hdf5 file or an archive ({', '.join(archive.SUFFIXES)})"
         raise UnsupportedFormat(f"{path} is not a model: give {known}")
-    from elmokit.formats.checkpoint import renamed
-
     with archive.unpacked(path) as folder, renamed(folder, path):
         inside = folder / requested.relative_to(path)
         checkpoint = _read_path(inside if inside != folder else _inner_folder(folder))
@@ -232,12 +231,10 @@ def _read_folder(folder: Path) -> Checkpoint:
 
 def _other_kind(folder: Path) -> str:
     """Tell what a folder is that elmokit has written and that is not a biLM, or return ""."""
-    command, format = None, ""
+    command = None
     with suppress(ElmokitError):
         command = read_marker(folder)
-    with suppress(ElmokitError):
-        format = str(read_json(folder / "config.json").get("format"))
-    is_kind = format.startswith
+    is_kind = str(try_json(folder / "config.json").get("format")).startswith
     kinds = {
         "a task model: elmokit predict and elmokit score take it": is_kind("elmokit task model"),
         "an inventory of senses: elmokit senses tag and score take it": is_kind("elmokit senses"),

@@ -22,13 +22,7 @@ import numpy as np
 from elmokit.config import PRESETS, BiLMConfig
 from elmokit.errors import MissingFile, UnsupportedFormat, located
 from elmokit.formats import bilm
-from elmokit.formats.checkpoint import (
-    Checkpoint,
-    Tensors,
-    check_fixed,
-    new_model_folder,
-    published_metadata,
-)
+from elmokit.formats.checkpoint import Checkpoint, Tensors, check_fixed, new_model_folder
 from elmokit.formats.containers import state_dict
 from elmokit.formats.weight_map import Array, Row, Shape, read_rows, same, write_rows
 from elmokit.io.jsonfile import read_json, read_text
@@ -145,7 +139,7 @@ def read(folder: Path) -> Checkpoint:
     ):
         shapes = {name: array.shape for name, array in stored.items()}
         tensors |= read_rows(table, shapes, stored.__getitem__, file, known_by=known_by)
-    metadata = {"options": options, "configuration": origin, **published_metadata(folder)}
+    metadata = {"options": options, "configuration": origin, **bilm.published_metadata(folder)}
     return Checkpoint(config, tensors, None, metadata, str(folder), "many_langs", dictionaries)
 
 

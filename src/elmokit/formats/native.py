@@ -22,6 +22,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save, save_file
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import InvalidInput, MissingFile, UnsupportedFormat, explained, located
@@ -86,8 +88,7 @@ def metadata_of(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(training, dict) and training.get("dictionary") is not None:
         if not (folder / JIEBA).is_file():
             raise MissingFile(f"{folder} lacks {JIEBA}, the dictionary of its tokenizer")
-        tokenizer = with_dictionary(CHINESE, folder / JIEBA)
-        metadata["training"] = {**training, "tokenizer": tokenizer}
+        metadata["training"] = {**training, "tokenizer": with_dictionary(CHINESE, folder / JIEBA)}
         del metadata["training"]["dictionary"]
     return metadata
 
@@ -100,9 +101,6 @@ def write(
     overwrite: bool = False,
 ) -> None:
     """Write a native model folder, atomically."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     tensors = {
         name: stored_as(dtype, tensor, f"the tensor {name!r}")
         for name, tensor in sorted(checkpoint.tensors.items())
@@ -139,8 +137,6 @@ def stored_as(dtype: str, array: NDArray[np.float32], what: str) -> NDArray[Any]
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     """Read a safetensors file: its tensors as float32, and its metadata."""
-    from safetensors import SafetensorError, safe_open
-
     tensors: Tensors = {}
     check_regular(path)
     problem, kinds = f"{path} is not a safetensors file that can be read", (TypeError, ValueError)
@@ -159,8 +155,6 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
 
 def write_tensors(path: Path, tensors: Tensors, metadata: dict[str, str]) -> None:
     """Write a safetensors file that `read_tensors` reads, atomically."""
-    from safetensors.numpy import save
-
     write_file(path, save(tensors, metadata))
 
 

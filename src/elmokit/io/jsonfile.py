@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import UnsupportedFormat, explained
+from elmokit.errors import ElmokitError, UnsupportedFormat, explained
 from elmokit.io.atomic import atomic_file
 from elmokit.io.paths import check_regular
 
@@ -37,6 +38,13 @@ def read_json(path: Path, *, max_bytes: int | None = None) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UnsupportedFormat(f"{path} is not a JSON object")
     return values
+
+
+def try_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file, an empty one if there is none that can be read."""
+    with suppress(ElmokitError):
+        return read_json(path)
+    return {}
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

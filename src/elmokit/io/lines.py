@@ -7,7 +7,6 @@ A line that is too long for memory is passed on in pieces.
 
 from __future__ import annotations
 
-import logging
 import lzma
 import os
 import stat
@@ -21,8 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from elmokit.errors import ElmokitError, InvalidInput, MissingFile, UnsupportedFormat, require
-
-logger = logging.getLogger("elmokit")
+from elmokit.progress import logger
 
 STANDARD_INPUT = "-"
 BLOCK_BYTES = 1 << 16  # small enough for a progress bar to move often

@@ -109,8 +109,7 @@ class ResumableFolder:
         raise NotImplementedError
 
     def _start(self) -> None:
-        """Write the first files of a run into the new folder."""
-        raise NotImplementedError
+        """Write the first files of a run into the new folder, if it begins with any."""
 
     def _resume(self) -> None:
         """Check the settings of the unfinished run and load its state."""

@@ -10,13 +10,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from elmokit.embed import Embedder
 from elmokit.errors import ElmokitError
 from elmokit.io.atomic import write_file
 from elmokit.language import Perplexity, sentence_losses, vocabulary_of
@@ -27,9 +28,6 @@ from elmokit.pretrain.objective import Batcher, softmax_of, top_outputs
 from elmokit.pretrain.sources import Paths
 from elmokit.pretrain.windows import Windows
 from elmokit.text.indexers import make_indexer
-
-if TYPE_CHECKING:
-    from elmokit.embed import Embedder
 
 ROWS, UNROLL = 32, 50
 

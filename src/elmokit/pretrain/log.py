@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,9 +14,8 @@ from tqdm.auto import tqdm
 from elmokit.errors import require
 from elmokit.figures import FAINT
 from elmokit.io.atomic import write_file
+from elmokit.progress import logger
 from elmokit.training.curves import Curve, Panel, draw_curves
-
-logger = logging.getLogger("elmokit")
 
 
 class RunLog:

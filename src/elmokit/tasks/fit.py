@@ -6,7 +6,6 @@ that was stopped and resumed ends with the same weights as one that was not.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError
+from elmokit.progress import logger
 from elmokit.tasks.folder import TrainedTask, longest_text, mean_loss
 from elmokit.tasks.settings import MAY_CHANGE, TrainSettings
 from elmokit.tasks.splits import Data
@@ -31,8 +31,6 @@ SORTED_BATCHES = 50  # batches whose examples are sorted by length together
 LR_FACTOR, LR_PATIENCE = 0.5, 2  # of the learning rate, after epochs without a better dev score
 MAX_DROPPED = 25  # steps in a row without a finite loss that end a run
 Fingerprints = dict[str, str | None]  # of the data, the biLM and the static vectors
-
-log = logging.getLogger("elmokit")
 
 
 @dataclass
@@ -104,7 +102,7 @@ def fit(
             named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
             named += " (best)" if is_best and progress.best else ""
             epoch, loss = f"{progress.epoch}/{settings.epochs}", progress.history[-1]["loss"]
-            log.info(f"epoch {epoch}: loss {loss:.4f}, dev {named}")
+            logger.info(f"epoch {epoch}: loss {loss:.4f}, dev {named}")
             if is_best:
                 keep(progress)
         metadata = {"progress": asdict(progress), "settings": asdict(settings)}
@@ -134,7 +132,7 @@ class Trainer:
                 )
             checkpoint.restore(path, model=self.model, optimizer=self.optimizer)
             self.progress = Progress(**metadata["progress"])
-            log.info(f"resuming after epoch {self.progress.epoch}")
+            logger.info(f"resuming after epoch {self.progress.epoch}")
 
     def run_epoch(self, examples: Sequence[Any], stop: Stop, *, quiet: bool) -> None:
         self.model.train()

@@ -9,13 +9,13 @@ MODEL/vectors/            static word vectors, if there are any
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save
 from tqdm.auto import tqdm
 
 from elmokit.data.examples import Labeled, Tagged
@@ -28,6 +28,7 @@ from elmokit.io.jsonfile import as_json, read_json, read_text
 from elmokit.io.marker import read_marker
 from elmokit.io.paths import is_file, is_folder
 from elmokit.loading import load
+from elmokit.progress import logger
 from elmokit.store import LayerStore
 from elmokit.tasks.layers.embedder import Inputs
 from elmokit.tasks.settings import TrainSettings
@@ -35,7 +36,6 @@ from elmokit.tasks.splits import with_known_answers
 from elmokit.tasks.task import Task, find_task
 from elmokit.vectors.static import table as static
 
-log = logging.getLogger("elmokit")
 FORMAT = "elmokit task model 1"
 CONFIG, WEIGHTS, WORDS, VECTORS = "config.json", "model.safetensors", "words.json", "vectors"
 
@@ -100,15 +100,13 @@ class TrainedTask:
         if labeled:
             examples = with_known_answers(examples, self.learned, bad)
         if skipped := bad.summary():
-            log.info(skipped)
+            logger.info(skipped)
         if not examples:
             raise ElmokitError(f"{path} has no examples")
         return examples
 
     def save(self, folder: Path, report: dict[str, Any]) -> None:
         """Write the model, file by file, each whole or not at all."""
-        from safetensors.torch import save
-
         config = {
             "format": FORMAT,
             "task": self.task.name,
@@ -154,8 +152,6 @@ def load_task(
         elmo: biLM, if it has moved since training; it must be the same one.
         device: Device to compute on, such as cpu or cuda.
     """
-    from safetensors.torch import load_file
-
     check_device(device)
     folder = Path(folder).expanduser()
     config = read_config(folder)

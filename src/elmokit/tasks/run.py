@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,7 +15,7 @@ from elmokit.formats.detect import lasting_name, own_tokenizer
 from elmokit.io.atomic import write_file
 from elmokit.io.jsonfile import as_json
 from elmokit.io.marker import Command
-from elmokit.progress import use_threads
+from elmokit.progress import logger, use_threads
 from elmokit.store import LayerStore
 from elmokit.tasks.fit import Progress, fit
 from elmokit.tasks.folder import VECTORS, TrainedTask, load_elmo, load_task
@@ -32,7 +31,6 @@ from elmokit.training.stopping import stop_signals
 from elmokit.vectors.static import table as static
 
 REPORT = "report.json"
-log = logging.getLogger("elmokit")
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Plan:
         trained = self.set_up(folder, sources)
         elmo = f"with ELMo ({trained.elmo_name})" if trained.elmo_name else "without ELMo"
         vectors = "" if trained.vectors is None else f" and {trained.vectors.source}"
-        log.info(
+        logger.info(
             f"training a {self.task.name} {elmo}{vectors}: {count_parameters(trained.model):,} "
             f"weights, {plural(len(self.data.train), 'training example')}, "
             f"{plural(len(self.data.dev), 'dev example')}"
@@ -113,9 +111,9 @@ class Plan:
         end = f"trained {folder}: epoch {progress.best_epoch} of {progress.epoch} was the best"
         if stop.signal:
             end = f"stopped after epoch {progress.epoch}; run the same command to resume"
-        log.info(end)
+        logger.info(end)
         if report["note"]:
-            log.info(report["note"])
+            logger.info(report["note"])
         return TrainResult(folder, report, stop.signal)
 
     def open_folder(self, out: str, command: Command) -> AbstractContextManager[Path]:
@@ -140,7 +138,7 @@ class Plan:
 
     def set_up(self, folder: Path, sources: Sources) -> TrainedTask:
         if self.data.skipped:
-            log.info(self.data.skipped)
+            logger.info(self.data.skipped)
         vectors = None
         if sources.vectors is not None:
             if not (folder / VECTORS).exists():

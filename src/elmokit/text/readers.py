@@ -6,7 +6,6 @@ A line that is too long for memory is passed on in pieces; `whole_lines` joins t
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,10 +17,9 @@ from elmokit.errors import ElmokitError, InvalidInput, UnsupportedFormat, plural
 from elmokit.io import lines
 from elmokit.io.lines import FilePath, OnBytes, Piece, name_of, read_lines
 from elmokit.io.paths import is_file
+from elmokit.progress import logger
 from elmokit.text import tokenize as tokenizers
 from elmokit.text.tokenize import EAST_ASIAN, split_sentences
-
-logger = logging.getLogger("elmokit")
 
 KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".conllu": "conllu"}
 WORD_COLUMN = {"conll": 0, "conllu": 1}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 
 def is_unicode(text: str) -> bool:
     """Tell whether a text can be encoded: halves of surrogate pairs cannot."""
     return text.encode(errors="ignore").decode() == text
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def text_width(text: str) -> int:

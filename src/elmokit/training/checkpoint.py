@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -45,8 +46,6 @@ def save(
 
     `extra` has more tensors, under names that begin with neither "model." nor "optimizer.".
     """
-    from safetensors.torch import save_file
-
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     names = _parameter_names(model, optimizer)
     for index, entries in optimizer.state_dict()["state"].items():
@@ -88,8 +87,6 @@ def reading(checkpoint: Path) -> Iterator[dict[str, Any]]:
 
 def restore(checkpoint: Path, *, model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """Load weights and optimizer state, in a block of `reading`; return all tensors."""
-    from safetensors.torch import load_file
-
     tensors = load_file(checkpoint / TENSORS)
     weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
     model.load_state_dict(weights)

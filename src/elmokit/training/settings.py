@@ -31,7 +31,8 @@ def check_settings(
     for name, hint in get_type_hints(type(settings)).items():
         value = getattr(settings, name)
         if not _fits(value, hint):
-            rule = _describe(hint)
+            first = get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint
+            rule = KINDS[first] if first in KINDS else f"one of {', '.join(get_args(first))}"
         elif value is None:
             continue
         elif isinstance(value, float) and not math.isfinite(value):
@@ -60,11 +61,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, int | float if hint is float else hint)
-
-
-def _describe(hint: Any) -> str:
-    first = get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint
-    return KINDS[first] if first in KINDS else f"one of {', '.join(get_args(first))}"
 
 
 def find_change(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import signal
 import threading
 from functools import partial
@@ -19,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.vectors.shards import Sentences, VectorShards, replace_surrogates
-
-logger = logging.getLogger("elmokit")
+from elmokit.progress import logger
+from elmokit.text.unicode import replace_surrogates
+from elmokit.vectors.shards import Sentences, VectorShards
 
 MAX_SENTENCE_INDEX_BYTES = 256 << 20  # The index is built in memory.
 

@@ -16,14 +16,8 @@ from typing import Any
 import numpy as np
 
 from elmokit.errors import ElmokitError, require
-from elmokit.vectors.shards import (
-    Columns,
-    Sentences,
-    Vectors,
-    VectorShards,
-    read_settings,
-    replace_surrogates,
-)
+from elmokit.text.unicode import replace_surrogates
+from elmokit.vectors.shards import Columns, Sentences, Vectors, VectorShards, read_settings
 
 COLUMNS = ("id", "text", "tokens")
 DEFAULT_COLUMNS = "id,tokens"
@@ -46,9 +40,8 @@ def write_parquet(shards: VectorShards, file: io.BufferedRandom) -> None:
     kind = kind if shards.pooled else pyarrow.list_(kind)
     layers = ["vector"] if shards.squeeze else [f"layer_{k}" for k in range(shape[0])]
     settings = read_settings(shards.path) or {}
-    own_ids = settings.get("id_field") is not None
     kinds = {
-        "id": pyarrow.string() if own_ids else pyarrow.int64(),
+        "id": pyarrow.int64() if settings.get("id_field") is None else pyarrow.string(),
         "text": pyarrow.string(),
         "tokens": pyarrow.list_(pyarrow.string()),
         **dict.fromkeys(layers, kind),

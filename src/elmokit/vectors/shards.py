@@ -220,8 +220,3 @@ class VectorShards:
 
 Sentences = Iterator[tuple[int, list[str] | None, Vectors]]
 """Index, tokens (None if the file does not have them) and vectors of sentences."""
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD."""
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)

@@ -74,8 +74,7 @@ class WordChange:
 
     def examples(self, side: int, count: int) -> list[Use]:
         """Return the most typical uses of a side, without repeated sentences."""
-        uses = dict.fromkeys(self.uses[side][i] for i in self.typical[side])
-        return list(uses)[:count]
+        return list(dict.fromkeys(self.uses[side][i] for i in self.typical[side]))[:count]
 
 
 @dataclass(frozen=True)
@@ -171,8 +170,7 @@ def measure_drift(
         vectors = [embed_uses(store, side)[0] - mean for side in sides]
         changes.append(measure_word(word, sides, vectors, store.elmo.vocabulary, index, seed))
     changes.sort(key=lambda change: -getattr(change, measure)[index])
-    name = layer_names(store.elmo.config.num_layers)[index]
-    return DriftResult(changes, name, measure)
+    return DriftResult(changes, layer_names(store.elmo.config.num_layers)[index], measure)
 
 
 def measure_word(

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,12 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from elmokit.analysis.geometry import TIE, Array, unit
 from elmokit.analysis.uses import with_average
 from elmokit.errors import ElmokitError, explained
 from elmokit.io.atomic import atomic_folder, check_replaceable
-from elmokit.io.jsonfile import read_json, read_text
+from elmokit.io.jsonfile import read_json, read_text, try_json
 from elmokit.io.lines import FilePath
 from elmokit.io.paths import check_no_input
 from elmokit.layers import layer_names
@@ -149,8 +150,6 @@ class Inventory:
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the inventory as a folder, which appears complete or not at all."""
-        from safetensors.numpy import save_file
-
         names = ("model", "fingerprint", "centered", "mixes", "metadata")
         config = {"format": FORMAT, **{name: getattr(self, name) for name in names}}
         lines = [
@@ -173,17 +172,12 @@ def check_output_folder(
     folder = Path(folder)
     check_no_input(folder, inputs)
     check_replaceable(folder, FILES if overwrite else None)
-    if folder.is_dir() and any(folder.iterdir()) and not _is_inventory(folder):
+    # Of this or another version.
+    is_inventory = str(try_json(folder / CONFIG).get("format")).startswith("elmokit senses ")
+    if folder.is_dir() and any(folder.iterdir()) and not is_inventory:
         raise ElmokitError(f"{folder} is not an inventory of senses, so it is not replaced")
     if not folder.absolute().parent.is_dir():
         raise ElmokitError(f"there is no folder {folder.absolute().parent} to write {folder} to")
-
-
-def _is_inventory(folder: Path) -> bool:
-    """Tell by its content whether a folder is an inventory, of this or another version."""
-    with suppress(ElmokitError):
-        return str(read_json(folder / CONFIG).get("format")).startswith("elmokit senses ")
-    return False
 
 
 def load_inventory(folder: str | Path) -> Inventory:
@@ -232,9 +226,6 @@ def _read_senses(path: Path) -> tuple[dict[Word, slice], list[str], list[int]]:
 
 
 def _read_vectors(path: Path, senses: int) -> tuple[Array, Array]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
     with explained(f"{path} cannot be read", SafetensorError, OSError, KeyError, ValueError):
         tensors = load_file(path)
         vectors, mean = tensors["senses"], tensors["mean"]

@@ -11,10 +11,11 @@ from cyclopts import Group, Parameter
 
 from elmokit import analysis
 from elmokit.cli.options import Flag, ModelOptions, ResultOptions, Seed, TextOptions
-from elmokit.cli.output import percent, table, warn, write_result
+from elmokit.cli.output import percent, table, write_result
 from elmokit.errors import ElmokitError, plural
 from elmokit.figures import write_figure
 from elmokit.io.lines import name_of
+from elmokit.progress import logger
 
 Training = Parameter(group=Group("Training", sort_key=5))
 COLUMNS = "word,uses A,uses B,change,apd,within A,within B,prt,halves A,halves B".split(",")
@@ -74,7 +75,7 @@ def probe(
         bad = BadLines(skip=skip_bad)
         texts.append(analysis.read_tagged_text(path, **reading, bad=bad))
         if summary := bad.summary():
-            warn(summary)
+            logger.warning(summary)
     label_names(texts[0])  # Raise for too few or too many labels before the model is loaded.
     static = None if vectors is None else read_static_vectors(vectors, quiet=writing.quiet)
     training: Any = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}

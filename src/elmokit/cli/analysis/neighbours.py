@@ -16,11 +16,11 @@ from elmokit.cli.options import (
     TextOptions,
     split_words,
 )
-from elmokit.cli.output import table, warn, write_result
+from elmokit.cli.output import table, write_result
 from elmokit.errors import ElmokitError, located, plural
 from elmokit.io.paths import find_files
 from elmokit.io.resumable import check_unused, input_identity
-from elmokit.progress import TokenRate
+from elmokit.progress import TokenRate, logger
 
 
 def index(
@@ -95,10 +95,12 @@ def add_graphs(
     is_large = len(made) >= ann.MIN_USES
     if approximate or (approximate is None and is_large and ann.available()):
         if not approximate:
-            warn(f"building graphs of {len(made):,} uses for a faster search (--no-approximate)")
+            logger.warning(
+                f"building graphs of {len(made):,} uses for a faster search (--no-approximate)"
+            )
         ann.build_graphs(made, threads=threads, quiet=quiet)
     elif approximate is None and is_large:
-        warn(f"{len(made):,} uses are searched faster with pip install 'elmokit[ann]'")
+        logger.warning(f"{len(made):,} uses are searched faster with pip install 'elmokit[ann]'")
 
 
 def find(
@@ -143,7 +145,9 @@ def find(
         if ann.available():
             graphs = ann.open_graphs(opened)
         else:
-            warn("usearch is not installed (pip install 'elmokit[ann]'): the search is exact")
+            logger.warning(
+                "usearch is not installed (pip install 'elmokit[ann]'): the search is exact"
+            )
     results = analysis.find_neighbours(
         store, opened, uses, k=k, only=only, graphs=graphs, static=static
     )

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from elmokit import analysis
 from elmokit.cli.options import ModelOptions, ResultOptions, split_words
-from elmokit.cli.output import table, warn, write_result
+from elmokit.cli.output import table, write_result
 from elmokit.errors import ElmokitError
 from elmokit.figures import write_figure
+from elmokit.progress import logger
 
 if TYPE_CHECKING:
     from elmokit.tasks.folder import LearnedMixes
@@ -101,14 +102,13 @@ def weights(models: list[str], out: str, /, *, writing: ResultOptions = ResultOp
     for name, folder in zip(short_names(models), models, strict=True):
         mixes = read_mixes(folder)
         if mixes is None:
-            warn(f"{folder} has not learned a mix of layers, so it is left out")
+            logger.warning(f"{folder} has not learned a mix of layers, so it is left out")
         else:
             learned[name] = mixes
     if not learned:
         raise ElmokitError("none of the models has learned a mix of layers")
     labels = [f"{short(name)} ({mixes.task})" for name, mixes in learned.items()]
-    figure = analysis.draw_weights(labels, [mixes.weights for mixes in learned.values()])
-    write_figure(figure, out)
+    write_figure(analysis.draw_weights(labels, [mixes.weights for mixes in learned.values()]), out)
     print(weights_table(learned))
     result = {name: asdict(mixes) for name, mixes in learned.items()}
     write_result(writing.json, "plot weights", settings, {"mixes": result})
@@ -194,7 +194,7 @@ def surprisal(
     settings = {"text": text, "out": out, "options": exact}
     sentences, is_cut = maps.first_words(maps.read_text(text, tokenizer))
     if is_cut:
-        warn(f"only the first {maps.MAX_TEXT} words are drawn")
+        logger.warning(f"only the first {maps.MAX_TEXT} words are drawn")
     elmo = options.load()
     progress = tqdm(sentences, unit=" sentences", disable=writing.quiet)
     results = [elmo.surprisal([tokens])[0] for tokens in progress]

@@ -9,7 +9,6 @@ call ends with the same results however often it was stopped.
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 import time
@@ -25,7 +24,7 @@ from tqdm.auto import tqdm
 from elmokit.errors import ElmokitError, plural, reason_of
 from elmokit.io.atomic import atomic_folder, write_file
 from elmokit.io.jsonfile import as_json, read_json
-from elmokit.progress import use_threads
+from elmokit.progress import logger, use_threads
 from elmokit.tasks.compare import conditions
 from elmokit.tasks.compare.conditions import Rows, Run, Tables
 from elmokit.tasks.compare.figures import draw_all
@@ -37,7 +36,6 @@ from elmokit.tasks.settings import RunOptions, TaskName, TrainSettings
 from elmokit.training.checkpoint import remove_all
 from elmokit.training.folder import TRAINING, open_folder
 
-log = logging.getLogger("elmokit")
 # What the commands in the results name, besides the settings of a run.
 TOKENIZERS = ["tokenizer", "target_tokenizer"]
 COMMAND_OPTIONS = "train dev dev_fraction skip_bad elmo vectors device jieba_dict".split()
@@ -84,7 +82,7 @@ def compare(
         raise ElmokitError("a comparison has several seeds: name them with seeds, not seed")
     plan = make_plan(task, options)
     if plan.data.skipped:
-        log.info(plan.data.skipped)
+        logger.info(plan.data.skipped)
         plan.data = replace(plan.data, skipped="")  # The runs do not repeat it.
     with use_threads(plan.options.threads):
         # Load what all runs share, but compute no layers yet: there may be nothing left to do.
@@ -128,7 +126,7 @@ class Comparer:
                 continue
             left = conditions.seconds_left(runs, seconds, train=len(data.train), dev=len(data.dev))
             more = "" if left is None else f", about {tqdm.format_interval(left)} left"
-            log.info(f"run {i} of {len(runs)}: {run.name}{more}")
+            logger.info(f"run {i} of {len(runs)}: {run.name}{more}")
             started = time.monotonic()
             result = self.train(run, [*reports])
             if result.stopped_by:
@@ -138,8 +136,8 @@ class Comparer:
             self.write(runs, reports)
         results = self.write(runs, reports)
         if not draw_all(results, self.folder):
-            log.info("no figures without matplotlib: pip install 'elmokit[plots]'")
-        log.info(f"compared {plural(len(runs), 'run')} in {self.folder}")
+            logger.info("no figures without matplotlib: pip install 'elmokit[plots]'")
+        logger.info(f"compared {plural(len(runs), 'run')} in {self.folder}")
         return Comparison(self.folder, results)
 
     @cached_property
@@ -228,8 +226,7 @@ class Comparer:
             options["no_elmo"] = True
         if run.percent != 100:
             options["train_fraction"] = run.percent / 100
-        settings = replace(run.condition.settings, seed=run.seed)
-        return self.format_command("train", options, settings)
+        return self.format_command("train", options, replace(run.condition.settings, seed=run.seed))
 
     def format_command(self, verb: str, options: dict[str, Any], settings: TrainSettings) -> str:
         """Format a command line, omitting options that have their default value."""

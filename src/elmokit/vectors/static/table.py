@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 import unicodedata
 from collections import Counter
@@ -22,6 +21,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 from tqdm.auto import tqdm
 
 from elmokit.errors import ElmokitError, located, plural
@@ -29,11 +29,10 @@ from elmokit.formats.native import read_lines, read_tensors, stored_as, write_li
 from elmokit.io.atomic import atomic_folder
 from elmokit.io.lines import FilePath, name_of
 from elmokit.io.paths import cache_folder, is_file
+from elmokit.progress import logger
 from elmokit.text.readers import total_bytes
 from elmokit.vectors.static.cache import Table, WordRows, read_cached
 from elmokit.vectors.static.reader import read_rows
-
-logger = logging.getLogger("elmokit")
 
 LARGE_BYTES = 8 << 20  # Larger files are cached and have a progress bar.
 BLOCK_ROWS = 10_000
@@ -200,8 +199,6 @@ def save(
     vectors: StaticVectors, folder: Path, *, dtype: Literal["float16", "float32"] = "float16"
 ) -> None:
     """Write a folder with `words.txt` and `vectors.safetensors`, atomically."""
-    from safetensors.numpy import save_file
-
     stored = stored_as(dtype, vectors.vectors, vectors.source)
     metadata = {"source": Path(vectors.source).name, "digit": vectors.digit or ""}
     with atomic_folder(folder, replace=(WORDS, VECTORS)) as temporary:
