@@ -242,7 +242,8 @@ def test_an_existing_folder_is_replaced_only_if_allowed(
     with pytest.raises(ElmokitError, match=r"other files are in it \(diary.txt\)"):
         native.write(checkpoint, tmp_path / "model", overwrite=True)
     assert (tmp_path / "model" / "diary.txt").read_text() == "dear diary"
-    (tmp_path / "model" / "config.json").write_text("{}")  # now it looks like a model's
+    looks_like_a_model = '{"model_type": "elmo"}'
+    (tmp_path / "model" / "config.json").write_text(looks_like_a_model)
     with pytest.raises(ElmokitError, match=r"other files are in it \(diary.txt\)"):
         native.write(checkpoint, tmp_path / "model", overwrite=True)
     (tmp_path / "model" / "diary.txt").unlink()

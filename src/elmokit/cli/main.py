@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import is_dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Literal
 
 import elmokit
@@ -209,8 +210,10 @@ def build_app(config: str | None = None) -> App:
 
 def check_number(_: type, value: object) -> None:
     """Raise if the value of an option is infinite, not a number, or an enormous integer."""
-    if isinstance(value, int | float) and not abs(value) < 2**63:
-        raise ValueError("the number is not finite, or too large")
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{value} is not finite")
+    if isinstance(value, int | float) and abs(value) >= 2**63:
+        raise ValueError("the number is too large")
     parts = value if isinstance(value, list | tuple) else ()
     for part in vars(value).values() if is_dataclass(value) else parts:
         check_number(_, part)
