@@ -43,6 +43,7 @@ LIBRARIES = [
     "ipykernel",
     "jieba",
     "material",
+    "latex2mathml",
     "matplotlib",
     "nbclient",
     "nbformat",

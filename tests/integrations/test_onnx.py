@@ -75,11 +75,11 @@ def test_the_included_model_gives_the_same_vectors_for_any_batch_and_length(
     tmp_path: Path,
 ) -> None:
     result = export("english", tmp_path / "elmo.onnx")
-    assert result.max_difference < 4e-6
+    assert result.max_difference < 5e-6
     assert result.graph_bytes == (tmp_path / "elmo.onnx").stat().st_size < 30e6
     elmo = elmokit.load()
     english = [list(use.tokens) for use in read_uses(ROOT / "examples" / "senses.tsv")]
-    ordinary = [(english[:count], 3e-6) for count in (1, 7, 50)]
+    ordinary = [(english[:count], 4e-6) for count in (1, 7, 50)]
     # LSTMs amplify the rounding of text that makes no sense, see docs/explanation/guarantees.md.
     for sentences, bound in [*ordinary, *((sentences_of(each), 5e-6) for each in LENGTHS)]:
         exact = exact_layers(elmo, sentences)

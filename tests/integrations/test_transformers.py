@@ -125,7 +125,8 @@ def test_the_shipped_model_computes_in_float32_though_its_file_is_float16() -> N
     elmo = elmokit.load()
     tokenizer, model = auto(SHIPPED["english"])
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert distance(layers_of(tokenizer, model, TEXTS), elmo, TEXTS) <= EXACT
+    # Trained weights amplify rounding, and with gradients it is another one than in `embed`.
+    assert distance(layers_of(tokenizer, model, TEXTS), elmo, TEXTS) <= ROUNDED
     with torch.no_grad():
         assert distance(layers_of(tokenizer, model, TEXTS), elmo, TEXTS) <= EXACT
 

@@ -239,13 +239,13 @@ def test_a_full_disk_at_a_checkpoint_is_one_sentence_and_the_last_one_stands(
     pretrain(options | {"max_steps": 20})
     options |= {"max_steps": 40}
     good = final_tensors(options)
-    import safetensors.torch
+    from elmokit.training import checkpoint
 
     def full(tensors: Any, path: Path) -> None:
         Path(path).write_bytes(b"half")
         raise OSError(28, os.strerror(28), str(path))
 
-    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(ElmokitError, match="No space left on device"):
         pretrain(options)
     assert_same(good, final_tensors(options))
