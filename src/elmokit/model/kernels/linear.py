@@ -71,15 +71,8 @@ class BlockedLinear(Linear):
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.rows = weight.detach().contiguous()  # For one row of input nothing has to be copied.
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(self.rows, 32)
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), 32)
         self.bias = None if bias is None else bias.detach()
-
-    def add_to(self, target: Tensor, x: Tensor) -> None:
-        if len(x) == 1 and self.bias is None:
-            target[0].addmv_(self.rows, x[0])
-        else:
-            super().add_to(target, x)
 
     def __call__(self, x: Tensor) -> Tensor:
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
