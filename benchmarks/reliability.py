@@ -41,7 +41,19 @@ from xml.etree import ElementTree
 
 from misuse import try_misuse
 from parsers import described_parser
-from trials import HERE, READ, SHAPE, TASK, TRAIN, call, make_inputs, tail, wait, write_counts
+from trials import (
+    HERE,
+    READ,
+    SHAPE,
+    TASK,
+    TRAIN,
+    call,
+    known,
+    make_inputs,
+    tail,
+    wait,
+    write_counts,
+)  # fmt: skip
 
 import elmokit
 
@@ -162,14 +174,14 @@ def leftovers(folder: Path) -> list[str]:
 
 # ---------------------------------------------------------------------- kills
 def try_kills(
-    work: Path, kills: int, max_points: int, dice: random.Random
+    work: Path, only: str, kills: int, max_points: int, dice: random.Random
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Kill each command in many ways; yield its name and what was found."""
+    """Kill each command, or those that begin with `only`, in many ways; yield what was found."""
     inputs = work / "inputs"
     inputs.mkdir()
     make_inputs(inputs)
     before = content_of(inputs)
-    for case in cases():
+    for case in (case for case in cases() if case.name.startswith(only)):
         whole = work / "trial"  # The same folder as below: some results name absolute paths.
         shutil.copytree(inputs, whole)
         report = work / "steps"
@@ -371,6 +383,7 @@ def main() -> int:
     """Run the chosen parts, print and write the results."""
     parser = described_parser(__doc__)
     parser.add_argument("--only", choices=["kills", "mutants", "formats", "misuse"])
+    parser.add_argument("--commands", default="", help="kill or misuse only those that begin so")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--points", type=int, default=120, help="most steps to kill at")
     parser.add_argument("--mutants", type=int, default=2000)
@@ -380,16 +393,16 @@ def main() -> int:
     out = Path(options.out)
     parts: dict[str, Callable[[Path], Iterator[tuple[str, dict[str, Any]]]]] = {
         "kills": lambda work: try_kills(
-            work, options.kills, options.points, random.Random(options.seed)
+            work, options.commands, options.kills, options.points, random.Random(options.seed)
         ),
         "mutants": lambda work: try_mutants(work, options.mutants),
         "formats": lambda work: try_formats(work, options.mutants),
-        "misuse": try_misuse,
+        "misuse": lambda work: try_misuse(work, options.commands),
     }
     faults = 0
     for part, run in parts.items():
         if options.only in (None, part):
-            counts: dict[str, Any] = {}
+            counts: dict[str, Any] = known(out, part) if options.commands else {}
             with tempfile.TemporaryDirectory() as folder:
                 os.environ["ELMOKIT_CACHE"] = f"{folder}/cache"
                 for name, result in run(Path(folder)):

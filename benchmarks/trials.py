@@ -130,6 +130,11 @@ def tail(folder: Path) -> str:
     return " ".join(printed(folder).split())[-300:]
 
 
+def known(path: Path, part: str) -> dict[str, Any]:
+    """Return the counts of a part that were written before."""
+    return dict(json.loads(path.read_text()).get(part, {})) if path.exists() else {}
+
+
 def write_counts(path: Path, counts: dict[str, Any]) -> None:
     """Add counts to those of other parts."""
     results = json.loads(path.read_text()) if path.exists() else {}
