@@ -500,8 +500,6 @@ def serve(result: dict[str, Any]) -> str:
 
 
 def goodput(flood: dict[str, Any]) -> str:
-    if "goodput" not in flood:  # a result of before it was measured
-        return ""
     waited = flood["answered_ms"]
     return (
         f"{flood['arriving_per_s']:,.0f} requests of one sentence arrive per second, and "
