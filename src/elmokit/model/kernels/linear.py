@@ -67,7 +67,7 @@ class BlockedLinear(Linear):
     """A large weight in the blocks that oneDNN reads.
 
     The BLAS would copy the weight into blocks in each call, which for a few rows of input takes
-    longer than the product itself.
+    longer than the product itself, and on AMD processors it uses one thread for a single row.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
