@@ -62,11 +62,13 @@ def test_a_gap_is_filled_by_the_words_that_make_the_sentence_likely(elmo: Embedd
         back = sum(np.log(backward[t, framed[t - 1]]) for t in range(1, len(framed)))
         scores[word] = (ahead + back) / 2
     total = sum(np.exp(score) for score in scores.values())
-    best = sorted(scores, key=lambda word: -scores[word])
+    fits = {word: np.exp(scores[word]) * (WORDS.index(word) + 1) ** 0.5 for word in scores}
+    best = sorted(fits, key=lambda word: -fits[word])
     result = elmo.fill("he sat on ___ bank .", k=4)
     assert [filling.word for filling in result] == best[:4]
     for filling in result:
         assert filling.probability == pytest.approx(np.exp(scores[filling.word]) / total, rel=1e-3)
+        assert filling.fit == pytest.approx(fits[filling.word] / sum(fits.values()), rel=1e-3)
 
 
 def test_both_sides_of_the_gap_are_read(elmo: Embedder) -> None:

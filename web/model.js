@@ -6,6 +6,7 @@ import { characterIds, tokenize } from "./tokenize.js";
 const BATCH = { sentences: 32, tokens: 4096 };
 const ROWS = 64; // of the softmax at a time: 30,000 words each
 const CANDIDATES = 100; // words that are tried in a gap, as in Python
+const FREQUENCY_WEIGHT = 0.5; // how far a word fits a gap is its probability / frequency ** this
 const SPECIAL = ["<S>", "</S>", "<UNK>"];
 
 /** What cannot be done, in one sentence for the reader. */
@@ -178,7 +179,7 @@ export class Model {
     };
   }
 
-  /** The words that fit best in place of a token: [{ word, probability }]. */
+  /** The words that fit best in place of a token, as in Python: [{ word, probability, fit }]. */
   async fill(tokens, position, k) {
     const { words, ids } = await this.words();
     const [layers] = await this.layers([tokens]);
@@ -194,12 +195,12 @@ export class Model {
     const filled = best.map((i) => tokens.with(position, words[i]));
     const contexts = await this.contextScores(filled, position, ids);
     const scores = best.map((word, i) => (proposed[word] + contexts[i]) / 2);
-    const largest = Math.max(...scores);
-    const weights = scores.map((score) => Math.exp(score - largest));
-    const total = weights.reduce((sum, weight) => sum + weight, 0);
-    return highest(weights, k).map((i) => ({
+    const probabilities = softmax(scores);
+    const fits = softmax(scores.map((score, i) => score + FREQUENCY_WEIGHT * Math.log(best[i] + 1)));
+    return highest(fits, k).map((i) => ({
       word: words[best[i]],
-      probability: weights[i] / total,
+      probability: probabilities[i],
+      fit: fits[i],
     }));
   }
 
@@ -224,6 +225,13 @@ export class Model {
       return -own.reduce((sum, loss) => sum + loss, 0);
     });
   }
+}
+
+function softmax(scores) {
+  const largest = Math.max(...scores);
+  const weights = scores.map((score) => Math.exp(score - largest));
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  return weights.map((weight) => weight / total);
 }
 
 function softmaxInputs(rows, targets) {

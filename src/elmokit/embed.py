@@ -485,7 +485,7 @@ class Embedder:
     def fill(self, text: Texts, k: int = ...) -> list[list[Filling]]: ...
 
     def fill(self, text: str | Texts, k: int = 10) -> list[Filling] | list[list[Filling]]:
-        """Return the `k` words that best fit the gap `___`.
+        """Return the `k` words that best fit the gap `___`, the best first.
 
         Args:
             text: As for `embed`, with one gap in each text.

@@ -30,6 +30,7 @@ from elmokit.text.vocabulary import SPECIAL, Vocabulary
 Text: TypeAlias = "str | Sequence[str]"
 GAP = "___"
 CANDIDATES = 100  # Words that are tried in the whole sentence.
+FREQUENCY_WEIGHT = 0.5  # How far a word fits a gap is its probability / frequency ** this.
 
 
 class Reader(Protocol):
@@ -99,6 +100,9 @@ class Filling:
     word: str
     probability: float
     """Share among the words that were tried, with both directions combined."""
+    fit: float
+    """The same share after each probability is divided by the square root of the word's frequency,
+    so that a word counts for more if it is the sentence that makes it likely."""
 
 
 def surprisal(elmo: Reader, sentence: Text) -> Surprisal:
@@ -118,7 +122,8 @@ def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
 
     Both directions propose words from what they read up to the gap. The best of these are put into
     the sentence, which is scored in both directions: so a word is also judged by how well it
-    predicts its context. Its share is that among all words that were tried.
+    predicts its context. The order is that of `Filling.fit`, which takes the frequency of a word
+    from its rank in the vocabulary: the nth word of a language has about 1/n of the first one's.
     """
     if k < 1:
         raise InvalidInput(f"k must be at least 1, not {k}")
@@ -137,11 +142,13 @@ def fill(elmo: Reader, sentence: Text, k: int = 10) -> list[Filling]:
     at_gap, ids = proposed.topk(count)
     candidates = [vocabulary.words[index] for index in ids.tolist()]
     filled = [[*tokens[:gap], word, *tokens[gap + 1 :]] for word in candidates]
-    shares = torch.softmax((at_gap + _context_scores(elmo, filled, gap)) / 2, 0)
-    best = shares.topk(min(k, count))
+    scores = (at_gap + _context_scores(elmo, filled, gap)) / 2
+    fits = scores + FREQUENCY_WEIGHT * (ids + 1).log()
+    shares, fits = torch.softmax(scores, 0).tolist(), torch.softmax(fits, 0)
+    best = fits.topk(min(k, count))
     return [
-        Filling(candidates[index], share)
-        for index, share in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        Filling(candidates[index], shares[index], fit)
+        for index, fit in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
 
 

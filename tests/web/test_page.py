@@ -235,8 +235,9 @@ def test_surprisal_and_fill_are_those_of_the_model(visit: Visit, elmo: Embedder)
         words = visit.ask("fill", "english", expected.tokens, position, 8)["words"]
         (best,) = elmo.fill([tokens], 8)
         assert [word["word"] for word in words] == [word.word for word in best]
-        shares = np.array([word["probability"] for word in words])
-        assert difference(shares, np.array([word.probability for word in best])) < 1e-4
+        for share in ("probability", "fit"):
+            expected_shares = np.array([getattr(word, share) for word in best])
+            assert difference(np.array([word[share] for word in words]), expected_shares) < 1e-4
 
 
 def test_chinese_is_split_into_words_by_the_browser(visit: Visit) -> None:

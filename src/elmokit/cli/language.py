@@ -50,7 +50,7 @@ def evaluate(
 
 
 def fill(sentence: str, /, *, k: int = 10, options: ModelOptions = ModelOptions()) -> None:
-    """Print the words that best fit a gap in a sentence.
+    """Print the words that best fit a gap in a sentence, rather than the most frequent ones.
 
     Args:
         sentence: A sentence with three underscores as its gap: "He sat on the river ___ ."
@@ -59,7 +59,9 @@ def fill(sentence: str, /, *, k: int = 10, options: ModelOptions = ModelOptions(
     from elmokit.language import CANDIDATES
 
     elmo = options.load()
-    for filling in elmo.fill(sentence, k):
-        print(f"{filling.probability:7.1%}  {filling.word}")
+    fillings = elmo.fill(sentence, k)
+    rows = [[one.word, f"{one.fit:.1%}", f"{one.probability:.1%}"] for one in fillings]
+    print(table(["word", "fit", "probability"], rows))
     tried = min(max(CANDIDATES, k), len(elmo.vocabulary or ()))
-    print(f"percent: share among the {tried} words that were tried in the whole sentence")
+    print(f"probability: share among the {tried} words that were tried in the whole sentence")
+    print("fit: that share after division by the square root of the word's frequency")

@@ -429,10 +429,13 @@ class Filling(Answer):
 
     word: str
     probability: float
+    fit: float = Field(
+        description="The same share after division by the square root of each word's frequency."
+    )
 
 
 class FillAnswer(Answer):
-    """The words that fit best, the best first."""
+    """The words that fit best, that with the highest fit first."""
 
     model: str
     tokens: list[str]

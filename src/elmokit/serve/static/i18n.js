@@ -109,6 +109,8 @@ const EN = {
   forwards: "forwards",
   backwards: "backwards",
   fillTitle: "What else would fit instead of “{word}”",
+  fillNote:
+    "Bars: share of probability among the words that were tried. Order: the same, divided by the square root of each word's frequency.",
   unknownWord: "The word itself is not in the vocabulary of the model.",
   sentence: "Sentence",
   showIt: "Show it",
@@ -318,6 +320,7 @@ const ZH = {
   forwards: "前向",
   backwards: "后向",
   fillTitle: "“{word}”的位置还能填什么词",
+  fillNote: "条形：在试过的词中所占的概率；排序：概率除以词频的平方根，以免总是常用词居前。",
   unknownWord: "这个词本身不在模型的词表中。",
   sentence: "句子",
   showIt: "显示",

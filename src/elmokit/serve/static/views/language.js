@@ -270,14 +270,16 @@ class LanguageView {
       this.fillBox,
       figure({
         title,
-        note: [gap, known[i] ? null : h("span", { class: "block" }, t("unknownWord"))].filter(
-          Boolean,
-        ),
+        note: [
+          gap,
+          known[i] ? null : h("span", { class: "block" }, t("unknownWord")),
+          h("span", { class: "block" }, t("fillNote")),
+        ].filter(Boolean),
         name: "elmokit-fill",
         content,
         rows: () => [
-          ["word", "probability"],
-          ...words.map(({ word, probability }) => [word, probability]),
+          ["word", "probability", "fit"],
+          ...words.map(({ word, probability, fit }) => [word, probability, fit]),
         ],
       }),
     );
