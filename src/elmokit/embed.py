@@ -414,9 +414,14 @@ class Embedder:
         padded = bilm.unflatten(flat, lengths, max(map(len, sentences), default=0))
         return BiLMOutput(padded, lengths)
 
-    def skip(self, window: Sequence[Sequence[str]]) -> None:
-        """Leave out tokenized sentences that were embedded before; their words are cached again."""
+    def skip(self, window: Sequence[Sequence[str]], *, forget: bool = False) -> None:
+        """Leave out tokenized sentences that were embedded before; their words are cached again.
+
+        With `forget`, the cache is emptied first.
+        """
         with self.engine.lock, torch.inference_mode():
+            if forget:
+                self.engine.forget_words()
             self.engine.warm(chain.from_iterable(window))
 
     def warm_up(self, words: Iterable[str] | None = None, *, file: str | Path | None = None) -> int:

@@ -3,8 +3,9 @@
     sentences ─► windows ─► Embedder ─► parts on the disk ─► output in its format
 
 Each window is a part that is safe on the disk before the next begins. A run that was stopped
-resumes to the same bytes, and any number of workers writes them: windows are always the same, and
-those that are skipped, or embedded elsewhere, still fill the word cache.
+resumes to the same bytes, and any number of workers or shards writes them: windows are always the
+same, and those that are skipped, or embedded elsewhere, still fill the word cache. So that little
+has to be skipped, each section of the input begins with a new window and an empty cache.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, islice, tee
+from itertools import chain, count, groupby, islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,12 +32,14 @@ from elmokit.progress import TokenRate, check_threads, set_threads, use_threads
 from elmokit.text.readers import Line, count_sentences, join_lines, read_sentences, total_bytes
 from elmokit.vectors.parquet import DEFAULT_COLUMNS, parse_columns
 from elmokit.vectors.shards import Columns, EmbeddedSentence, Window
-from elmokit.vectors.shared import SharedParts
+from elmokit.vectors.shared import Piece, SharedParts
 from elmokit.vectors.writer import RowWriter, VectorWriter, output_format
 from elmokit.workers import Workers, check_workers
 
 if TYPE_CHECKING:
     from elmokit.embed import Embedder
+
+SECTION = 65_536  # sentences; encoding their words again costs about 1% of embedding them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +137,9 @@ def embed_file(
     names = ("kind", "split", "field", "id_field", "column")
     reading: Any = {name: getattr(options, name) for name in names} | {"errors": errors}
     first, end = shard_of(input, options.shard, **reading)
+    section = first // SECTION * SECTION
     lines = read_sentences(
-        input, tokenizer=tokenizer, start=first, stop=end, on_bytes=consumed.append, **reading
+        input, tokenizer=tokenizer, start=section, on_bytes=consumed.append, **reading
     )
     # Read one line now so that input errors surface before torch is imported.
     lines = chain([next(lines)], lines)
@@ -157,17 +161,17 @@ def embed_file(
     )
     import torch
 
-    windows = _windows(elmo, lines, options)
+    pieces = _pieces(elmo, lines, options, first, end)
     progress = tqdm(total=total_bytes(input), unit="B", unit_scale=True, disable=quiet)
     with use_threads(threads), locked(writer.folder), writer, progress as bar:
         rate = TokenRate(bar, consumed)
         if not writer.finished and workers == 1:
-            _write_windows(windows, writer, WindowsHere(elmo, writer, options), input, rate)
+            _write_pieces(pieces, writer, PartsHere(elmo, writer, options), input, rate)
         elif not writer.finished:
             own_threads = max(1, torch.get_num_threads() // workers)
             own = (model, device, options, writer.rows, own_threads)
-            with Workers(workers, embed_windows, *own) as processes:
-                _write_windows(windows, writer, SharedParts(processes, writer), input, rate)
+            with Workers(workers, embed_pieces, *own) as processes:
+                _write_pieces(pieces, writer, SharedParts(processes, writer), input, rate)
         bar.set_description("finishing")
         writer.finish()
     return EmbedResult(writer.out, writer.done, rate.tokens, time.perf_counter() - start)
@@ -191,12 +195,30 @@ def shard_of(input: FilePath, shard: str | None, **reading: Any) -> tuple[int, i
     return sentences * (index - 1) // count, sentences * index // count
 
 
-def _windows(elmo: Embedder, lines: Iterable[Line], options: EmbedOptions) -> Iterator[Window]:
-    first = 0
-    texts, sources = tee(join_lines(lines))
-    for tokens in elmo.windows((line.tokens for line in texts), kept=elmo.config.num_layers + 1):
-        yield Window(first, tokens, _columns(list(islice(sources, len(tokens))), options))
-        first += len(tokens)
+def _pieces(
+    elmo: Embedder, lines: Iterable[Line], options: EmbedOptions, first: int, end: int | None
+) -> Iterator[Piece]:
+    """Yield what is embedded together, from the section of sentence `first` up to sentence `end`.
+
+    A shard embeds the windows that one run embeds, at its ends with sentences of other shards.
+    """
+    position = first // SECTION * SECTION
+    sentences = zip(count(position), join_lines(lines), strict=False)
+    for _, section in groupby(sentences, lambda numbered: numbered[0] // SECTION):
+        is_fresh = True
+        texts, sources = tee(line for _, line in section)
+        for tokens in elmo.windows(
+            (line.tokens for line in texts), kept=elmo.config.num_layers + 1
+        ):
+            start = min(max(first - position, 0), len(tokens))
+            kept = slice(start, len(tokens) if end is None else max(end - position, start))
+            columns = _columns(list(islice(sources, len(tokens)))[kept], options)
+            window = Window(position + start - first, tokens[kept], columns)
+            yield Piece(is_fresh, tokens, kept, window)
+            is_fresh = False
+            position += len(tokens)
+            if end is not None and position >= end:
+                return
 
 
 def _columns(lines: Sequence[Line], options: EmbedOptions) -> Columns:
@@ -208,72 +230,79 @@ def _columns(lines: Sequence[Line], options: EmbedOptions) -> Columns:
     return columns
 
 
-def _write_windows(
-    windows: Iterable[Window],
+def _write_pieces(
+    pieces: Iterable[Piece],
     writer: VectorWriter,
-    parts: WindowsHere | SharedParts,
+    parts: PartsHere | SharedParts,
     input: FilePath,
     rate: TokenRate,
 ) -> None:
     sentences, done = 0, writer.done
-    for window in windows:
+    for piece in pieces:
+        window = piece.window
         sentences += len(window.tokens)
-        if window.first < done:  # written before the run was stopped
+        if not window.tokens:  # of the shards before
+            parts.skip(piece)
+        elif window.first < done:  # written before the run was stopped
             if not writer.holds(window):
                 raise other_input(os.fspath(input), writer.out)
-            parts.skip(window)
+            parts.skip(piece)
             rate.advance(0)
         else:
-            parts.write(window)
+            parts.write(piece)
             rate.advance(sum(map(len, window.tokens)))
     if sentences < done:
         raise other_input(os.fspath(input), writer.out)
     parts.finish()
 
 
-class WindowsHere:
-    """Embeds windows in this process; `SharedParts` does so in others."""
+class PartsHere:
+    """Embeds pieces in this process; `SharedParts` does so in others."""
 
     def __init__(self, elmo: Embedder, writer: VectorWriter, options: EmbedOptions) -> None:
         self.elmo, self.writer, self.options = elmo, writer, options
 
-    def skip(self, window: Window) -> None:
-        self.elmo.skip(window.tokens)
+    def skip(self, piece: Piece) -> None:
+        self.elmo.skip(piece.tokens, forget=piece.is_fresh)
 
-    def write(self, window: Window) -> None:
-        sentences = list(_embed_window(self.elmo, window.tokens, self.options))
-        self.writer.write(sentences, window.columns)
+    def write(self, piece: Piece) -> None:
+        self.writer.write(_embed_piece(self.elmo, piece, self.options), piece.window.columns)
 
     def finish(self) -> None:
-        """Return when all windows are committed."""
+        """Return when all parts are committed."""
 
 
-def embed_windows(
+def embed_pieces(
     model: str, device: str, options: EmbedOptions, rows: RowWriter, threads: int
 ) -> Callable[..., int | None]:
-    """Load a model in a worker process; return the function that embeds and writes its windows."""
+    """Load a model in a worker process; return the function that embeds and writes its pieces."""
     set_threads(threads)
     elmo = load(
         model, precision=options.precision, device=device, batch_tokens=options.batch_tokens
     )
 
-    def embed(words: list[list[str]], part: tuple[int, int, list[list[str]]] | None) -> int | None:
-        for words_of_window in words:
-            elmo.skip([words_of_window])
+    def embed(words: list[tuple[bool, list[str]]], part: tuple[int, Piece] | None) -> int | None:
+        for is_fresh, words_of_piece in words:
+            elmo.skip([words_of_piece], forget=is_fresh)
         if part is None:
             return None
-        index, first, tokens = part
-        rows.write(index, first, list(_embed_window(elmo, tokens, options)))
+        index, piece = part
+        rows.write(index, piece.window.first, _embed_piece(elmo, piece, options))
         return index
 
     return embed
 
 
-def _embed_window(
-    elmo: Embedder, tokens: list[list[str]], options: EmbedOptions
-) -> Iterator[EmbeddedSentence]:
-    """Yield the sentences of a window with the layers that are asked for."""
+def _embed_piece(elmo: Embedder, piece: Piece, options: EmbedOptions) -> list[EmbeddedSentence]:
+    """Return the sentences that are kept with the layers that are asked for."""
+    if piece.is_fresh:
+        elmo.skip([], forget=True)
     layers = parse_layers(options.layers)
-    for sentence in elmo.stream(tokens, layers, batch_size=options.batch_size, dtype=options.dtype):
-        array = pool_and_scale(sentence.layers, options.pooling, normalize=options.normalize)
-        yield EmbeddedSentence(sentence.tokens, array)
+    embedded = elmo.stream(piece.tokens, layers, batch_size=options.batch_size, dtype=options.dtype)
+    return [
+        EmbeddedSentence(
+            sentence.tokens,
+            pool_and_scale(sentence.layers, options.pooling, normalize=options.normalize),
+        )
+        for sentence in list(embedded)[piece.kept]
+    ]

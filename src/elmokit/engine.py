@@ -76,6 +76,11 @@ class Engine:
         """Forget the packed weights and the word vectors."""
         self._version = ()
 
+    def forget_words(self) -> None:
+        """Forget the word vectors."""
+        self.packed()
+        self._words.clear()
+
     def warm(self, words: Iterable[str]) -> None:
         """Compute the vectors of words that the cache lacks, all in one call."""
         packed = self.packed()

@@ -62,7 +62,6 @@ def read_sentences(
     column: int | None = None,
     errors: str = "strict",
     start: int = 0,
-    stop: int | None = None,
     on_bytes: OnBytes = lambda _: None,
 ) -> Iterator[Line]:
     """Stream the sentences of a file, compressed (.gz, .xz, .zst) or not; "-" is standard input.
@@ -71,14 +70,14 @@ def read_sentences(
     which may be a dotted path, with an id in `id_field`), "conll" or "conllu" (words in `column`),
     or "auto": by extension. With `split`, text is running text: it is split into sentences, also
     across the lines of hard-wrapped paragraphs. An empty line of text or JSON keeps its index,
-    unless split. `errors="replace"` reads invalid UTF-8 as U+FFFD. Only the sentences with an index
-    from `start` up to, but without, `stop` are tokenized and yielded. `on_bytes(n)` is called after
-    each read with the number of bytes consumed. Wrong options raise at once.
+    unless split. `errors="replace"` reads invalid UTF-8 as U+FFFD. Only the sentences from
+    the index `start` on are tokenized and yielded. `on_bytes(n)` is called after each read with the
+    number of bytes consumed. Wrong options raise at once.
     """
     tokenize = _Tokenize(tokenizers.tokenizer(tokenizer), is_on=start == 0)
     form = Form(kind_of(path) if kind == "auto" else kind, split, field, id_field, column)
     sentences = _read(path, form, tokenize, errors, on_bytes)
-    return _not_empty(_between(sentences, start, stop, tokenize), name_of(path))
+    return _not_empty(_from(sentences, start, tokenize), name_of(path))
 
 
 def count_sentences(
@@ -110,16 +109,12 @@ class _Tokenize:
         return self.tokenize(text) if self.is_on else []
 
 
-def _between(
-    sentences: Iterable[Line], start: int, stop: int | None, tokenize: _Tokenize
-) -> Iterator[Line]:
-    """Yield the sentences from `start` up to `stop`, and switch the tokenizer on before them."""
+def _from(sentences: Iterable[Line], start: int, tokenize: _Tokenize) -> Iterator[Line]:
+    """Yield the sentences from `start` on, and switch the tokenizer on before them."""
     for line in sentences:
         if line.index >= start:
             yield line
         following = line.index if line.continues else line.index + 1
-        if following == stop:
-            return
         tokenize.is_on = following >= start
 
 

@@ -7,6 +7,7 @@ part, in the order of the windows: so any number of workers, or none, can resume
 from __future__ import annotations
 
 from itertools import chain
+from typing import NamedTuple
 
 from elmokit.vectors.shards import Window
 from elmokit.vectors.writer import VectorWriter
@@ -15,11 +16,23 @@ from elmokit.workers import Workers
 MAX_WAITING = 4  # windows per worker that may wait for their turn
 
 
-class SharedParts:
-    """Distributes windows to workers, and commits them in order.
+class Piece(NamedTuple):
+    """Sentences that are embedded together, and the part that they become."""
 
-    The function of a worker is called with the words of windows that others have got, to put them
-    into its cache, and with index, first sentence and tokens of a part to write, or None.
+    is_fresh: bool
+    """Whether words met before are forgotten first: what came before then has no effect."""
+    tokens: list[list[str]]
+    kept: slice
+    """Which of the sentences are written: the others belong to other shards."""
+    window: Window
+    """The sentences that are written."""
+
+
+class SharedParts:
+    """Distributes pieces to workers, and commits them in order.
+
+    The function of a worker is called with the words of pieces that others have got, to put them
+    into its cache, and with the index of a part to write and its piece, or None.
     """
 
     def __init__(self, workers: Workers, writer: VectorWriter) -> None:
@@ -27,26 +40,27 @@ class SharedParts:
         self._next = writer.parts  # index of the next part
         self._windows: dict[int, Window] = {}  # those that are not committed, by part
         self._written: set[int] = set()  # of these, parts whose vectors are on the disk
-        # For each worker the words of windows that it has not heard of.
-        self._words: list[list[list[str]]] = [[] for _ in range(len(workers))]
+        # For each worker the words of pieces that it has not heard of.
+        self._words: list[list[tuple[bool, list[str]]]] = [[] for _ in range(len(workers))]
 
-    def skip(self, window: Window) -> None:
-        """Fill the word caches as embedding the window would."""
-        self._add_words(window)
+    def skip(self, piece: Piece) -> None:
+        """Fill the word caches as embedding the piece would."""
+        self._add_words(piece)
         while max(map(len, self._words)) > MAX_WAITING:
             if not self.workers.idle:
                 self._receive()
             for worker in list(self.workers.idle):
                 self._send(worker, None)
 
-    def write(self, window: Window) -> None:
-        """Give a window to a worker, which needs only its tokens."""
+    def write(self, piece: Piece) -> None:
+        """Give a piece to a worker, which does not need the columns of its window."""
         while not self.workers.idle or len(self._windows) >= MAX_WAITING * len(self.workers):
             self._receive()
         worker = self.workers.idle[0]
-        self._windows[self._next] = window
-        self._send(worker, (self._next, window.first, window.tokens))
-        self._add_words(window, without=worker)
+        self._windows[self._next] = piece.window
+        own = piece._replace(window=Window(piece.window.first, [], {}))
+        self._send(worker, (self._next, own))
+        self._add_words(piece, without=worker)
         self._next += 1
 
     def finish(self) -> None:
@@ -54,13 +68,13 @@ class SharedParts:
         while self._windows:
             self._receive()
 
-    def _add_words(self, window: Window, without: int | None = None) -> None:
-        words = list(dict.fromkeys(chain.from_iterable(window.tokens)))
+    def _add_words(self, piece: Piece, without: int | None = None) -> None:
+        words = list(dict.fromkeys(chain.from_iterable(piece.tokens)))
         for worker, waiting in enumerate(self._words):
             if worker != without:
-                waiting.append(words)
+                waiting.append((piece.is_fresh, words))
 
-    def _send(self, worker: int, part: tuple[int, int, list[list[str]]] | None) -> None:
+    def _send(self, worker: int, part: tuple[int, Piece] | None) -> None:
         words, self._words[worker] = self._words[worker], []
         self.workers.send(worker, (words, part))
 

@@ -19,6 +19,8 @@ from embed_command import (
     as_standard_input,
     check,
     content_of,
+    long_text,
+    names_in,
     refuse,
     stop_after,
 )
@@ -26,6 +28,7 @@ from embed_command import (
 import elmokit.cli.embed
 import elmokit.embed
 import elmokit.embed_file
+import elmokit.engine
 from elmokit.vectors.reader import read_vectors
 from elmokit.vectors.shards import VectorShards
 
@@ -42,11 +45,17 @@ def test_npy_shards_are_mapped_from_the_disk(embed: Run, expected: list[Vectors]
 
 @pytest.mark.parametrize("pooling", [(), ("--pooling=mean",)])
 @pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("section", [65_536, 4])
 def test_shards_join_to_the_rows_of_the_whole(
-    embed: Run, name: str, pooling: tuple[str, ...]
+    embed: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    pooling: tuple[str, ...],
+    section: int,
 ) -> None:
     if name == "vectors.parquet":
         pytest.importorskip("pyarrow")
+    monkeypatch.setattr(elmokit.embed_file, "SECTION", section)
     embed("text.txt", name, *pooling)
     rows: list[Any] = []
     for i in (1, 2, 3):
@@ -55,9 +64,60 @@ def test_shards_join_to_the_rows_of_the_whole(
     whole = list(read_vectors(Path(name)))
     if name in ("vectors.parquet", "vectors.npy") or not pooling:
         assert [index for index, *_ in rows] == list(range(len(SENTENCES)))
-    check([vectors for *_, vectors in rows], [vectors for *_, vectors in whole])
+    for (*_, vectors), (*_, of_whole) in zip(rows, whole, strict=True):
+        assert vectors.tobytes() == of_whole.tobytes()
     if name != "vectors.h5":
         assert [tokens for _, tokens, _ in rows] == TOKENS
+
+
+@pytest.mark.parametrize("section", [65_536, 500, 512])
+def test_shards_of_many_windows_have_the_bytes_of_the_whole(
+    embed: Run, monkeypatch: pytest.MonkeyPatch, section: int
+) -> None:
+    """Rounding depends on which sentences form a batch and which words are new at one time."""
+    monkeypatch.setattr(elmokit.embed, "WINDOW_BYTES", 1 << 14)
+    monkeypatch.setattr(elmokit.embed_file, "SECTION", section)
+    Path("text.txt").write_text(long_text(1400), encoding="utf-8")
+    options = ("--threads=1", "--batch-tokens=32", "--tokenizer=whitespace")
+    embed("text.txt", "whole.npy", *options)
+    rows: list[Any] = []
+    for i in (1, 2, 3):
+        workers = ("--workers=2",) if i == 2 and section == 65_536 else ()
+        embed("text.txt", f"{i}.npy", *options, f"--shard={i}/3", *workers)
+        assert len(names_in(Path(f"{i}.npy"))) > 5
+        rows += read_vectors(Path(f"{i}.npy"))
+    whole = list(read_vectors(Path("whole.npy")))
+    assert [row[:2] for row in rows] == [row[:2] for row in whole]
+    assert [row[2].tobytes() for row in rows] == [row[2].tobytes() for row in whole]
+
+
+def test_a_section_does_not_depend_on_those_before(
+    embed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other texts before it do not change which words are new in it."""
+    monkeypatch.setattr(elmokit.embed_file, "SECTION", 100)
+    lines = long_text(200).splitlines(keepends=True)
+    options = ("--threads=1", "--tokenizer=whitespace")
+    read: list[int] = []
+    warm = elmokit.engine.WordVectors.make_room
+
+    def counted(self: Any, words: dict[str, None]) -> list[str]:
+        missing = warm(self, words)
+        if missing:
+            read.append(len(missing))
+        return missing
+
+    monkeypatch.setattr(elmokit.engine.WordVectors, "make_room", counted)
+    counts = []
+    for name, before in (("a", lines[:100]), ("b", ["other words\n"] * 100)):
+        Path(f"{name}.txt").write_text("".join([*before, *lines[100:]]), encoding="utf-8")
+        read.clear()
+        embed(f"{name}.txt", f"{name}.npy", *options)
+        counts.append(list(read))
+    assert len(counts[0]) == 2
+    assert counts[0][1] == counts[1][1] > 200 > counts[1][0]
+    a, b = (list(read_vectors(Path(f"{name}.npy")))[100:] for name in "ab")
+    assert [row[2].tobytes() for row in a] == [row[2].tobytes() for row in b]
 
 
 def test_hdf5_of_a_shard_names_sentences_by_their_index_in_the_input(embed: Run) -> None:
