@@ -173,12 +173,18 @@ def test_dropout_changes_the_layers_in_training_only() -> None:
     np.testing.assert_array_equal(training_layers(elmo, sentence)[0][0], evaluated[0])
 
 
-def test_the_buffer_of_gates_may_be_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_the_buffer_of_gates_may_be_of_any_size(
+    monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    monkeypatch.setattr("elmokit.model.kernels.linear.mkl_is_slow", lambda: is_slow)
     reference = make_reference()
     sentences = [["the"] * n for n in (7, 3, 0, 12, 1)]
     expected = [reference.embed(sentence) for sentence in sentences]
     for floats in (1, 100, 500, 10**6):
-        monkeypatch.setattr("elmokit.model.fast.inference.REUSED_GATE_FLOATS", floats)
+        for name, value in (("REUSED_GATE_FLOATS", floats), ("NEW_GATE_FLOATS", floats)):
+            monkeypatch.setattr(f"elmokit.model.fast.inference.{name}", value)
+        monkeypatch.setattr("elmokit.model.fast.inference.NEW_GATE_ROWS", 1)
         for actual, target in zip(
             load_reference(reference).embed(sentences), expected, strict=True
         ):

@@ -22,23 +22,27 @@ from elmokit.model.encoders import CharCNN, Highway, UnicodeEncoder
 from elmokit.model.fast.directions import run_both_directions
 from elmokit.model.kernels.char_tables import make_width_table, sum_windows, table_rows
 from elmokit.model.kernels.linear import (
+    BLOCKED_FROM,
     BlockedLinear,
     Float32Linear,
     Linear,
     Precision,
     make_linear,
+    mkl_is_slow,
 )
 from elmokit.model.lstm import LayerState, LSTMLayer, Packing, pack
 from elmokit.text.characters import PADDING_ID
 
 # Elements of the gates computed in one product: many if they go into a buffer that is reused, few
-# if the kernel allocates new memory each time, so that the memory stays in the cache.
+# if the kernel allocates new memory each time, so that the memory stays in the cache, but enough
+# rows for the time that reading the weights takes.
 REUSED_GATE_FLOATS = 8 << 20
-NEW_GATE_FLOATS = 1 << 20
+NEW_GATE_FLOATS, NEW_GATE_ROWS = 1 << 20, 256
 # Up to so many rows a step is bound by reading weights: one direction after the other, with all
 # threads on each product, keeps a layer's weights in the caches of all cores.
 NARROW_ROWS = 2
-NARROW_ROWS_LARGE = 8  # with weights that no cache of a core holds
+NARROW_ROWS_BLOCKED = 8  # where oneDNN multiplies
+NARROW_ROWS_LARGE = 64  # with weights that no cache of a core holds, where that cache is small
 ENCODER_WORDS = 256  # words whose convolutions are computed at once
 
 
@@ -53,7 +57,7 @@ class FastCharCNN:
         self.n_filters = sum(map(len, self.biases))
         self.activate_ = torch.tanh_ if encoder.activation == "tanh" else torch.relu_
         self.highways = pack_highways(encoder.highways, precision)
-        # The BLAS rounds the projection less than oneDNN does, and takes little longer.
+        # A BLAS that is not slow rounds the projection less than oneDNN does, in little more time.
         last = encoder.projection
         self.projection = (
             None if last is None else make_linear(last.weight, last.bias, precision, blocks=False)
@@ -153,9 +157,12 @@ class FastLSTMLayer:
         """
         outputs = torch.empty(len(x), self.size, device=x.device)
         reuses = isinstance(self.from_input, Float32Linear)
-        limit = REUSED_GATE_FLOATS if reuses else NEW_GATE_FLOATS
-        max_rows = min(len(x), max(sizes[0], limit // (4 * self.cells)))
-        buffer = torch.empty(max_rows if reuses else 0, 4 * self.cells, device=x.device)
+        width = 4 * self.cells
+        fitting = REUSED_GATE_FLOATS // width
+        if not reuses:
+            fitting = max(NEW_GATE_FLOATS // width, NEW_GATE_ROWS)
+        max_rows = min(len(x), max(sizes[0], fitting))
+        buffer = torch.empty(max_rows if reuses else 0, width, device=x.device)
         start = step = 0
         while start < len(x):  # one block: the steps that fit into the buffer
             rows, last = 0, step
@@ -208,6 +215,14 @@ class FastLSTMLayer:
         return h
 
 
+def narrow_rows(recurrent: Linear) -> int:
+    """Return the largest batch for which one direction runs after the other."""
+    if not isinstance(recurrent, BlockedLinear):
+        return NARROW_ROWS
+    is_large = recurrent.weight.numel() > BLOCKED_FROM
+    return NARROW_ROWS_LARGE if is_large and mkl_is_slow() else NARROW_ROWS_BLOCKED
+
+
 class FastBiLM:
     """A snapshot of a biLM for inference; make another one when the weights have changed."""
 
@@ -220,6 +235,7 @@ class FastBiLM:
                 [FastLSTMLayer(layer, precision) for layer in layers]  # type: ignore[arg-type]
                 for layers in (model.forward_layers, model.backward_layers)
             ]
+            self.narrow_rows = narrow_rows(self.directions[0][0].recurrent)
             self.device = next(model.parameters()).device
             marks = self.encode(boundaries.to(self.device)).chunk(2)  # (1, projection_dim) each
             zeros = BiLMState.zeros(self.config, 1, self.device)
@@ -277,8 +293,7 @@ class FastBiLM:
                 result[layer, positions, columns] = output
             return states
 
-        large = isinstance(self.directions[0][0].recurrent, BlockedLinear)
-        if packing.sizes[0] <= (NARROW_ROWS_LARGE if large else NARROW_ROWS):
+        if packing.sizes[0] <= self.narrow_rows:
             return result, [run(0), run(1)]
         return result, run_both_directions(run, self.device, torch.inference_mode)
 

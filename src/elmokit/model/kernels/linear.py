@@ -11,6 +11,7 @@ rounded, and its result is float32 again.
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import Literal
 
 import torch
@@ -64,10 +65,10 @@ class Float32Linear(Linear):
 
 
 class BlockedLinear(Linear):
-    """A large weight in the blocks that oneDNN reads.
+    """A weight in the blocks that oneDNN reads.
 
     The BLAS would copy the weight into blocks in each call, which for a few rows of input takes
-    longer than the product itself, and on AMD processors it uses one thread for a single row.
+    longer than the product itself.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -143,10 +144,11 @@ def make_linear(
     """Return the product with `weight` (out, in) and `bias` (out,), or raise if it cannot run here.
 
     Without `blocks` a float32 product can be written into given memory; few rows take longer.
+    Where the MKL is slow, it is in blocks in any case.
     """
     if precision == "float32":
         is_large = weight.numel() > (BLOCKED_FROM if bias is None else 0)
-        if is_large and blocks and has_blocks(weight):
+        if has_blocks(weight) and (mkl_is_slow() or (is_large and blocks)):
             return BlockedLinear(weight, bias)
         return Float32Linear(weight, bias)
     engines = torch.backends.quantized.supported_engines
@@ -171,6 +173,18 @@ def has_blocks(weight: Tensor) -> bool:
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and all(hasattr(torch.ops.mkldnn, name) for name in operators)
     )
+
+
+@cache
+def mkl_is_slow() -> bool:
+    """Return whether this is a processor of AMD.
+
+    There the MKL, torch's BLAS, does not use AVX-512, with AVX2 it has three quarters of oneDNN's
+    speed, and it multiplies a single row with one thread.
+    """
+    if not hasattr(torch.cpu, "get_capabilities"):  # An old version of torch.
+        return False
+    return "AMD" in torch.cpu.get_capabilities().get("cpu_name", "")
 
 
 # ---------------------------------------------------------------------- mixed precision
