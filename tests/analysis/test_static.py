@@ -196,6 +196,19 @@ def test_a_run_resumes_only_with_the_same_settings_and_corpus(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "vectors.txt"]
 
 
+def test_a_folder_of_someone_else_is_kept(elmo: Embedder, corpus: Corpus, tmp_path: Path) -> None:
+    """Its names are ours, what it holds is not."""
+    out = tmp_path / "vectors.txt"
+    state = tmp_path / "vectors.txt.parts" / "state.npz"
+    state.parent.mkdir()
+    np.savez(state, weights=np.ones(3))
+    before = state.read_bytes()
+    said = complaint(lambda: average_uses(elmo, corpus, out, min_count=1, overwrite=True))
+    assert said == f"{state.parent} is not an unfinished run, so it is kept"
+    assert state.read_bytes() == before
+    assert not out.exists()
+
+
 def test_bad_requests_are_refused_and_leave_nothing(
     elmo: Embedder, corpus: Corpus, tmp_path: Path
 ) -> None:

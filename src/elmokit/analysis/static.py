@@ -13,6 +13,7 @@ import json
 import time
 import zipfile
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,11 @@ class UseSums(ResumableFolder):
         self.uses = self.done = 0  # uses so far, and sentences that have one
         self.digest = ""  # of these sentences
         super().__init__(Path(out), settings, resume=resume, overwrite=overwrite)
+
+    def _is_run(self, parts: Path) -> bool:
+        with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(parts / STATE) as state:
+            return {"sums.npy", "metadata.npy"} <= set(state.namelist())
+        return True
 
     def _is_replaceable(self, out: Path) -> bool:
         return out.is_file()

@@ -104,6 +104,14 @@ class ResumableFolder:
             with suppress(OSError):
                 self._remove(self.folder)
 
+    def _is_run(self, parts: Path) -> bool:
+        """Tell by its content whether a folder with such names is an unfinished run, or damaged."""
+        for name, field in self.FIELDS.items():
+            with suppress(UnsupportedFormat):
+                if is_file(parts / name) and field not in read_json(parts / name):
+                    return False
+        return True
+
     def _is_replaceable(self, out: Path) -> bool:
         """Tell by its content whether `out`, which exists and is not empty, is such an output."""
         raise NotImplementedError
@@ -128,10 +136,8 @@ class ResumableFolder:
         out, parts = self.out, self.folder
         if os.path.lexists(parts):
             check_replaceable(parts, self.FILES)
-            for name, field in self.FIELDS.items():
-                with suppress(UnsupportedFormat):  # It is damaged.
-                    if is_file(parts / name) and field not in read_json(parts / name):
-                        raise ElmokitError(f"{parts} is not an unfinished run, so it is kept")
+            if not self._is_run(parts):
+                raise ElmokitError(f"{parts} is not an unfinished run, so it is kept")
         check_unused(out, resume=resume, overwrite=overwrite)
         if out.is_dir():
             check_replaceable(out, self.FILES)

@@ -22,7 +22,6 @@ from elmokit.model.encoders import CharCNN, Highway, UnicodeEncoder
 from elmokit.model.fast.directions import run_both_directions
 from elmokit.model.kernels.char_tables import make_width_table, sum_windows, table_rows
 from elmokit.model.kernels.linear import (
-    BLOCKED_FROM,
     BlockedLinear,
     Float32Linear,
     Linear,
@@ -219,8 +218,8 @@ def narrow_rows(recurrent: Linear) -> int:
     """Return the largest batch for which one direction runs after the other."""
     if not isinstance(recurrent, BlockedLinear):
         return NARROW_ROWS
-    is_large = recurrent.weight.numel() > BLOCKED_FROM
-    return NARROW_ROWS_LARGE if is_large and mkl_is_slow() else NARROW_ROWS_BLOCKED
+    is_slow = recurrent.is_large and mkl_is_slow()
+    return NARROW_ROWS_LARGE if is_slow else NARROW_ROWS_BLOCKED
 
 
 class FastBiLM:
