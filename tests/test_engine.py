@@ -203,11 +203,13 @@ def test_load_can_warm_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_slow", [False, True])
 @pytest.mark.parametrize("blocked_from", [0, 2 << 20])
+@pytest.mark.parametrize("small", [0, 200, 1 << 20])
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 def test_few_sentences_agree_with_the_model(
-    is_slow: bool, blocked_from: int, count: int, monkeypatch: pytest.MonkeyPatch
+    is_slow: bool, blocked_from: int, small: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("elmokit.model.kernels.linear.BLOCKED_FROM", blocked_from)
+    monkeypatch.setattr("elmokit.model.kernels.linear.SMALL_PRODUCT", small)
     for module in ("kernels.linear", "fast.inference"):
         monkeypatch.setattr(f"elmokit.model.{module}.mkl_is_slow", lambda: is_slow)
     threads = torch.get_num_threads()

@@ -42,6 +42,7 @@ NEW_GATE_FLOATS, NEW_GATE_ROWS = 1 << 20, 256
 NARROW_ROWS = 2
 NARROW_ROWS_BLOCKED = 8  # where oneDNN multiplies
 NARROW_ROWS_LARGE = 64  # with weights that no cache of a core holds, where that cache is small
+SMALL_WEIGHT = 1 << 19  # elements; the steps of smaller models are shorter than calls of oneDNN
 ENCODER_WORDS = 256  # words whose convolutions are computed at once
 
 
@@ -144,9 +145,14 @@ class FastLSTMLayer:
         self.from_input = make_linear(
             weight, layer.shifted_bias(), "float32" if half else precision, blocks=False
         )
-        self.recurrent = make_linear(layer.recurrent_weight, None, precision)
+        few_by_blas = layer.recurrent_weight.numel() < SMALL_WEIGHT
+        self.recurrent = make_linear(
+            layer.recurrent_weight, None, precision, few_by_blas=few_by_blas
+        )
         self.projection = (
-            None if layer.projection is None else make_linear(layer.projection, None, precision)
+            None
+            if layer.projection is None
+            else make_linear(layer.projection, None, precision, few_by_blas=few_by_blas)
         )
 
     def __call__(self, x: Tensor, sizes: list[int], h: Tensor, c: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from elmokit.errors import ElmokitError
 Precision = Literal["float32", "float16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int8")
 BLOCKED_FROM = 2 << 20  # elements of a weight that does not fit into a core's cache
+SMALL_PRODUCT = 1 << 20  # multiplications that the BLAS has done before oneDNN begins
 
 
 class Linear:
@@ -69,17 +70,29 @@ class BlockedLinear(Linear):
 
     The BLAS would copy the weight into blocks in each call, which for a few rows of input takes
     longer than the product itself. oneDNN rounds a row alike whatever rows are beside it, unless
-    the weight has so many columns that it cuts them according to the number of rows.
+    the weight has so many columns that it cuts them according to the number of rows. `blas`, if
+    given, does the products that take less time than a call of oneDNN.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None = None, blas: Linear | None = None
+    ) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), 32)
         self.bias = None if bias is None else bias.detach()
         self.is_large = weight.numel() > BLOCKED_FROM
+        self.blas, self.few = blas, 0 if blas is None else SMALL_PRODUCT // weight.numel()
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.blas is not None and len(x) <= self.few:
+            return self.blas(x)
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         return y
+
+    def add_to(self, target: Tensor, x: Tensor) -> None:
+        if self.blas is not None and len(x) <= self.few:
+            self.blas.add_to(target, x)
+        else:
+            target.add_(self(x))
 
 
 class PackedHalfLinear(Linear):
@@ -141,17 +154,22 @@ class HalfLinear(Linear):
 
 
 def make_linear(
-    weight: Tensor, bias: Tensor | None, precision: Precision, *, blocks: bool = True
+    weight: Tensor,
+    bias: Tensor | None,
+    precision: Precision,
+    *,
+    blocks: bool = True,
+    few_by_blas: bool = False,
 ) -> Linear:
     """Return the product with `weight` (out, in) and `bias` (out,), or raise if it cannot run here.
 
     Without `blocks` a float32 product can be written into given memory; few rows take longer.
-    Where the MKL is slow, it is in blocks in any case.
+    Where the MKL is slow, it is in blocks in any case, with `few_by_blas` but for few rows.
     """
     if precision == "float32":
         is_large = weight.numel() > (BLOCKED_FROM if bias is None else 0)
         if has_blocks(weight) and (mkl_is_slow() or (is_large and blocks)):
-            return BlockedLinear(weight, bias)
+            return BlockedLinear(weight, bias, Float32Linear(weight, bias) if few_by_blas else None)
         return Float32Linear(weight, bias)
     engines = torch.backends.quantized.supported_engines
     can_pack = weight.device.type == "cpu" and "fbgemm" in engines
@@ -183,7 +201,7 @@ def mkl_is_slow() -> bool:
 
     There the MKL, torch's BLAS, does not use AVX-512, with AVX2 it has three quarters of oneDNN's
     speed, and it multiplies a single row with one thread. It also rounds one row differently than
-    many, which makes oneDNN worth the 3% by which it is slower for a single row of a small model.
+    many, and oneDNN does not.
     """
     if not hasattr(torch.cpu, "get_capabilities"):  # An old version of torch.
         return False
