@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--million-tokens", nargs="+", type=float, default=[0.25, 0.75, 2.0])
     parser.add_argument("--threads", type=int, help="of the runs whose loss counts")
     parser.add_argument("--no-speed", action="store_true", help="train only, and write no result")
+    parser.add_argument("--trained", action="store_true", help="take the runs that are complete")
     parser.add_argument("--out", default=str(HERE / "results" / "shapes.json"))
     arguments = parser.parse_args()
     folder, budgets = Path(arguments.folder), sorted(arguments.million_tokens)
@@ -68,6 +69,7 @@ def main() -> None:
         batch = min(trials, key=loss)["batch"]
         rows += trials
         rows += [train(arguments, size, budget, rate, batch) for budget in budgets[1:]]
+    rows = [row for row in rows if row["perplexity"]]
     best = [
         min((row for row in rows if (row["cells"], row["tokens"]) == key), key=loss)
         for key in dict.fromkeys((row["cells"], row["tokens"]) for row in rows)
@@ -96,7 +98,10 @@ def train(
     cells, projection = size
     out = Path(arguments.folder) / f"{cells}-{million:g}M-{rate:g}-{batch}"
     steps = round(million * 1e6 / batch / UNROLL)
-    pretrain(arguments, out, size, rate, batch, steps, arguments.threads)
+    if not arguments.trained:
+        pretrain(arguments, out, size, rate, batch, steps, arguments.threads)
+    elif not (out / "model.safetensors").exists():
+        return {"perplexity": None, "learning_rate": rate, "batch": batch}
     checkpoint = native.read(out)
     return {
         "cells": cells,
@@ -173,8 +178,8 @@ def write_recipe(recipe: dict[str, Any], folder: Path) -> Path:
 
 
 def loss(row: dict[str, Any]) -> float:
-    """Return the held-out loss of a run, in nats per token."""
-    return math.log(row["perplexity"]["average"])
+    """Return the held-out loss of a run, in nats per token; that of no run is infinite."""
+    return math.log(row["perplexity"]["average"]) if row["perplexity"] else math.inf
 
 
 def fit(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
