@@ -33,8 +33,8 @@ from elmokit.model.lstm import LayerState, LSTMLayer, Packing, pack
 from elmokit.text.characters import PADDING_ID
 
 # Elements of the gates computed in one product: many if they go into a buffer that is reused, few
-# if the kernel allocates new memory each time, so that the memory stays in the cache, but enough
-# rows for the time that reading the weights takes.
+# if the kernel allocates new memory each time, so that the memory stays in the cache. oneDNN needs
+# enough rows for the time that reading the weights takes.
 REUSED_GATE_FLOATS = 8 << 20
 NEW_GATE_FLOATS, NEW_GATE_ROWS = 1 << 20, 256
 # Up to so many rows a step is bound by reading weights: one direction after the other, with all
@@ -163,9 +163,9 @@ class FastLSTMLayer:
         outputs = torch.empty(len(x), self.size, device=x.device)
         reuses = isinstance(self.from_input, Float32Linear)
         width = 4 * self.cells
-        fitting = REUSED_GATE_FLOATS // width
-        if not reuses:
-            fitting = max(NEW_GATE_FLOATS // width, NEW_GATE_ROWS)
+        fitting = (REUSED_GATE_FLOATS if reuses else NEW_GATE_FLOATS) // width
+        if isinstance(self.from_input, BlockedLinear):
+            fitting = max(fitting, NEW_GATE_ROWS)
         max_rows = min(len(x), max(sizes[0], fitting))
         buffer = torch.empty(max_rows if reuses else 0, width, device=x.device)
         start = step = 0
