@@ -186,9 +186,7 @@ def is_close(shown: str, printed: str, tolerance: float = TOLERANCE) -> bool:
         return False
     for first, second in zip(*numbers, strict=True):
         digits = len(first.partition(".")[2])
-        least = 2.01 * 10**-digits
-        if is_trained:  # Percents and counts; weights, whose spreads are far below their means.
-            least = {0: 15, 2: 15, 3: 0.02}.get(digits, least)
+        least = 15 if is_trained and digits in (0, 2) else 2.01 * 10**-digits
         bound = max(tolerance * abs(float(first)), least)
         if len(second.partition(".")[2]) != digits or abs(float(first) - float(second)) > bound:
             return False

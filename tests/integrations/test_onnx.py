@@ -22,6 +22,7 @@ from elmokit.analysis.uses import read_uses
 from elmokit.cli.main import main
 from elmokit.embed import Embedder
 from elmokit.model.batch import make_batch
+from elmokit.model.kernels.linear import mkl_is_slow
 
 pytest.importorskip("onnx", reason="onnx is not installed: elmokit[onnx]")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: elmokit[onnx]")
@@ -79,9 +80,11 @@ def test_the_included_model_gives_the_same_vectors_for_any_batch_and_length(
     assert result.graph_bytes == (tmp_path / "elmo.onnx").stat().st_size < 30e6
     elmo = elmokit.load()
     english = [list(use.tokens) for use in read_uses(ROOT / "examples" / "senses.tsv")]
-    # Kernels for AVX2 round most, 4.4e-6: they add all products of a row one after the other.
-    ordinary, bound = [english[:count] for count in (1, 7, 50)], 5e-6
-    for sentences in [*ordinary, *map(sentences_of, LENGTHS)]:
+    # Of all kernels, oneDNN's for AVX2 round most: they add the products one after the other.
+    rounds_more = mkl_is_slow() and torch.backends.cpu.get_cpu_capability() == "AVX2"
+    ordinary = [(english[:count], 5e-6 if rounds_more else 4e-6) for count in (1, 7, 50)]
+    # LSTMs amplify the rounding of text that makes no sense, see docs/explanation/guarantees.md.
+    for sentences, bound in [*ordinary, *((sentences_of(each), 5e-6) for each in LENGTHS)]:
         exact = exact_layers(elmo, sentences)
         layers = run(str(tmp_path / "elmo.onnx"), encode(elmo, sentences))["layers"]
         assert relative_difference(layers, exact) < bound
