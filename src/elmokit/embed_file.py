@@ -304,5 +304,5 @@ def _embed_piece(elmo: Embedder, piece: Piece, options: EmbedOptions) -> list[Em
             sentence.tokens,
             pool_and_scale(sentence.layers, options.pooling, normalize=options.normalize),
         )
-        for sentence in list(embedded)[piece.kept]
+        for sentence in islice(embedded, piece.kept.start, piece.kept.stop)
     ]
