@@ -1,13 +1,13 @@
 """Which shape makes the best model of a budget? Sizes are trained on several budgets of tokens.
 
-    python benchmarks/shapes.py --text text/en --valid en.heldout.txt --folder shapes \
-        [--million-tokens 0.25 0.75 2]
+    python benchmarks/shapes.py --text text --folder shapes [--million-tokens 0.15 0.45 1.2]
 
 Every run follows configs/english.yaml, with a shape, a learning rate and a batch size of its own,
-and its learning rate decays fully at the end. Each size first tries three learning rates and half
-the batch with the smallest budget, then takes the best for the others. All have the same text, the
-same vocabulary and are compared by their loss on the held-out text. In the end the speed of each
-size is measured, twice in turns, with all threads.
+and its learning rate decays fully at the end. Its text is a sample of the recipe's: every 18th
+block of 100 lines of each source, as often as the recipe reads the source. Each size first tries
+three learning rates and half the batch with the smallest budget, then takes the best for the
+others. All have the same text and vocabulary and are compared by their loss on other blocks of the
+same sources. In the end the speed of each size is measured, twice in turns, with all threads.
 
 The curve E + A / N^a + B / D^b, of N weights of the LSTMs of one direction and D tokens, is fitted
 to the logarithms of the losses. With the speed of each size it says which is the best for a number
@@ -17,6 +17,7 @@ of hours. The same command resumes a study that was stopped.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -35,6 +36,7 @@ from speed import machine
 
 from elmokit.figures import COLORS, FAINT, MARKERS, WIDTH, new_figure, styled, write_figure
 from elmokit.formats import native
+from elmokit.io.lines import read_lines
 from elmokit.pretrain.corpus import prepare
 
 HERE = Path(__file__).parent
@@ -44,14 +46,16 @@ RATES = 0.001, 0.002, 0.004
 HOURS = 1, 3, 6, 12, 24
 UNROLL = 20
 SPEED_STEPS = 60  # of a batch of 128
+BLOCK_LINES = 100
+BLOCKS_APART = 18  # Of so many blocks of a source, the first is read.
+HELDOUT_APART = 100 * BLOCKS_APART
 
 
 def main() -> None:
     parser = described_parser(__doc__)
-    parser.add_argument("--text", nargs="+", required=True, help="files or folders of text")
-    parser.add_argument("--valid", required=True, help="held-out text")
+    parser.add_argument("--text", required=True, help="the folder with the texts of the recipe")
     parser.add_argument("--folder", required=True, help="where the models are trained")
-    parser.add_argument("--million-tokens", nargs="+", type=float, default=[0.25, 0.75, 2.0])
+    parser.add_argument("--million-tokens", nargs="+", type=float, default=[0.15, 0.45, 1.2])
     parser.add_argument("--threads", type=int, help="of the runs whose loss counts")
     parser.add_argument("--no-speed", action="store_true", help="train only, and write no result")
     parser.add_argument("--trained", action="store_true", help="take the runs that are complete")
@@ -59,7 +63,8 @@ def main() -> None:
     arguments = parser.parse_args()
     folder, budgets = Path(arguments.folder), sorted(arguments.million_tokens)
     folder.mkdir(parents=True, exist_ok=True)
-    prepare(arguments.text, folder / "corpus", valid=arguments.valid)
+    arguments.corpus, arguments.valid = sample(Path(arguments.text), folder)
+    prepare(arguments.corpus, folder / "corpus", valid=arguments.valid)
     rows: list[dict[str, Any]] = []
     for size in SIZES:
         batch = yaml.safe_load(RECIPE.read_text())["batch_size"]
@@ -89,6 +94,34 @@ def main() -> None:
     out.write_text(json.dumps(result, indent=1) + "\n")
     write_figure(draw(result, best), str(out.with_suffix(".png")))
     print(json.dumps({"curve": curve, "hours": result["hours"]}, indent=1))
+
+
+def sample(text: Path, folder: Path) -> tuple[list[str], str]:
+    """Write blocks of each source of the recipe; return the training files and the held-out one."""
+    train_files, heldout_file = [], folder / "heldout.txt"
+    if heldout_file.exists():
+        return sorted(map(str, (folder / "text").iterdir())), str(heldout_file)
+    (folder / "text").mkdir(exist_ok=True)
+    heldout: list[str] = []
+    for source in yaml.safe_load(RECIPE.read_text())["corpus"]:
+        ((pattern, weight),) = source.items()
+        path = text / Path(pattern).name
+        chosen: list[str] = []
+        lines = (piece.text for piece in read_lines(path))
+        for index in itertools.count():
+            block = list(itertools.islice(lines, BLOCK_LINES))
+            if not block:
+                break
+            number, rest = divmod(index, BLOCKS_APART)
+            if rest == 0:
+                chosen += block * (int((number + 1) * weight) - int(number * weight))
+            if index % HELDOUT_APART == BLOCKS_APART // 2:
+                heldout += block
+        out = folder / "text" / path.name.removesuffix(".xz")
+        out.write_text("".join(f"{line}\n" for line in chosen))
+        train_files.append(str(out))
+    heldout_file.write_text("".join(f"{line}\n" for line in heldout))
+    return sorted(train_files), str(heldout_file)
 
 
 def train(
@@ -154,7 +187,7 @@ def pretrain(
     run_elmokit(
         "pretrain",
         config=str(write_recipe(recipe, folder)),
-        corpus=arguments.text,
+        corpus=arguments.corpus,
         valid=arguments.valid,
         out=str(out),
         model={**recipe["model"], "lstm_dim": size[0], "projection_dim": size[1]},

@@ -338,7 +338,7 @@ class Embedder:
             raise InvalidInput(f"dtype must be float32 or float16, not {dtype!r}")
         check_batch_size(batch_size)
         for window in self.windows(texts, kept=len(weights)):
-            self._warn_if_foreign(window)
+            self.warn_if_foreign(window)
             yield from self._embed_window(window, weights, batch_size, boundaries, dtype)
 
     def windows(self, texts: Iterable[Text], kept: int = 1) -> Iterator[list[list[str]]]:
@@ -516,7 +516,7 @@ class Embedder:
             return frozenset(words)
         return None if self.vocabulary is None else self.vocabulary.ids
 
-    def _warn_if_foreign(self, window: Sequence[Sequence[str]]) -> None:
+    def warn_if_foreign(self, window: Sequence[Sequence[str]]) -> None:
         """Log a warning, once, if most words of a text are not in the model's vocabulary."""
         known = self._known_words
         if known is None or self._met[0] > MAX_MET:

@@ -23,6 +23,7 @@ from torch import Tensor
 from elmokit.formats.checkpoint import Checkpoint, check_tensors
 from elmokit.model.bilm import BiLM, BiLMState, build, expected_shapes, weights_version
 from elmokit.model.fast.inference import FastBiLM
+from elmokit.model.fast.rows import Rows
 from elmokit.model.kernels.linear import Precision
 from elmokit.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.text.indexers import Indexer
@@ -71,6 +72,10 @@ class Engine:
             self._words = WordVectors(size, self.cache_bytes, self._packed.device)
             self._version = version
         return self._packed
+
+    def rows(self) -> Rows:
+        """Return an empty place for sentences that come and go while others are read."""
+        return Rows(self.packed())
 
     def clear(self) -> None:
         """Forget the packed weights and the word vectors."""

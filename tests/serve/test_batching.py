@@ -13,8 +13,9 @@ from tiny import difference, tiny_elmo
 
 from elmokit.embed import Embedder, Sentence
 from elmokit.errors import InvalidInput
-from elmokit.serve.batching import TURNS, Batcher
+from elmokit.serve.batching import HELD, STEPS, TURNS, Batcher
 from elmokit.serve.limits import Overloaded
+from elmokit.text.readers import WINDOW_TOKENS
 
 TEXTS = [["the", "river"], ["a", "bank", "."], ["it"], ["he", "sat", "on", "it"]]
 
@@ -54,7 +55,7 @@ def hold(batcher: Batcher, until: threading.Event) -> asyncio.Future[bool]:
     return asyncio.ensure_future(batcher.call(lambda: until.wait(30), 1))
 
 
-def test_whoever_waits_while_a_batch_runs_forms_the_next_one(elmo: Embedder) -> None:
+def test_whoever_waits_while_the_model_is_busy_is_read_together_afterwards(elmo: Embedder) -> None:
     async def action(batcher: Batcher) -> list[Any]:
         free = threading.Event()
         busy = hold(batcher, free)
@@ -66,7 +67,7 @@ def test_whoever_waits_while_a_batch_runs_forms_the_next_one(elmo: Embedder) -> 
         return [(await job)[0] for job in jobs]
 
     result, batches = run(elmo, action)
-    assert batches == [(1, 0), (4, 14)]
+    assert batches == [(1, 0), (4, 10)]
     for array, sentence in zip(result, elmo.embed(TEXTS), strict=True):
         assert difference(array, sentence.layers) < 1e-6
 
@@ -126,11 +127,47 @@ def test_a_large_job_is_done_in_bounded_turns_beside_many_small_ones(elmo: Embed
     )  # Taking turns by sentences, it would be 8 * TURNS.
 
 
-def test_a_batch_is_not_larger_than_those_of_the_model(elmo: Embedder) -> None:
-    texts = [["word"] * 99] * 50
+def test_no_more_is_read_at_once_than_in_a_batch_of_the_model(elmo: Embedder) -> None:
+    texts = [["word"] * 99] * (TURNS * 10)
     _, batches = run(elmo, lambda batcher: batcher.embed(texts, layers))
-    assert len(batches) == 3
-    assert max(tokens for _, tokens in batches) < elmo.batch_tokens + 100
+    assert sum(tokens for _, tokens in batches) == 99 * len(texts)
+    largest = max(tokens for _, tokens in batches)
+    assert elmo.batch_tokens // 2 < largest < elmo.batch_tokens + STEPS
+
+
+def test_only_so_many_tokens_belong_to_sentences_that_have_begun(elmo: Embedder) -> None:
+    texts = [["word"] * 1000] * (2 * TURNS)
+    _, batches = run(elmo, lambda batcher: batcher.embed(texts, layers), batch_tokens=500)
+    most = HELD * 500 // 1000 + 2  # sentences
+    assert max(tokens for _, tokens in batches) <= most * STEPS
+
+
+def test_a_short_text_does_not_wait_for_a_long_one(elmo: Embedder) -> None:
+    async def action(batcher: Batcher) -> list[str]:
+        order: list[str] = []
+
+        async def ask(name: str, text: list[str]) -> None:
+            (array,) = await batcher.embed([text], layers)
+            assert difference(array, elmo.embed_tokens(text).layers) < 1e-6
+            order.append(name)
+
+        long = asyncio.ensure_future(ask("long", ["word", "river"] * 500))
+        await asyncio.sleep(0.01)
+        await ask("short", ["one", "word"])
+        await long
+        return order
+
+    order, _ = run(elmo, action)
+    assert order == ["short", "long"]
+
+
+def test_a_text_longer_than_a_window_has_the_vectors_of_embed(elmo: Embedder) -> None:
+    text = ["word", "river", "bank"] * (WINDOW_TOKENS // 2)
+    (array,), batches = run(elmo, lambda batcher: batcher.embed([text], layers))
+    assert np.array_equal(array, elmo.embed_tokens(text).layers)
+    assert batches == [(1, len(text))]
+    (array,), _ = run(elmo, lambda batcher: batcher.embed([text], layers, boundaries=True))
+    assert np.array_equal(array, elmo.embed_tokens(text, boundaries=True).layers)
 
 
 def test_a_full_queue_refuses_and_says_how_long_to_wait(elmo: Embedder) -> None:
@@ -185,6 +222,18 @@ def test_a_job_that_nobody_waits_for_is_not_computed(elmo: Embedder) -> None:
 
     computed, _ = run(elmo, action)
     assert computed == [1] * len(TEXTS)
+
+
+def test_a_job_that_nobody_waits_for_any_more_is_not_read_on(elmo: Embedder) -> None:
+    async def action(batcher: Batcher) -> None:
+        job = asyncio.ensure_future(batcher.embed([["word"] * 1000], layers))
+        await asyncio.sleep(0.01)
+        job.cancel()
+        await asyncio.sleep(0.01)
+        await batcher.embed([["it"] * 3], layers)
+
+    _, batches = run(elmo, action)
+    assert sum(tokens for _, tokens in batches) < 1000
 
 
 def test_the_error_of_one_job_is_not_that_of_the_others(elmo: Embedder) -> None:

@@ -259,7 +259,7 @@ class FastBiLM:
             [(h.expand(len(lengths), -1), c.repeat(len(lengths), 1)) for h, c in layers]
             for layers in self.start
         ]
-        return self._run(vectors, pack(lengths), start)[0]
+        return self._run((vectors, vectors), pack(lengths), start)[0]
 
     def run_with_state(
         self, vectors: Tensor, lengths: Tensor, state: BiLMState | None
@@ -273,17 +273,32 @@ class FastBiLM:
         order = packing.order.to(self.device)
         before = state or BiLMState.zeros(self.config, len(lengths), self.device)
         start = before.take(order)
-        hidden_states, after = self._run(vectors, packing, [start.forward, start.backward])
+        both = (vectors, vectors)
+        hidden_states, after = self._run(both, packing, [start.forward, start.backward])
         return hidden_states, before.put(order, BiLMState(*after))
 
+    def run_parts(
+        self, vectors: tuple[Tensor, Tensor], lengths: Tensor, state: BiLMState
+    ) -> tuple[Tensor, BiLMState]:
+        """Read on in sentences: each direction another part of them, of the same length.
+
+        `vectors` are those of the parts that are read forward and backward, sentence after
+        sentence. The state has one row per sentence. Return the hidden states, whose halves belong
+        to different tokens, and the state after them.
+        """
+        packing = pack(lengths)
+        order = packing.order.to(self.device)
+        start = state.take(order)
+        hidden_states, after = self._run(vectors, packing, [start.forward, start.backward])
+        return hidden_states, state.put(order, BiLMState(*after))
+
     def _run(
-        self, vectors: Tensor, packing: Packing, start: list[list[LayerState]]
+        self, vectors: tuple[Tensor, Tensor], packing: Packing, start: list[list[LayerState]]
     ) -> tuple[Tensor, list[list[LayerState]]]:
         """Run both directions; return (L + 1, positions, dim) and their last states."""
-        size, n = self.config.projection_dim, len(vectors)
+        size, n = self.config.projection_dim, len(vectors[0])
         result = torch.empty(self.config.num_layers + 1, n, 2 * size, device=self.device)
-        result[0, :, :size] = vectors
-        result[0, :, size:] = vectors
+        result[0, :, :size], result[0, :, size:] = vectors
         if n == 0:
             return result, start
         sentence_major = (packing.sentence_major, packing.sentence_major[packing.reversed])
@@ -292,7 +307,7 @@ class FastBiLM:
             positions = sentence_major[direction].to(self.device)  # of the packed tokens
             columns = slice(direction * size, (direction + 1) * size)
             outputs, states = self._run_direction(
-                direction, vectors[positions], packing.sizes, start[direction]
+                direction, vectors[direction][positions], packing.sizes, start[direction]
             )
             for layer, output in enumerate(outputs, 1):
                 result[layer, positions, columns] = output
