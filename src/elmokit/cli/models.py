@@ -110,7 +110,8 @@ def export(
     check_output(Path(output).with_suffix(".json"), inputs=inputs, overwrite=overwrite)
     result = onnx.export(model, output, dtype=dtype, softmax=softmax, overwrite=overwrite)
     size, difference = f"{result.graph_bytes / 1e6:.1f} MB", f"{result.max_difference:.1e}"
-    print(f"{result.graph}: {size}, {result.dtype} weights; vectors differ by at most {difference}")
+    facts = f"{result.dtype} weights; vectors differ by at most {difference} of their length"
+    print(f"{result.graph}: {size}, {facts}")
     print(f"{result.description}: inputs, tokenizer and a test vector")
 
 
