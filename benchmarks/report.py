@@ -287,28 +287,34 @@ def perplexity_cells(perplexity: dict[str, Any]) -> str:
 
 def shapes(result: dict[str, Any]) -> str:
     curve, budgets = result["curve"], dict.fromkeys(row["tokens"] for row in result["rows"])
-    sizes = {row["cells"]: row for row in result["rows"]}
+    sizes = list(dict.fromkeys(row["cells"] for row in result["rows"]))
     lines = [
         *head("The shape of the shipped model (`benchmarks/shapes.py`)", result),
-        "Two layers of each size, trained on the text of the English model by its recipe; the rate",
-        "decays to the end of every run. The average of both directions' perplexity on held-out",
-        "text, for the best learning rate and batch size of each size (one seed).",
+        "Two layers of each size, trained on a sample of the text of the English model by its",
+        "recipe; the rate decays to the end of every run. The average of both directions'",
+        "perplexity on held-out text, for the best learning rate and batch size of each size (one",
+        "seed), and the speed of training with both cores.",
         "",
         "| cells / projection | as float16 | best rate | best batch | tokens/s | "
-        + " | ".join(f"{tokens / 1e6:.1f} M tokens" for tokens in budgets) + " |",
+        + " | ".join(f"{tokens / 1e6:g} M tokens" for tokens in budgets) + " |",
         "|---|---:|---:|---:|---:|" + "---:|" * len(budgets),
     ]  # fmt: skip
-    for cells, row in sizes.items():
-        own = [other for other in result["rows"] if other["cells"] == cells]
-        cells_of = [
-            min(other["perplexity"]["average"] for other in own if other["tokens"] == tokens)
+    for cells in sizes:
+        best = {
+            row["tokens"]: row
+            for row in sorted(result["rows"], key=lambda row: -row["perplexity"]["average"])
+            if row["cells"] == cells
+        }
+        row = best[next(iter(budgets))]
+        perplexities = (
+            f"{best[tokens]['perplexity']['average']:.1f}" if tokens in best else "–"
             for tokens in budgets
-        ]
+        )
         lines.append(
             f"| {cells} / {row['projection']} | {row['mb_as_float16']:.1f} MB "
-            f"| {row['learning_rate']:g} | {row['batch']} | {row['tokens_per_s']:,} | "
-            + " | ".join(f"{perplexity:.1f}" for perplexity in cells_of) + " |"
-        )  # fmt: skip
+            f"| {row['learning_rate']:g} | {row['batch']} "
+            f"| {result['tokens_per_s'][str(cells)]:,} | " + " | ".join(perplexities) + " |"
+        )
     lines += [
         "",
         f"The curve {curve['E']:.2f} + {curve['A']:.2f} / N^{curve['a']:.2f} + {curve['B']:.2f} / "

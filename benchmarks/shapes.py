@@ -45,7 +45,8 @@ SIZES = (256, 64), (512, 128), (768, 192), (1024, 256)  # cells and projection o
 RATES = 0.001, 0.002, 0.004
 HOURS = 1, 3, 6, 12, 24
 UNROLL = 20
-SPEED_STEPS = 60  # of a batch of 128
+SPEED_STEPS = 40  # of a batch of 128
+SPEED_LINES = 50  # of held-out text, as a run ends with predicting it
 BLOCK_LINES = 100
 BLOCKS_APART = 18  # Of so many blocks of a source, the first is read.
 HELDOUT_APART = 100 * BLOCKS_APART
@@ -132,7 +133,7 @@ def train(
     out = Path(arguments.folder) / f"{cells}-{million:g}M-{rate:g}-{batch}"
     steps = round(million * 1e6 / batch / UNROLL)
     if not arguments.trained:
-        pretrain(arguments, out, size, rate, batch, steps, arguments.threads)
+        pretrain(arguments, "corpus", out, size, rate, batch, steps, arguments.threads)
     elif not (out / "model.safetensors").exists():
         return {"perplexity": None, "learning_rate": rate, "batch": batch}
     checkpoint = native.read(out)
@@ -153,13 +154,20 @@ def measure_speeds(
 ) -> dict[int, float]:
     """Return the tokens per second of each size at its best rate and batch, with all threads."""
     speeds: dict[int, list[float]] = {}
+    folder = Path(arguments.folder)
+    short = folder / "short.txt"
+    lines = Path(arguments.valid).read_text().splitlines(keepends=True)
+    short.write_text("".join(lines[:SPEED_LINES]))
+    prepare(arguments.corpus, folder / "corpus-speed", valid=str(short))
+    arguments.valid = str(short)
     for _ in range(2):
         for size in SIZES:
             row = best[size[0]]
-            with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-                out = Path(folder) / "run"
-                steps = SPEED_STEPS * 128 // row["batch"]
-                pretrain(arguments, out, size, row["learning_rate"], row["batch"], steps, None)
+            rate, batch = row["learning_rate"], row["batch"]
+            with tempfile.TemporaryDirectory(dir=folder) as name:
+                out = Path(name) / "run"
+                steps = SPEED_STEPS * 128 // batch
+                pretrain(arguments, "corpus-speed", out, size, rate, batch, steps, None)
                 log = [json.loads(line) for line in (out / "log.jsonl").open()]
             rates = [entry["tokens_per_second"] for entry in log if "tokens_per_second" in entry]
             speeds.setdefault(size[0], []).append(rates[-1])
@@ -168,6 +176,7 @@ def measure_speeds(
 
 def pretrain(
     arguments: argparse.Namespace,
+    corpus: str,
     out: Path,
     size: tuple[int, int],
     rate: float,
@@ -181,7 +190,7 @@ def pretrain(
     if not out.exists():
         making = folder / "making"
         shutil.rmtree(making, ignore_errors=True)
-        shutil.copytree(folder / "corpus", making / "training" / "corpus", copy_function=os.link)
+        shutil.copytree(folder / corpus, making / "training" / "corpus", copy_function=os.link)
         (making / "elmokit-run.json").write_text(json.dumps({"command": "pretrain"}))
         making.rename(out)
     run_elmokit(
