@@ -336,6 +336,37 @@ def shapes(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n\n![held-out perplexity over tokens](shapes.png)\n"
 
 
+def progress(result: dict[str, Any]) -> str:
+    aims, needed = result["aims"], result["million_tokens_for"]
+    lines = [
+        "## What more text brings (`benchmarks/progress.py`)\n",
+        "The released English models of the present shape. *Purity*: how often the nearest other",
+        "use of a word has the same sense, in the best layer of each word (`polysemy.py`); the",
+        "nouns are bank, cell, crane, plant, bat, spring and mouse. Senses in running text are",
+        "those of layer 2 (`senses.py`).",
+        "",
+        "| million tokens | hours | perplexity | purity, nouns | purity, ten words "
+        "| senseval2 | semeval2007 |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in result["rows"]:
+        lines.append(
+            f"| {row['million_tokens']} | {row['hours']} | {row['perplexity']} "
+            f"| {row['purity_nouns']:.2f} | {row['purity_all']:.2f} "
+            f"| {row['senseval2']} | {row['semeval2007']} |"
+        )
+    lines += [
+        "",
+        "A straight line over the logarithm of the tokens would reach a purity of "
+        f"{aims['purity_nouns']} for the nouns with",
+        f"{needed['purity_nouns']:,.0f} million tokens, for the ten words with "
+        f"{needed['purity_all']:,.0f}, and {aims['semeval2007']:g} on semeval2007 with "
+        f"{needed['semeval2007']:,.0f}: an order of",
+        "magnitude, from two models of one shape.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def ngram(result: dict[str, Any]) -> str:
     count = sum(result["forward"]["ngrams"])
     lines = [
@@ -882,8 +913,8 @@ def plot() -> None:
 SECTIONS: list[Callable[[dict[str, Any]], str]] = [
     speed, speed_avx2, latency, precision, invariance, peak, startup, memory, ray_engine,
     training_speed, training_memory, shapes, ngram, ngram_zh, ptb, movies, chinese, export,
-    task_speed, polysemy, polysemy_zh, senses, neighbours, probe, static, spacy_ner, serve,
-    first_map, reliability,
+    task_speed, polysemy, polysemy_zh, senses, progress, neighbours, probe, static, spacy_ner,
+    serve, first_map, reliability,
 ]  # fmt: skip
 
 
