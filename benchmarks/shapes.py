@@ -10,8 +10,7 @@ others. All have the same text and vocabulary and are compared by their loss on 
 same sources. In the end the speed of each size is measured, twice in turns, with all threads.
 
 The curve E + A / N^a + B / D^b, of N weights of the LSTMs of one direction and D tokens, is fitted
-to the logarithms of the losses. With the speed of each size it says which is the best for a number
-of hours. The same command resumes a study that was stopped.
+to the logarithms of the losses. The same command resumes a study that was stopped.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ HERE = Path(__file__).parent
 RECIPE = HERE.parent / "configs" / "english.yaml"
 SIZES = (256, 64), (512, 128), (768, 192), (1024, 256)  # cells and projection of a layer
 RATES = 0.001, 0.002, 0.004
-HOURS = 1, 3, 6, 12, 24
 UNROLL = 20
 SPEED_STEPS = 40  # of a batch of 128
 SPEED_LINES = 50  # of held-out text, as a run ends with predicting it
@@ -89,12 +87,11 @@ def main() -> None:
         "rows": rows,
         "curve": curve,
         "tokens_per_s": speeds,
-        "hours": [choose(curve, best, speeds, hours) for hours in HOURS],
     }
     out = Path(arguments.out)
     out.write_text(json.dumps(result, indent=1) + "\n")
     write_figure(draw(result, best), str(out.with_suffix(".png")))
-    print(json.dumps({"curve": curve, "hours": result["hours"]}, indent=1))
+    print(json.dumps({"curve": curve, "tokens_per_s": speeds}, indent=1))
 
 
 def sample(text: Path, folder: Path) -> tuple[list[str], str]:
@@ -251,21 +248,6 @@ def predict(curve: dict[str, float], weights: float, tokens: float) -> float:
     return curve["E"] + float(of_size + of_tokens)
 
 
-def choose(
-    curve: dict[str, float], rows: Sequence[dict[str, Any]], speeds: dict[int, float], hours: int
-) -> dict[str, Any]:
-    """Predict the perplexity of each size after so many hours on this machine."""
-    weights = {row["cells"]: row["lstm_weights"] for row in rows}
-    predicted = {}
-    for cells, speed in speeds.items():
-        tokens = hours * 3600 * speed
-        predicted[str(cells)] = {
-            "million_tokens": round(tokens / 1e6, 1),
-            "perplexity": round(math.exp(predict(curve, weights[cells], tokens)), 1),
-        }
-    return {"hours": hours, "sizes": predicted}
-
-
 @styled()
 def draw(result: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Any:
     """Draw the perplexity of each size over the tokens, with the fitted curve."""
@@ -287,9 +269,11 @@ def draw(result: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Any:
             label=f"2 x {cells} / {projection}",
         )
     axes.set(xscale="log", yscale="log", xlabel="million tokens", ylabel="held-out perplexity")
+    axes.minorticks_off()
+    axes.set_xticks(sorted({tokens / 1e6 for tokens in budgets}))
+    axes.set_yticks([200, 250, 300, 400, 500, 600, 700])
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:g}"[0] in "25" else "")
     axes.grid(True, which="both", color=FAINT, alpha=0.3, linewidth=0.4)
     axes.legend()
     return figure
