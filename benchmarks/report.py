@@ -21,9 +21,8 @@ from machine to machine and from hour to hour. For embedding, the weights are ra
 published sizes, with activations like a trained model's; the text is English news (1 Billion Word
 benchmark, held-out part). Scripts that train a model need hours and texts that are not in the
 repository: run them one by one with the texts as options. Senses, n-grams, probes, static vectors
-and tasks were measured with the included models (rows of tasks marked \\* with an earlier one);
-adaptation, neighbours, spaCy and Ray with an English model of 2 x 512/128 that had read 15 M
-tokens, which is weaker than the included one.
+and tasks were measured with the included models; adaptation, neighbours, spaCy and Ray with an
+English model of 2 x 512/128 that had read 15 M tokens, which is weaker than the included one.
 """
 
 
