@@ -20,8 +20,8 @@ give the median of the rounds' rates and of their ratios. Compare the ratios: ab
 from machine to machine and from hour to hour. For embedding, the weights are random, of the
 published sizes, with activations like a trained model's; the text is English news (1 Billion Word
 benchmark, held-out part). Scripts that train a model need hours and texts that are not in the
-repository: run them one by one with the texts as options. Senses, n-grams, probes, static vectors
-and tasks were measured with the included models; adaptation, neighbours, spaCy and Ray with an
+repository: run them one by one with the texts as options. Senses, n-grams, probes, static vectors,
+tasks and adaptation were measured with the included models; neighbours, spaCy and Ray with an
 English model of 2 x 512/128 that had read 15 M tokens, which is weaker than the included one.
 """
 
