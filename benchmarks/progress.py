@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from parsers import described_parser
+from release_model import training_runs
 
 HERE = Path(__file__).parent
 MODEL = "src/elmokit/pretrained/english/config.json"
@@ -46,10 +47,7 @@ def measured(commit: str) -> dict[str, Any] | None:
     config, now = (json.loads(git("show", f"{name}:{MODEL}")) for name in (commit, "HEAD"))
     if config["model"] != now["model"]:
         return None
-    metadata = config["metadata"]
-    runs = [metadata["training"]]
-    if "adapted_from" in metadata:
-        runs.append(metadata["adapted_from"]["metadata"]["training"])
+    runs = training_runs(config["metadata"])
     tokens = sum(
         run["step"] * run["settings"]["batch_size"] * run["settings"]["unroll"] for run in runs
     )
@@ -59,7 +57,7 @@ def measured(commit: str) -> dict[str, Any] | None:
     return {
         "million_tokens": round(tokens / 1e6, 1),
         "hours": round(sum(run["hours"] for run in runs), 1),
-        "perplexity": round(runs[0]["heldout_perplexity"]["average"], 1),
+        "perplexity": round(runs[-1]["heldout_perplexity"]["average"], 1),
         "purity_nouns": round(sum(best[word] for word in NOUNS) / len(NOUNS), 3),
         "purity_all": round(sum(best.values()) / len(best), 3),
         **{

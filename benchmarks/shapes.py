@@ -10,7 +10,9 @@ others. All have the same text and vocabulary and are compared by their loss on 
 same sources. In the end the speed of each size is measured, twice in turns, with all threads.
 
 The curve E + A / N^a + B / D^b, of N weights of the LSTMs of one direction and D tokens, is fitted
-to the logarithms of the losses. The same command resumes a study that was stopped.
+to the logarithms of the losses. With the speed of each size it predicts the perplexity after a
+number of hours; that is worth little if these are many times the budgets. The same command resumes
+a study that was stopped.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ HERE = Path(__file__).parent
 RECIPE = HERE.parent / "configs" / "english.yaml"
 SIZES = (256, 64), (512, 128), (768, 192), (1024, 256)  # cells and projection of a layer
 RATES = 0.001, 0.002, 0.004
+HOURS = 1, 3, 6, 12, 24
 UNROLL = 20
 SPEED_STEPS = 40  # of a batch of 128
 SPEED_LINES = 50  # of held-out text, as a run ends with predicting it
@@ -87,6 +90,7 @@ def main() -> None:
         "rows": rows,
         "curve": curve,
         "tokens_per_s": speeds,
+        "hours": [choose(curve, best, speeds, hours) for hours in HOURS],
     }
     out = Path(arguments.out)
     out.write_text(json.dumps(result, indent=1) + "\n")
@@ -246,6 +250,21 @@ def predict(curve: dict[str, float], weights: float, tokens: float) -> float:
     of_size = curve["A"] / (weights / 1e6) ** curve["a"]
     of_tokens = curve["B"] / (tokens / 1e6) ** curve["b"]
     return curve["E"] + float(of_size + of_tokens)
+
+
+def choose(
+    curve: dict[str, float], rows: Sequence[dict[str, Any]], speeds: dict[int, float], hours: int
+) -> dict[str, Any]:
+    """Predict the perplexity of each size after so many hours on this machine."""
+    weights = {row["cells"]: row["lstm_weights"] for row in rows}
+    predicted = {}
+    for cells, speed in speeds.items():
+        tokens = hours * 3600 * speed
+        predicted[str(cells)] = {
+            "million_tokens": round(tokens / 1e6, 1),
+            "perplexity": round(math.exp(predict(curve, weights[cells], tokens)), 1),
+        }
+    return {"hours": hours, "sizes": predicted}
 
 
 @styled()
